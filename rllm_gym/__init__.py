@@ -1,0 +1,34 @@
+"""rllm-gym: tasks for training language agents, as real Gymnasium text environments.
+
+``import rllm_gym`` registers every ``rllm/…`` id with Gymnasium. It imports no torch.
+"""
+
+from rllm_gym import envs as envs
+from rllm_gym.core import (
+    EnvironmentFault,
+    Episode,
+    MessageHistory,
+    Step,
+    StopReason,
+    Task,
+    Text,
+    TextEnv,
+    TokenSequence,
+    Trajectory,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "EnvironmentFault",
+    "Episode",
+    "MessageHistory",
+    "Step",
+    "StopReason",
+    "Task",
+    "Text",
+    "TextEnv",
+    "TokenSequence",
+    "Trajectory",
+    "__version__",
+]

@@ -1,0 +1,90 @@
+"""Messages of a conversation, with text and images from the first day; OpenAI's form in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a message: ``text``, or the bytes of an encoded ``image`` (PNG or JPEG)."""
+
+    type: Literal["text", "image"]
+    text: str = ""
+    image: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call of a tool by the model. ``arguments`` is a JSON object as text, as OpenAI sends it."""
+
+    name: str
+    arguments: str = "{}"
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message.
+
+    Attributes:
+        role: Who speaks.
+        content: Text, or parts where images are mixed in.
+        tool_calls: Calls the assistant made in this message.
+        name: Of the tool that answers (role ``tool``) or of the speaker.
+    """
+
+    role: Role
+    content: str | tuple[Part, ...] = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    name: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of the message; images are left out."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content if part.type == "text")
+
+    def to_openai(self) -> dict[str, Any]:
+        """OpenAI's chat form, as chat templates read it."""
+        content: Any = self.content
+        if not isinstance(content, str):
+            content = [
+                {"type": "text", "text": part.text} if part.type == "text" else {"type": "image"} for part in content
+            ]
+        message: dict[str, Any] = {"role": self.role, "content": content}
+        if self.tool_calls:
+            message["tool_calls"] = [
+                {"type": "function", "id": call.id, "function": {"name": call.name, "arguments": call.arguments}}
+                for call in self.tool_calls
+            ]
+        if self.name is not None:
+            message["name"] = self.name
+        return message
+
+    @classmethod
+    def from_openai(cls, message: Mapping[str, Any]) -> Message:
+        """The inverse of :meth:`to_openai` for text messages, lenient about missing keys.
+
+        Raises:
+            ValueError: The role is unknown.
+        """
+        role = message.get("role")
+        if role not in ("system", "user", "assistant", "tool"):
+            raise ValueError(f"a message's role is system, user, assistant or tool; got {role!r}")
+        content = message.get("content") or ""
+        if not isinstance(content, str):
+            content = tuple(
+                Part("text", text=str(part.get("text", ""))) if part.get("type") == "text" else Part("image")
+                for part in content
+            )
+        calls = tuple(
+            ToolCall(call["function"]["name"], call["function"].get("arguments", "{}"), call.get("id", ""))
+            for call in message.get("tool_calls") or ()
+        )
+        return cls(role=role, content=content, tool_calls=calls, name=message.get("name"))

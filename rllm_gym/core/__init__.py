@@ -1,0 +1,32 @@
+"""The contract: what a task, an environment and an episode are. No torch, no environment, no I/O."""
+
+from rllm_gym.core.env import InvalidAction, Outcome, TextEnv
+from rllm_gym.core.episode import SCHEMA_VERSION, Episode, Step, TokenSequence, Trajectory, TurnTokens
+from rllm_gym.core.errors import EnvironmentFault, RllmGymError, TaskError
+from rllm_gym.core.message_history import MessageHistory
+from rllm_gym.core.stop_reason import StopReason
+from rllm_gym.core.task import SPLITS, Task, TaskSource, split_of, stream_seed
+from rllm_gym.core.text_space import Text
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "SPLITS",
+    "EnvironmentFault",
+    "Episode",
+    "InvalidAction",
+    "MessageHistory",
+    "Outcome",
+    "RllmGymError",
+    "Step",
+    "StopReason",
+    "Task",
+    "TaskError",
+    "TaskSource",
+    "Text",
+    "TextEnv",
+    "TokenSequence",
+    "Trajectory",
+    "TurnTokens",
+    "split_of",
+    "stream_seed",
+]

@@ -1,0 +1,37 @@
+"""A wrapper that turns "what is new this turn" into the whole conversation so far."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import gymnasium
+
+from rllm_gym.core.text_space import Text
+
+
+class MessageHistory(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordConstructorArgs):
+    """Observations become the conversation: a JSON list of ``{"role", "content"}``, OpenAI form.
+
+    Environment texts have the role ``"user"``, actions ``"assistant"``.
+
+    Args:
+        env: A text environment.
+        max_chars: Longest conversation; the space's bound.
+    """
+
+    def __init__(self, env: gymnasium.Env[str, str], max_chars: int = 10_000_000) -> None:
+        gymnasium.utils.RecordConstructorArgs.__init__(self, max_chars=max_chars)
+        super().__init__(env)
+        self.observation_space = Text(max_chars)
+        self._messages: list[dict[str, str]] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._messages = [{"role": "user", "content": observation}]
+        return json.dumps(self._messages, ensure_ascii=False), info
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._messages += [{"role": "assistant", "content": action}, {"role": "user", "content": observation}]
+        return json.dumps(self._messages, ensure_ascii=False), float(reward), terminated, truncated, info

@@ -1,0 +1,110 @@
+"""A task is frozen data with a content hash; what is done with it lives in the environments."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Protocol, runtime_checkable
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One problem an environment can pose.
+
+    Two tasks with equal :attr:`content` are the same problem, whatever their ids: splits are made by
+    :attr:`content_hash`, so that no problem is ever trained on and tested on.
+
+    Attributes:
+        task_id: Unique and stable within a task set, such as ``"frozen_lake/train/0/17"``.
+        content: The text that identifies the problem: a question, a map, a prompt.
+        data: What the environment needs beyond it (the gold answer, tests, limits). JSON types only.
+    """
+
+    task_id: str
+    content: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "data", _freeze(dict(self.data)))
+
+    @cached_property
+    def content_hash(self) -> str:
+        """SHA-256 of the content, 64 hexadecimal digits."""
+        return hashlib.sha256(self.content.encode("utf-8", "surrogatepass")).hexdigest()
+
+    @property
+    def split(self) -> str:
+        """The split this content belongs to, by :func:`split_of`."""
+        return split_of(self.content)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON types; :meth:`from_json` is the inverse."""
+        return {"task_id": self.task_id, "content": self.content, "data": _thaw(self.data)}
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Task:
+        return cls(task_id=row["task_id"], content=row["content"], data=row["data"])
+
+    def __hash__(self) -> int:
+        return hash((self.task_id, self.content))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Mapping proxies do not pickle; tasks travel to worker processes.
+        return Task, (self.task_id, self.content, _thaw(self.data))
+
+
+@runtime_checkable
+class TaskSource(Protocol):
+    """What :class:`~rllm_gym.core.TextEnv` needs of a task set; ``rllm_gym.data.Taskset`` is the usual one."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Task: ...
+
+    def __iter__(self) -> Iterator[Task]: ...
+
+    def find(self, task_id: str, /) -> Task:
+        """The task with this id; :class:`~rllm_gym.core.TaskError` where there is none."""
+        ...
+
+
+def split_of(content: str) -> str:
+    """Train, validation or test, by the content alone: one tenth each for validation and test.
+
+    The bucket is the SHA-256 of the content modulo 10: 0 is test, 1 is validation, the rest train.
+    """
+    digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).digest()
+    bucket = int.from_bytes(digest[:8], "big") % 10
+    return "test" if bucket == 0 else "validation" if bucket == 1 else "train"
+
+
+def stream_seed(*parts: str | int) -> int:
+    """A 128-bit seed from SHA-256 of the parts: streams of different parts are independent.
+
+    >>> stream_seed("train", 0, 1) != stream_seed("train", 1, 0)
+    True
+    """
+    message = json.dumps(parts, ensure_ascii=True).encode()
+    return int.from_bytes(hashlib.sha256(message).digest()[:16], "big")
+
+
+def _freeze(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return MappingProxyType({key: _freeze(item) for key, item in value.items()})
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return tuple(_freeze(item) for item in value)
+    return value
+
+
+def _thaw(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _thaw(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [_thaw(item) for item in value]
+    return value

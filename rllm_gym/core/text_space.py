@@ -1,0 +1,56 @@
+"""The Gymnasium space of any Unicode text; Gymnasium's own ``Text`` admits only a fixed alphabet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+# Samples are short and drawn from a few scripts, so that sampling costs microseconds and still meets
+# accents, astral symbols, control characters and combining marks.
+_SAMPLE_ALPHABET = (
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+    " \n\t.,;:!?'\"`()[]{}<>/\\|@#$%^&*-_=+~"
+    "äßéñøçŁλπΔжя中文日本ا🙂🧊\u0301\u200d\x00"
+)
+_SAMPLE_MAX_LENGTH = 64
+
+
+class Text(spaces.Text):
+    """Any ``str`` of at most ``max_length`` characters, also the empty one.
+
+    A subclass of :class:`gymnasium.spaces.Text` so that ``check_env``, the vector environments and TorchRL
+    recognise it. Only membership and sampling differ.
+
+    Args:
+        max_length: The longest member, in Unicode code points.
+        seed: Seed of the space's own generator, used by :meth:`sample` alone.
+    """
+
+    def __init__(self, max_length: int = 1_000_000, *, seed: int | np.random.Generator | None = None) -> None:
+        super().__init__(max_length=max_length, min_length=0, charset=_SAMPLE_ALPHABET, seed=seed)
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, str) and len(x) <= self.max_length
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        """A short random string (at most 64 characters).
+
+        Raises:
+            ValueError: A mask or a probability was given: there is no alphabet here to mask.
+        """
+        if mask is not None or probability is not None:
+            raise ValueError("rllm_gym.core.Text.sample takes no mask and no probability; it admits every character")
+        length = int(self.np_random.integers(0, min(self.max_length, _SAMPLE_MAX_LENGTH) + 1))
+        picks = self.np_random.integers(0, len(_SAMPLE_ALPHABET), size=length)
+        return "".join(_SAMPLE_ALPHABET[int(i)] for i in picks)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Text) and self.max_length == other.max_length
+
+    def __hash__(self) -> int:
+        return hash((Text, self.max_length))
+
+    def __repr__(self) -> str:
+        return f"Text(max_length={self.max_length})"

@@ -1,0 +1,138 @@
+"""What every sampler does: token ids in, token ids with log-probs out, new weights on request.
+
+A sampler knows tokens and weights. It knows no environment, no agent and no chat template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How to draw tokens.
+
+    Attributes:
+        temperature: 0 is greedy. Log-probs are those of the distribution at this temperature (at 0: of the
+            unscaled one), before ``top_p`` and ``top_k`` cut it.
+        top_p: Nucleus mass, in (0, 1].
+        top_k: Most likely tokens kept; 0 keeps all.
+        max_tokens: Longest reply in tokens, at least 1.
+        stop: Strings that end the reply; the text is cut before the string, the ids keep it.
+        stop_token_ids: Ids that end the reply beside the model's own end-of-turn ids; kept in ``ids``.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_tokens: int = 256
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.temperature >= 0:
+            raise ValueError(f"temperature={self.temperature!r} must be 0 (greedy) or more")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p={self.top_p!r} must be in (0, 1]")
+        if self.top_k < 0:
+            raise ValueError(f"top_k={self.top_k!r} must be 0 (all) or more")
+        if self.max_tokens < 1:
+            raise ValueError(f"max_tokens={self.max_tokens!r} must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One reply to draw.
+
+    Attributes:
+        ids: The whole prompt as token ids.
+        params: How to draw.
+        seed: Seeds this request alone: the same request, weights and seed give the same reply, whatever else is
+            in the batch (up to floating-point noise of batching; exactly where the sampler is deterministic).
+        conversation: Names the conversation the request continues, so that a sampler may keep its cache; ``""``
+            for none. Sharing a prefix needs no name.
+        messages: The same prompt as OpenAI messages, for samplers that take no token ids.
+    """
+
+    ids: tuple[int, ...]
+    params: SamplingParams = field(default_factory=SamplingParams)
+    seed: int = 0
+    conversation: str = ""
+    messages: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One reply.
+
+    Attributes:
+        ids: Sampled token ids, the end-of-turn token included if sampled; ``()`` where the sampler gives none.
+        logprobs: One natural-log probability per id.
+        text: The ids decoded without special tokens, cut before a stop string.
+        finish_reason: ``"stop"`` (end of turn or a stop condition) or ``"length"``.
+        weight_version: The version of the weights that drew it.
+    """
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    text: str
+    finish_reason: str = "stop"
+    weight_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WeightUpdate:
+    """New weights for a sampler.
+
+    Attributes:
+        tensors: ``(name, tensor)`` pairs as in ``state_dict()`` of the plain Hugging Face model (``kind="full"``),
+            or of the PEFT adapter (``kind="lora"``).
+        kind: ``"full"`` or ``"lora"``.
+        lora_config: The PEFT configuration as a dict, for ``kind="lora"``.
+    """
+
+    tensors: Sequence[tuple[str, Any]] | Iterable[tuple[str, Any]]
+    kind: str = "full"
+    lora_config: Mapping[str, Any] | None = None
+
+
+class SamplerError(RuntimeError):
+    """The sampler cannot serve: closed, out of memory, or its engine died. Names what to do."""
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """What the engine needs. Close it with ``async with`` or ``await sampler.close()``.
+
+    Attributes:
+        returns_tokens: Completions carry ids and log-probs. Without them episodes can be evaluated, not trained on.
+        context_length: Most tokens of prompt and reply together, or ``None`` where unknown.
+        weight_version: Version of the weights that serve now; 0 before the first push.
+    """
+
+    returns_tokens: bool
+    context_length: int | None
+    weight_version: int
+
+    async def sample(self, requests: Sequence[Request]) -> list[Completion]:
+        """One completion per request, in order. Calls may overlap: requests of all calls share one batch.
+
+        Raises:
+            ValueError: A prompt is empty or does not fit; names it.
+            SamplerError: The sampler cannot serve.
+        """
+        ...
+
+    async def push(self, update: WeightUpdate) -> int:
+        """Load new weights; returns the new version. Replies already under way keep their version."""
+        ...
+
+    async def release(self, conversation: str) -> None:
+        """Forget what is cached for a conversation. Unknown names are ignored."""
+        ...
+
+    async def close(self) -> None:
+        """Free everything. Safe to call twice."""
+        ...

@@ -1,0 +1,1 @@
+"""Learning from episodes on one machine; knows no environment by name and no prompt text."""
