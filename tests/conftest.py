@@ -1,8 +1,9 @@
-"""Fixtures shared by all tests: where the real data lies, and what a missing thing means."""
+"""Shared by all tests: where the real data lies, and what it means when something is missing."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -22,3 +23,56 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data: {folder} does not exist")
     return folder
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--require",
+        choices=["all"],
+        default=None,
+        help="all: a test that skips because something is missing fails instead (make test REQUIRE=all)",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave tests marked ``gpu`` out where there is no GPU: a machine without one is not a machine that lacks something."""
+    if not any(item.get_closest_marker("gpu") for item in items) or _has_gpu():
+        return
+    without = [item for item in items if item.get_closest_marker("gpu")]
+    config.hook.pytest_deselected(items=without)
+    items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    _fail_if_skipped(item.config, report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    _fail_if_skipped(collector.config, report)
+    return report
+
+
+def _fail_if_skipped(config: pytest.Config, report: pytest.TestReport | pytest.CollectReport) -> None:
+    # An expected failure is reported as skipped too, and lacks nothing.
+    if config.getoption("--require") != "all" or not report.skipped or hasattr(report, "wasxfail"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    report.outcome = "failed"
+    report.longrepr = f"REQUIRE=all, and this was skipped: {reason.removeprefix('Skipped: ')}"
+
+
+def _has_gpu() -> bool:
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return False
+    return bool(torch.cuda.is_available())

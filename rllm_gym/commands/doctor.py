@@ -1,0 +1,203 @@
+"""``rllm-gym doctor``: what this machine has, what is missing for which purpose, and the fix."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import shutil
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import gymnasium
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rllm_gym import __version__
+from rllm_gym.commands.extras import DEVELOPER_EXTRAS, Requirement, requirements
+from rllm_gym.commands.terminal import visible
+from rllm_gym.envs import TABLE
+
+Status = Literal["ok", "note", "missing", "broken"]
+_STYLES: dict[Status, tuple[str, str]] = {
+    "ok": ("✓", "green"),
+    "note": ("•", "yellow"),
+    "missing": ("–", "yellow"),
+    "broken": ("✗", "bold red"),
+}
+_LOW_MEMORY_GIB = 4.0
+_LOW_DISK_GIB = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the examination. ``fix`` is what to type or do; ``""`` where nothing is needed."""
+
+    subject: str
+    status: Status
+    detail: str
+    fix: str = ""
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="rllm-gym doctor",
+        description="What this machine has, what is missing for which purpose, and the fix. "
+        "The exit status is 0 where every installed part works, 1 where something installed is broken.",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON: a list of findings")
+    options = parser.parse_args(argv)
+    findings = examine()
+    if options.json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        _print(findings)
+    return 1 if any(finding.status == "broken" for finding in findings) else 0
+
+
+def examine() -> list[Finding]:
+    """Everything the doctor looks at, in the order it prints."""
+    return [
+        _python(),
+        Finding("rllm-gym", "ok", f"{__version__} in {Path(__file__).resolve().parent.parent}"),
+        _processors(),
+        _memory(),
+        _disk(),
+        *_extras(),
+        *_torch(),
+        *_environments(),
+    ]
+
+
+def _print(findings: list[Finding]) -> None:
+    table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column()
+    for finding in findings:
+        mark, style = _STYLES[finding.status]
+        detail = Text(visible(finding.detail))
+        if finding.fix:
+            detail.append(f"\n→ {visible(finding.fix)}", style="cyan")
+        table.add_row(Text(mark, style=style), finding.subject, detail)
+    Console().print(table)
+
+
+def _python() -> Finding:
+    detail = f"{platform.python_version()} ({sys.executable}) on {platform.platform(terse=True)} {platform.machine()}"
+    if sys.prefix == sys.base_prefix:
+        return Finding("python", "note", detail, "a virtual environment keeps packages apart: python3 -m venv .venv")
+    return Finding("python", "ok", detail)
+
+
+def _processors() -> Finding:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    detail = f"{usable} usable, load {load:.1f}, OMP_NUM_THREADS={threads or 'not set'}"
+    if load > usable and threads != "1":
+        return Finding("processors", "note", f"{detail}: busy", "export OMP_NUM_THREADS=1 (torch slows tenfold else)")
+    return Finding("processors", "ok", detail)
+
+
+def _memory() -> Finding:
+    available = _available_memory_gib()
+    if available is None:
+        return Finding("memory", "note", "cannot be read on this system")
+    detail = f"{available:.1f} GiB available"
+    if available < _LOW_MEMORY_GIB:
+        return Finding("memory", "note", detail, f"training wants {_LOW_MEMORY_GIB:.0f} GiB: use a smaller model")
+    return Finding("memory", "ok", detail)
+
+
+def _available_memory_gib() -> float | None:
+    """The lesser of what the kernel and the control group leave."""
+    try:
+        meminfo = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        available = int(meminfo["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+    try:
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+        available = min(available, limit - used)
+    except (OSError, ValueError):
+        pass  # no control group, or "max": no limit
+    return available / 2**30
+
+
+def _disk() -> Finding:
+    free = shutil.disk_usage(Path.cwd()).free / 2**30
+    detail = f"{free:.0f} GiB free in {Path.cwd()}"
+    if free < _LOW_DISK_GIB:
+        return Finding("disk", "note", detail, "runs and checkpoints are written here: make room")
+    return Finding("disk", "ok", detail)
+
+
+def _extras() -> list[Finding]:
+    groups: dict[str, list[Requirement]] = {}
+    for requirement in requirements():
+        if requirement.extra in DEVELOPER_EXTRAS:
+            continue
+        groups.setdefault(requirement.extra, []).append(requirement)
+    if not groups:
+        return [Finding("packages", "note", "rllm-gym is not installed as a package", "pip install -e '.[train]'")]
+    findings = []
+    for extra, members in groups.items():
+        absent = [member.name for member in members if member.installed is None]
+        present = ", ".join(f"{member.name} {member.installed}" for member in members if member.installed)
+        subject = f"extra {extra}" if extra else "base packages"
+        if not absent:
+            findings.append(Finding(subject, "ok", present))
+        elif extra:
+            fix = f"pip install 'rllm-gym[{extra}]'"
+            findings.append(Finding(subject, "missing", f"not installed: {', '.join(absent)}", fix))
+        else:
+            fix = "pip install --upgrade rllm-gym"
+            findings.append(Finding(subject, "broken", f"not installed: {', '.join(absent)}", fix))
+    return findings
+
+
+def _torch() -> list[Finding]:
+    try:
+        torch = importlib.import_module("torch")
+    except ModuleNotFoundError:
+        return []  # reported with its extra
+    except (ImportError, OSError) as error:
+        return [Finding("torch", "broken", f"cannot be imported: {error}", "pip install --force-reinstall torch")]
+    build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU build"
+    findings = [Finding("torch", "ok", f"{torch.__version__} ({build}), {torch.get_num_threads()} threads")]
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            properties = torch.cuda.get_device_properties(index)
+            memory = properties.total_memory / 2**30
+            findings.append(Finding(f"GPU {index}", "ok", f"{properties.name}, {memory:.0f} GiB"))
+    elif shutil.which("nvidia-smi"):
+        findings.append(
+            Finding("GPU", "broken", "there is an NVIDIA GPU, but torch cannot use it", "pip install torch==2.13.0")
+        )
+    else:
+        findings.append(Finding("GPU", "note", "none found; everything runs on the CPU"))
+    return findings
+
+
+def _environments() -> list[Finding]:
+    findings, working = [], 0
+    for env_id in TABLE:
+        try:
+            env = gymnasium.make(env_id)
+            try:
+                env.reset(seed=0)
+            finally:
+                env.close()
+            working += 1
+        # A doctor reports whatever goes wrong, and looks at the next.
+        except Exception as error:
+            detail = f"does not start: {type(error).__name__}: {error}"
+            findings.append(Finding(env_id, "broken", detail, "see the message; the id's manual: rllm-gym list"))
+    return [Finding("environments", "ok", f"{working} of {len(TABLE)} start"), *findings]

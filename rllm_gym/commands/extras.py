@@ -1,0 +1,72 @@
+"""Which optional packages rllm-gym's extras name, which are installed, and what to type for a missing one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+
+_REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)(\[[^\]]*\])?\s*(?P<versions>[^;]*?)\s*(;\s*(?P<marker>.*))?$")
+_EXTRA = re.compile(r"""extra\s*==\s*["']([\w-]+)["']""")
+_IMPORT_NAMES = {"pillow": "PIL", "pyyaml": "yaml", "math-verify": "math_verify"}
+# Extras for those who work on rllm-gym itself; users are never sent there.
+DEVELOPER_EXTRAS = {"dev"}
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One package that the installed rllm-gym names.
+
+    Attributes:
+        name: Its name on the package index.
+        versions: The version range, ``""`` for any.
+        extra: The extra that names it, ``""`` for the base.
+        installed: The installed version, ``None`` where it is missing.
+    """
+
+    name: str
+    versions: str
+    extra: str
+    installed: str | None
+
+    @property
+    def import_name(self) -> str:
+        return _IMPORT_NAMES.get(self.name.lower(), self.name.replace("-", "_"))
+
+
+def requirements() -> list[Requirement]:
+    """Every package named by the installed rllm-gym, base first. Empty where its metadata is absent."""
+    try:
+        lines = requires("rllm-gym") or []
+    except PackageNotFoundError:
+        return []
+    found: list[Requirement] = []
+    for line in lines:
+        match = _REQUIREMENT.match(line.strip())
+        if match is None:
+            continue
+        extra = _EXTRA.search(match["marker"] or "")
+        found.append(
+            Requirement(match["name"], match["versions"], extra[1] if extra else "", _installed(match["name"]))
+        )
+    return sorted(found, key=lambda requirement: requirement.extra)
+
+
+def advice_for_missing(module: str) -> str | None:
+    """What to type so that ``import module`` works, or ``None`` where rllm-gym does not know the module."""
+    root = module.partition(".")[0]
+    extras = [
+        requirement.extra
+        for requirement in requirements()
+        if requirement.import_name == root and requirement.extra not in DEVELOPER_EXTRAS
+    ]
+    if not extras:
+        return None
+    return f"pip install 'rllm-gym[{extras[0]}]'" if extras[0] else "pip install --upgrade rllm-gym"
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,129 @@
+"""``rllm-gym list``: the environments as a table, as JSON, as Markdown, or one manual in full."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import gymnasium
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.table import Table
+from rich.text import Text
+
+from rllm_gym.commands.errors import CommandError
+from rllm_gym.commands.manual import Manual, manual, manuals
+from rllm_gym.commands.terminal import visible
+
+_EXAMPLES = """examples:
+  rllm-gym list                              all environments
+  rllm-gym list rllm/FrozenLake-v0           the manual of one
+  rllm-gym list --json                       for programs
+"""
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="rllm-gym list",
+        description="The environments: what each asks of the model, and the arguments gym.make takes.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("env", nargs="?", metavar="ENV", help="show the whole manual of this id")
+    parser.add_argument("--json", action="store_true", help="print JSON: a list of objects")
+    parser.add_argument("--markdown", action="store_true", help="print the manuals as one Markdown page")
+    options = parser.parse_args(argv)
+    if options.env is None:
+        chosen = manuals()
+    elif options.env in gymnasium.registry:
+        chosen = [manual(options.env)]
+    else:
+        raise CommandError(f"there is no environment {options.env!r}; `rllm-gym list` shows them all")
+
+    if options.json:
+        print(json.dumps([_as_json(entry) for entry in chosen], indent=2, ensure_ascii=False))
+    elif options.markdown:
+        print(_as_markdown(chosen), end="")
+    elif options.env is not None:
+        _print_manual(chosen[0])
+    else:
+        _print_table(chosen)
+    return 0
+
+
+def _print_table(entries: list[Manual]) -> None:
+    console = Console()
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 1, 0))
+    table.add_column("id", no_wrap=True, style="cyan")
+    table.add_column("what it asks, and its arguments")
+    for entry in entries:
+        arguments = " ".join(f"{argument.name}={argument.default}" for argument in entry.arguments)
+        table.add_row(
+            Text(entry.env_id), Text.assemble(visible(entry.summary), "\n", (visible(arguments), "bright_black"))
+        )
+    console.print(table)
+    console.print("[bright_black]`rllm-gym list ENV` shows a manual, `rllm-gym play ENV` lets you try it.[/]")
+
+
+def _print_manual(entry: Manual) -> None:
+    console = Console()
+    console.print(Text(entry.env_id, style="bold cyan"))
+    console.print(Text(_make_line(entry), style="bright_black"))
+    console.print()
+    console.print(Markdown(visible(entry.text)))
+
+
+def _make_line(entry: Manual) -> str:
+    return f'gym.make("{entry.env_id}")  # {entry.entry_point}'
+
+
+def _as_json(entry: Manual) -> dict[str, object]:
+    return {
+        "id": entry.env_id,
+        "summary": entry.summary,
+        "entry_point": entry.entry_point,
+        "kwargs": entry.kwargs,
+        "arguments": {argument.name: argument.default for argument in entry.arguments},
+        "missing": entry.missing,
+    }
+
+
+def _as_markdown(entries: list[Manual]) -> str:
+    lines = [
+        "# Environments",
+        "",
+        "This page is made from the class docstrings by `make docs`; edit those.",
+        "",
+        "| id | what it asks |",
+        "|---|---|",
+        *[f"| [`{entry.env_id}`](#{_anchor(entry.env_id)}) | {entry.summary} |" for entry in entries],
+        "",
+    ]
+    first_id: dict[str, str] = {}
+    for entry in entries:
+        lines += [f"## {entry.env_id}", ""]
+        fixed = ", ".join(f"{name}={value!r}" for name, value in entry.kwargs.items())
+        base = first_id.setdefault(entry.entry_point, entry.env_id)
+        if base != entry.env_id:
+            lines += [f"[`{base}`](#{_anchor(base)}) with `{fixed or 'no other arguments'}`.", ""]
+        else:
+            lines += [_demote_headings(entry.text), ""]
+        defaults = ", ".join(f"`{argument.name}={argument.default}`" for argument in entry.arguments)
+        lines += [f"**Arguments with their defaults**: {defaults}", ""]
+    return "\n".join(lines)
+
+
+def _demote_headings(text: str) -> str:
+    """Docstring headings start at ``##``; under an id's own ``##`` they are one level down."""
+    fenced = False
+    lines = []
+    for line in text.strip().splitlines():
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        lines.append(f"#{line}" if line.startswith("##") and not fenced else line)
+    return "\n".join(lines)
+
+
+def _anchor(env_id: str) -> str:
+    """GitHub's anchor of a heading: lower case, letters, digits and hyphens."""
+    return "".join(character for character in env_id.lower() if character.isalnum() or character == "-")

@@ -1,0 +1,129 @@
+"""The door of the command line: finds the command, runs it, and turns expected failures into one line.
+
+A command is a callable that takes its arguments (``list[str]``) and returns an exit status. The ones of this package
+are in ``COMMANDS``; other packages add theirs through the entry-point group ``rllm_gym.commands``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+
+import gymnasium.error
+
+from rllm_gym.commands.errors import CommandError
+from rllm_gym.commands.extras import advice_for_missing
+from rllm_gym.core.errors import RllmGymError
+
+Command = Callable[[list[str]], int]
+
+# name -> (module:callable, what it is for). Modules are imported when their command runs.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "list": ("rllm_gym.commands.list_envs:main", "the environments, what they ask and their arguments"),
+    "play": ("rllm_gym.commands.play:main", "play an environment yourself, in the terminal"),
+    "eval": ("rllm_gym.commands.evaluate:main", "measure a model: pass@1, pass@k, stop reasons, faults"),
+    "report": ("rllm_gym.commands.report:main", "one HTML page of a run: curves, tables, transcripts"),
+    "doctor": ("rllm_gym.commands.doctor:main", "what this machine has, what is missing, and the fix"),
+    "new-env": ("rllm_gym.commands.new_env:main", "write a new environment from a working template, with its test"),
+}
+# What the commands of the trainer are for, so that --help needs no torch.
+_PLUGIN_SUMMARIES = {
+    "train": "train a model on an environment with reinforcement learning",
+    "sft": "teach a model an environment's answer format from demonstrations",
+}
+
+EXIT_ERROR = 2
+EXIT_INTERRUPTED = 130
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; the exit status is 0 (done), 2 (one clear line says why not) or 130 (Ctrl-C)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _dispatch(arguments)
+        sys.stdout.flush()
+        return status
+    except CommandError as error:
+        return _fail(str(error))
+    except (RllmGymError, gymnasium.error.Error) as error:
+        return _fail(f"{type(error).__name__}: {error}")
+    except BrokenPipeError:
+        # The reader (head, less) has gone; what is still buffered must not raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def _dispatch(arguments: list[str]) -> int:
+    plugins = _plugins()
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_usage(plugins))
+        return 0
+    name, rest = arguments[0], arguments[1:]
+    if name in ("-V", "--version"):
+        from rllm_gym import __version__
+
+        print(f"rllm-gym {__version__}")
+        return 0
+    try:
+        command = _find(name, plugins)
+        return int(command(rest) or 0)
+    except ModuleNotFoundError as error:
+        advice = advice_for_missing(error.name or "")
+        if advice is None:
+            raise
+        raise CommandError(f"`rllm-gym {name}` needs {error.name}, which is not installed: {advice}") from error
+
+
+def _find(name: str, plugins: dict[str, EntryPoint]) -> Command:
+    if name in COMMANDS:
+        module, _, attribute = COMMANDS[name][0].partition(":")
+        command: Command = getattr(importlib.import_module(module), attribute)
+        return command
+    if name in plugins:
+        plugin: Command = plugins[name].load()
+        return plugin
+    known = ", ".join([*COMMANDS, *plugins])
+    raise CommandError(f"there is no command {name!r}; the commands are {known} (`rllm-gym --help` says more)")
+
+
+def _plugins() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group="rllm_gym.commands") if entry.name not in COMMANDS}
+
+
+def _usage(plugins: dict[str, EntryPoint]) -> str:
+    rows = {name: summary for name, (_, summary) in COMMANDS.items()}
+    for name, entry in plugins.items():
+        rows[name] = _PLUGIN_SUMMARIES.get(name, f"from {entry.dist.name if entry.dist else entry.value}")
+    width = max(len(name) for name in rows)
+    lines = [f"  {name:<{width}}  {summary}" for name, summary in rows.items()]
+    return "\n".join(
+        [
+            "usage: rllm-gym COMMAND ...",
+            "",
+            "Tasks for training language agents, as Gymnasium text environments.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            "`rllm-gym COMMAND --help` explains a command, with examples. Start with:",
+            "  rllm-gym list",
+            "  rllm-gym play rllm/FrozenLake-v0",
+        ]
+    )
+
+
+def _fail(message: str) -> int:
+    print(f"rllm-gym: error: {' '.join(message.split())}", file=sys.stderr)
+    return EXIT_ERROR
+
+
+if __name__ == "__main__":
+    sys.exit(main())

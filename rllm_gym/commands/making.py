@@ -1,0 +1,95 @@
+"""From what was typed, ``ENV --kwarg size=8``, to an environment, with errors a person can act on."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+from typing import Any
+
+import gymnasium
+
+from rllm_gym.commands.errors import CommandError
+from rllm_gym.commands.extras import advice_for_missing
+from rllm_gym.core import RllmGymError
+
+
+def add_environment_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments that every command with an environment has."""
+    parser.add_argument("env", metavar="ENV", help="an environment's id; `rllm-gym list` shows them")
+    parser.add_argument(
+        "--kwarg",
+        "-k",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an argument of the environment, such as -k size=8 -k split=test; values are JSON, or plain text "
+        "(repeatable; `rllm-gym list ENV` explains them)",
+    )
+
+
+def parse_kwargs(pairs: list[str]) -> dict[str, Any]:
+    """``["size=8", "view=window"]`` → ``{"size": 8, "view": "window"}``.
+
+    Raises:
+        CommandError: A pair has no ``=``, or its name is no identifier.
+    """
+    kwargs: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name.isidentifier():
+            raise CommandError(f"--kwarg {pair!r} is not of the form NAME=VALUE, such as --kwarg size=8")
+        kwargs[name] = _value(value)
+    return kwargs
+
+
+def make_env(env_id: str, kwargs: dict[str, Any], *, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+    """``gymnasium.make``, with a suggestion for a mistyped id and one line for a refused argument.
+
+    Raises:
+        CommandError: There is no such id, or the environment refuses its arguments.
+    """
+    module, _, bare_id = env_id.rpartition(":")
+    if not module and bare_id not in gymnasium.registry:
+        raise CommandError(f"there is no environment {env_id!r}{_suggestion(env_id)}; `rllm-gym list` shows them all")
+    if render_mode is not None:
+        kwargs = {**kwargs, "render_mode": render_mode}
+    try:
+        return gymnasium.make(env_id, **kwargs)
+    except ModuleNotFoundError as error:
+        advice = advice_for_missing(error.name or "")
+        if advice is None:
+            raise CommandError(f"{env_id} cannot be imported: {error}") from error
+        raise CommandError(f"{env_id} needs {error.name}, which is not installed: {advice}") from error
+    except (TypeError, ValueError, OSError, gymnasium.error.Error, RllmGymError) as error:
+        raise CommandError(
+            f"{env_id} refuses its arguments: {error} (`rllm-gym list {env_id}` explains them)"
+        ) from error
+
+
+def parse_task(task: str | None) -> int | str | None:
+    """An index where the text is a whole number, else a task id."""
+    if task is None:
+        return None
+    return int(task) if task.isascii() and task.isdigit() else task
+
+
+def _value(text: str) -> Any:
+    if text in ("True", "False", "None"):
+        return {"True": True, "False": False, "None": None}[text]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _suggestion(env_id: str) -> str:
+    known = {name.lower(): name for name in gymnasium.registry if name.startswith("rllm/")}
+    wanted = env_id.lower()
+    candidates = [wanted, f"rllm/{wanted}", f"rllm/{wanted}-v0", f"{wanted}-v0"]
+    for candidate in candidates:
+        if candidate in known:
+            return f" (did you mean {known[candidate]!r}?)"
+    close = difflib.get_close_matches(f"rllm/{wanted.removeprefix('rllm/')}", known, n=1, cutoff=0.6)
+    return f" (did you mean {known[close[0]]!r}?)" if close else ""

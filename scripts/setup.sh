@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Makes .venv with rllm-gym and everything its tests and demo need, at the versions of constraints.txt.
+#
+#   PYTHON=python3.12   the Python to use; default: the first of 3.13, 3.12, 3.11 and python3 that will do
+#   TORCH=cpu|default   where torch comes from: PyTorch's CPU index, or pip's own index alone (a CUDA build, on
+#                       Linux); default: cpu where there is no NVIDIA GPU and that index answers, else default
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+VENV=.venv
+STAMP=$VENV/.set-up
+CPU_INDEX=https://download.pytorch.org/whl/cpu
+
+fail() {
+    printf 'setup: %s\n' "$*" >&2
+    exit 1
+}
+
+# A Python that will do runs at all, is 3.11 or newer, and can make a virtual environment with pip in it.
+# Debian ships venv apart from Python, so that having one does not mean having the other.
+will_do() {
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || return 1
+    "$1" -c 'import venv, ensurepip' 2>/dev/null || {
+        lacks_venv=$1
+        return 1
+    }
+}
+
+find_python() {
+    lacks_venv=
+    local candidate
+    for candidate in ${PYTHON:-python3.13 python3.12 python3.11 python3}; do
+        command -v "$candidate" >/dev/null 2>&1 || continue
+        if will_do "$candidate"; then
+            python=$candidate
+            return
+        fi
+    done
+    [ -z "$lacks_venv" ] || fail "$lacks_venv cannot make virtual environments: sudo apt-get install -y python3-venv"
+    fail "no ${PYTHON:-Python 3.11 or newer} here: sudo apt-get install -y python3 python3-venv git make" \
+        "(on systems whose python3 is older, install python3.11 and python3.11-venv, or set PYTHON=/path/to/python)"
+}
+
+cpu_index_answers() {
+    "$1" - "$CPU_INDEX/torch/" 2>/dev/null <<'PROBE'
+import sys, urllib.request
+urllib.request.urlopen(urllib.request.Request(sys.argv[1], method="HEAD"), timeout=5)
+PROBE
+}
+
+find_python
+if [ ! -x $VENV/bin/python ] || ! $VENV/bin/python -c 'import pip' 2>/dev/null; then
+    echo "setup: making $VENV with $("$python" --version)"
+    rm -rf $VENV
+    "$python" -m venv $VENV
+fi
+
+index=()
+case ${TORCH:-auto} in
+cpu) index=(--extra-index-url "$CPU_INDEX") ;;
+default) ;;
+auto)
+    if [ "$(uname -s)" = Linux ] && [ ! -e /dev/nvidiactl ] && cpu_index_answers $VENV/bin/python; then
+        index=(--extra-index-url "$CPU_INDEX")
+    fi
+    ;;
+*) fail "TORCH=$TORCH is neither cpu nor default" ;;
+esac
+
+echo "setup: installing into $VENV (minutes, the first time)"
+$VENV/bin/python -m pip install --quiet --disable-pip-version-check "${index[@]}" \
+    --constraint constraints.txt --editable '.[train,parquet,render,dev]'
+cat pyproject.toml constraints.txt scripts/setup.sh | cksum >"$STAMP"
+$VENV/bin/python -c 'import torch; print(f"setup: ready, torch {torch.__version__}")'
