@@ -1,0 +1,83 @@
+"""What runs inside a worker process: requests come over one socket, are carried out one by one, and answered."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from rllm_gym.workers.calls import HELLO, OUT_OF_MEMORY, Desk, decode_request, encode_failure, encode_result
+from rllm_gym.workers.wire import Connection
+
+_PR_SET_PDEATHSIG = 1
+# Address space beside the capped private memory: code of libraries, thread stacks, shared maps.
+_SHARED_MB = 1024
+
+
+def serve(sock: socket.socket, memory_mb: int | None, template_pid: int) -> None:
+    """Serve until the other end is closed. Called in a fresh fork of the template, and never returns to it."""
+    os.setsid()
+    die_with(template_pid)
+    # A Python handler, not SIG_IGN: programs the work starts get the default back on exec.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()  # forks would otherwise share one global generator's state
+    if memory_mb is not None:
+        cap_memory(memory_mb)
+    connection = Connection(sock)
+    desk = Desk()
+    try:
+        connection.send(HELLO + str(os.getpid()).encode(), None)
+        while True:
+            reply = _answer(desk, connection.recv(None), capped=memory_mb is not None)
+            connection.send(reply, None)
+            if reply == OUT_OF_MEMORY:
+                return
+    except EOFError:
+        return
+
+
+def _answer(desk: Desk, data: bytes, *, capped: bool) -> bytes:
+    try:
+        try:
+            return encode_result(desk.carry_out(decode_request(data)))
+        except BaseException as error:
+            if isinstance(error, MemoryError) and capped:
+                return OUT_OF_MEMORY
+            return encode_failure(error)
+    except MemoryError:
+        return OUT_OF_MEMORY
+
+
+def die_with(parent_pid: int) -> None:
+    """Be killed when the process that forked this one ends (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent_pid:
+            os._exit(1)
+
+
+def cap_memory(megabytes: int) -> None:
+    """Allow this process ``megabytes`` of private memory above what it holds now; more is a ``MemoryError``."""
+    used = {"VmData": 0, "VmSize": 0}
+    if sys.platform == "linux":
+        for line in Path("/proc/self/status").read_text().splitlines():
+            key, _, value = line.partition(":")
+            if key in used:
+                used[key] = int(value.split()[0]) * 1024
+    allowed = megabytes * 1024 * 1024
+    _lower(resource.RLIMIT_DATA, used["VmData"] + allowed)
+    _lower(resource.RLIMIT_AS, used["VmSize"] + allowed + _SHARED_MB * 1024 * 1024)
+    _lower(resource.RLIMIT_CORE, 0)
+
+
+def _lower(kind: int, limit: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(kind, (limit, limit))

@@ -1,0 +1,442 @@
+"""The pool: hands work to idle workers, waits for a free one, and lets go of the ones that failed."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import math
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from rllm_gym.workers.calls import Request
+from rllm_gym.workers.errors import DeadlineExceeded, WorkerDied
+from rllm_gym.workers.process import ProcessWorker, Template
+from rllm_gym.workers.thread import ThreadWorker
+
+_log = logging.getLogger(__name__)
+
+Worker = ProcessWorker | ThreadWorker
+
+QUEUE_TIMEOUT = 600.0
+"""Seconds a call waits for a free worker by default before it is refused."""
+
+
+class WorkerPool:
+    """Work with deadlines, in at most ``max_workers`` threads or processes, from any thread and any event loop.
+
+    Workers start when they are needed and are reused while they are well. Close the pool with ``with``,
+    ``async with`` or :meth:`close`; a pool left open is closed when it is collected or the interpreter exits.
+
+    **Deadlines.** ``timeout`` is the time of the *work*, counted from the moment a worker that has started takes
+    it up. Waiting in line behind other work does not use it up, so a busy pool never fails honest work; that wait
+    has its own limit, ``queue_timeout``. Since all work has a deadline the line always moves; only actors keep
+    their worker until they are closed.
+
+    **Processes** are forked from a warm, single-threaded template that belongs to the pool. A late one is killed,
+    with every process it started. All die with this process, even when it is killed by SIGKILL. Functions and
+    classes travel by ``cloudpickle``, so that scripts need no ``if __name__ == "__main__"`` and interactive
+    definitions work. What the work prints goes to stderr; standard input is empty. Ctrl-C does not reach them.
+
+    **Threads** cannot be killed: one that is late is abandoned, counted in :attr:`abandoned` and logged.
+
+    A fork of this process cannot use the pool (``RuntimeError``): let it make its own.
+
+    Args:
+        kind: ``"process"`` or ``"thread"``.
+        max_workers: Most workers alive at a time, actors included.
+        memory_mb: Private memory each process may take above what a fresh one holds; ``None`` sets no cap.
+        name: Names the workers in messages.
+        preload: Modules imported once, in the template, before workers are forked. They must start no threads.
+
+    Raises:
+        ValueError: An argument is out of range, or threads were given a memory cap.
+    """
+
+    def __init__(
+        self,
+        kind: Literal["thread", "process"] = "process",
+        *,
+        max_workers: int,
+        memory_mb: int | None = None,
+        name: str = "worker",
+        preload: Sequence[str] = (),
+    ) -> None:
+        if kind not in ("thread", "process"):
+            raise ValueError(f"kind={kind!r} must be 'thread' or 'process'")
+        if max_workers < 1:
+            raise ValueError(f"max_workers={max_workers!r} must be at least 1")
+        if memory_mb is not None and (kind == "thread" or memory_mb < 1):
+            raise ValueError(f"memory_mb={memory_mb!r} needs kind='process' and at least 1 MB; threads share memory")
+        self.kind = kind
+        self.max_workers = max_workers
+        self.memory_mb = memory_mb
+        self.name = name
+        self.abandoned = 0
+        """Threads left behind because they were late, so far."""
+        self.killed = 0
+        """Processes killed because they were late, or that died by themselves, so far."""
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._idle: list[Worker] = []
+        self._workers: set[Worker] = set()
+        self._starting = 0
+        self._line: deque[concurrent.futures.Future[Worker | None]] = deque()
+        self._closed = False
+        self._template = Template(preload) if kind == "process" else None
+        # Holds the template and the set of workers, not the pool: a forgotten pool is closed all the same.
+        self._finalizer = weakref.finalize(self, _shut_down, self._template, self._workers)
+
+    # Work -------------------------------------------------------------------------------------------------
+
+    def run(self, fn: Callable[..., Any], *args: Any, timeout: float, queue_timeout: float = QUEUE_TIMEOUT) -> Any:
+        """``fn(*args)`` in a worker. Blocks.
+
+        Args:
+            fn: An importable function, or for processes anything ``cloudpickle`` takes.
+            timeout: Seconds the work may take.
+            queue_timeout: Seconds to wait for a free worker.
+
+        Raises:
+            DeadlineExceeded: The work was late, or no worker became free.
+            WorkerDied: The worker ended in the middle; its subclasses ``MemoryExceeded``, ``WorkerStartFailed``.
+            WorkerError: What ``fn`` raised or returned cannot travel.
+            Exception: What ``fn`` raised.
+        """
+        _check_timeout(timeout)
+        worker = self._take(queue_timeout)
+        try:
+            return worker.ask(Request("run", fn, args), timeout)
+        finally:
+            self._give_back(worker)
+
+    async def arun(
+        self, fn: Callable[..., Any], *args: Any, timeout: float, queue_timeout: float = QUEUE_TIMEOUT
+    ) -> Any:
+        """:meth:`run`, awaited. Cancelling it kills (or abandons) the worker."""
+        _check_timeout(timeout)
+        worker = await self._atake(queue_timeout)
+        try:
+            return await worker.aask(Request("run", fn, args), timeout)
+        finally:
+            self._give_back(worker)
+
+    def actor(
+        self, factory: Callable[..., Any], *args: Any, timeout: float, queue_timeout: float = QUEUE_TIMEOUT
+    ) -> Actor:
+        """``factory(*args)`` made in a worker of its own, where it stays until the actor is closed.
+
+        Raises: as :meth:`run`.
+        """
+        _check_timeout(timeout)
+        worker = self._take(queue_timeout)
+        try:
+            worker.ask(Request("make", factory, args), timeout)
+        except BaseException:
+            worker.kill()
+            self._give_back(worker)
+            raise
+        return Actor(self, worker, Request("make", factory).name)
+
+    async def aactor(
+        self, factory: Callable[..., Any], *args: Any, timeout: float, queue_timeout: float = QUEUE_TIMEOUT
+    ) -> Actor:
+        """:meth:`actor`, awaited."""
+        _check_timeout(timeout)
+        worker = await self._atake(queue_timeout)
+        try:
+            await worker.aask(Request("make", factory, args), timeout)
+        except BaseException:
+            worker.kill()
+            self._give_back(worker)
+            raise
+        return Actor(self, worker, Request("make", factory).name)
+
+    # Life -------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End every worker, actors included, and refuse all that waits. Safe to call twice."""
+        with self._lock:
+            self._closed = True
+            line = list(self._line)
+            self._line.clear()
+            self._idle.clear()
+        for future in line:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(self._closed_error())
+        if self._pid == os.getpid():
+            self._finalizer()
+        else:
+            self._finalizer.detach()
+
+    async def aclose(self) -> None:
+        """:meth:`close`, awaited."""
+        await asyncio.to_thread(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    # Workers ----------------------------------------------------------------------------------------------
+
+    def _take(self, queue_timeout: float) -> Worker:
+        taken = self._claim()
+        if isinstance(taken, concurrent.futures.Future):
+            place = taken
+            try:
+                taken = place.result(queue_timeout)
+            except TimeoutError:
+                taken = self._leave_line(place, queue_timeout)
+            except BaseException:
+                self._walk_away(place)
+                raise
+        return taken if taken is not None else self._start()
+
+    async def _atake(self, queue_timeout: float) -> Worker:
+        taken = self._claim()
+        if isinstance(taken, concurrent.futures.Future):
+            place = taken
+            try:
+                async with asyncio.timeout(queue_timeout):
+                    # shield: a cancelled wait must not race with a worker being handed over.
+                    taken = await asyncio.shield(asyncio.wrap_future(place))
+            except TimeoutError:
+                taken = self._leave_line(place, queue_timeout)
+            except BaseException:
+                self._walk_away(place)
+                raise
+        return taken if taken is not None else self._start()
+
+    def _claim(self) -> Worker | None | concurrent.futures.Future[Worker | None]:
+        """An idle worker, ``None`` for leave to start one, or a place in the line."""
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                f"pool {self.name!r} belongs to process {self._pid}; a fork of it must make a pool of its own"
+            )
+        with self._lock:
+            if self._closed:
+                raise self._closed_error()
+            while self._idle:
+                worker = self._idle.pop()
+                if worker.idle_and_well():
+                    return worker
+                self._drop(worker)
+            if len(self._workers) + self._starting < self.max_workers:
+                self._starting += 1
+                return None
+            place: concurrent.futures.Future[Worker | None] = concurrent.futures.Future()
+            self._line.append(place)
+            return place
+
+    def _start(self) -> Worker:
+        worker: Worker | None = None
+        try:
+            if self._template is not None:
+                worker = ProcessWorker(self._template, self.memory_mb, self.name)
+            else:
+                worker = ThreadWorker(self.name, self._count_abandoned)
+            return worker
+        finally:
+            with self._lock:
+                self._starting -= 1
+                if worker is not None:
+                    self._workers.add(worker)
+                else:
+                    self._next_in_line(None)
+                closed = self._closed
+            if closed and worker is not None:
+                worker.kill()
+
+    def _give_back(self, worker: Worker) -> None:
+        with self._lock:
+            if self._closed:
+                self._workers.discard(worker)
+                return
+            if worker.alive:
+                self._next_in_line(worker)
+            else:
+                self._drop(worker)
+                self._next_in_line(None)
+
+    def _drop(self, worker: Worker) -> None:
+        self._workers.discard(worker)
+        if self.kind == "process":
+            self.killed += 1
+        worker.kill()
+
+    def _next_in_line(self, worker: Worker | None) -> None:
+        """Give a worker, or leave to start one, to the first who still waits. Called with the lock held."""
+        while self._line:
+            place = self._line.popleft()
+            if place.set_running_or_notify_cancel():
+                if worker is None:
+                    self._starting += 1
+                place.set_result(worker)
+                return
+        if worker is not None:
+            self._idle.append(worker)
+
+    def _leave_line(self, place: concurrent.futures.Future[Worker | None], waited: float) -> Worker | None:
+        with self._lock:
+            handed_over = place.done()
+            if not handed_over:
+                place.cancel()
+        if handed_over:
+            return place.result()
+        raise DeadlineExceeded(
+            f"no worker of pool {self.name!r} became free within {waited:g} s; all {self.max_workers} are busy or "
+            "held by actors: close actors, raise max_workers or queue_timeout"
+        )
+
+    def _walk_away(self, place: concurrent.futures.Future[Worker | None]) -> None:
+        with self._lock:
+            if not place.done():
+                place.cancel()
+                return
+            if place.exception() is not None:
+                return
+            worker = place.result()
+            if worker is None:
+                self._starting -= 1
+            self._next_in_line(worker)
+
+    def _count_abandoned(self, why: str) -> None:
+        with self._lock:
+            self.abandoned += 1
+            count = self.abandoned
+        _log.warning("%s (%d thread(s) of pool %r so far)", why, count, self.name)
+
+    def _closed_error(self) -> RuntimeError:
+        return RuntimeError(f"pool {self.name!r} is closed")
+
+
+class Actor:
+    """An object living in a worker of its own. Made by :meth:`WorkerPool.actor`.
+
+    One call at a time. A call that is late, is cancelled, or in which the worker dies, ends the actor:
+    ``alive`` is False and every further call raises :class:`WorkerDied`.
+    """
+
+    def __init__(self, pool: WorkerPool, worker: Worker, name: str) -> None:
+        self._pool = pool
+        self._worker = worker
+        self._name = name
+        self._busy = threading.Lock()
+        self._returned = False
+        # An actor that is forgotten gives its worker back.
+        self._finalizer = weakref.finalize(self, _release, pool, worker)
+        self._finalizer.atexit = False
+
+    @property
+    def alive(self) -> bool:
+        return self._worker.alive
+
+    @property
+    def pid(self) -> int | None:
+        """The worker's process id, ``None`` for a thread."""
+        return self._worker.pid if isinstance(self._worker, ProcessWorker) else None
+
+    def call(self, method: str, *args: Any, timeout: float, **kwargs: Any) -> Any:
+        """``object.method(*args, **kwargs)`` where the object lives; of an attribute that cannot be called, its value.
+
+        Raises:
+            DeadlineExceeded: It was late; the actor is dead.
+            WorkerDied: The worker ended; the actor is dead.
+            WorkerError: What it raised or returned cannot travel.
+            Exception: What it raised; the actor lives on.
+            RuntimeError: Another call is under way.
+        """
+        _check_timeout(timeout)
+        self._begin(method)
+        try:
+            return self._worker.ask(Request("call", method, args, kwargs), timeout)
+        finally:
+            self._end()
+
+    async def acall(self, method: str, *args: Any, timeout: float, **kwargs: Any) -> Any:
+        """:meth:`call`, awaited."""
+        _check_timeout(timeout)
+        self._begin(method)
+        try:
+            return await self._worker.aask(Request("call", method, args, kwargs), timeout)
+        finally:
+            self._end()
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Call the object's ``close()``, if it has one, and end the worker. A late or busy one is killed.
+
+        Raises:
+            DeadlineExceeded: The object's ``close()`` was late.
+            Exception: What the object's ``close()`` raised. The worker is ended in every case. Safe to call twice.
+        """
+        _check_timeout(timeout)
+        if not self.alive or not self._busy.acquire(blocking=False):
+            self.kill()
+            return
+        try:
+            self._worker.ask(Request("close"), timeout)
+        finally:
+            self._busy.release()
+            self.kill()
+
+    async def aclose(self, timeout: float = 10.0) -> None:
+        """:meth:`close`, awaited."""
+        _check_timeout(timeout)
+        if not self.alive or not self._busy.acquire(blocking=False):
+            self.kill()
+            return
+        try:
+            await self._worker.aask(Request("close"), timeout)
+        finally:
+            self._busy.release()
+            self.kill()
+
+    def kill(self) -> None:
+        """End the worker now, without the object's ``close()``. Safe to call twice."""
+        self._finalizer()
+
+    def _begin(self, method: str) -> None:
+        if not self.alive:
+            raise WorkerDied(f"the actor {self._name!r} has ended, so {method!r} cannot be called; make a new one")
+        if not self._busy.acquire(blocking=False):
+            raise RuntimeError(f"the actor {self._name!r} is busy; it does one call at a time")
+
+    def _end(self) -> None:
+        self._busy.release()
+        if not self.alive:
+            self.kill()
+
+
+def _release(pool: WorkerPool, worker: Worker) -> None:
+    worker.kill()
+    pool._give_back(worker)
+
+
+def _shut_down(template: Template | None, workers: set[Worker]) -> None:
+    for worker in list(workers):
+        worker.kill()
+    workers.clear()
+    if template is not None:
+        template.close()
+
+
+def _check_timeout(timeout: float) -> None:
+    if not (math.isfinite(timeout) and timeout > 0):
+        raise ValueError(f"timeout={timeout!r} must be a finite number of seconds above 0; everything has a deadline")

@@ -1,0 +1,260 @@
+"""Worker processes as their owner sees them: how they are started, asked, killed, and known to be gone."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rllm_gym.workers.calls import HELLO, Request, encode_request, open_reply
+from rllm_gym.workers.errors import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerStartFailed
+from rllm_gym.workers.wire import Connection
+
+START_TIMEOUT = 120.0
+"""Seconds a worker may take to start, its modules' import included. Generous: a busy machine is no fault."""
+
+_BOOT = (
+    "import json, sys; fd, owner, path, preload = json.loads(sys.argv[1]); sys.path[:] = path; "
+    "from rllm_gym.workers.template import main; main(fd, owner, preload)"
+)
+_worker_numbers = itertools.count()
+
+
+class Template:
+    """The owner's handle on the template process; starts it when the first worker is wanted, again if it died."""
+
+    def __init__(self, preload: Sequence[str]) -> None:
+        self._preload = list(preload)
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._pid = os.getpid()
+
+    def spawn(self, worker: str, sock: socket.socket, memory_mb: int | None) -> None:
+        order = {"do": "spawn", "worker": worker, "memory_mb": memory_mb, "path": _import_path()}
+        line = json.dumps(order).encode() + b"\n"
+        with self._lock:
+            try:
+                socket.send_fds(self._running(), [line], [sock.fileno()])
+            except OSError:
+                self._discard()  # it died between two orders
+                socket.send_fds(self._running(), [line], [sock.fileno()])
+
+    def end(self, worker: str) -> None:
+        """Kill a worker with everything it started. Does not wait."""
+        with self._lock:
+            if self._control is None or self._pid != os.getpid():
+                return
+            try:
+                self._control.sendall(json.dumps({"do": "end", "worker": worker}).encode() + b"\n")
+            except OSError:
+                self._discard()  # the template is gone, and its workers died with it
+
+    def why(self, worker: str) -> int | None:
+        """The exit status of a worker that hung up (negative: minus the signal), ``None`` where unknown."""
+        with self._lock:
+            if self._control is None:
+                return None
+            try:
+                self._control.sendall(json.dumps({"do": "why", "worker": worker}).encode() + b"\n")
+                reply = b""
+                while not reply.endswith(b"\n"):
+                    data = self._control.recv(4096)
+                    if not data:
+                        return None
+                    reply += data
+                return json.loads(reply)["status"]
+            except (OSError, ValueError):
+                self._discard()
+                return None
+
+    def close(self) -> None:
+        """Kill every worker and the template. Waits for them, a few seconds at most. Safe to call twice."""
+        if self._pid != os.getpid():
+            return  # a fork of the owner: the workers are the owner's
+        with self._lock:
+            self._discard()
+
+    def _running(self) -> socket.socket:
+        if self._control is not None and self._process is not None and self._process.poll() is None:
+            return self._control
+        self._discard()
+        if not sys.executable:
+            raise WorkerStartFailed("sys.executable is empty, so no worker process can be started; use a thread pool")
+        ours, theirs = socket.socketpair()
+        with theirs:
+            ours.settimeout(10.0)
+            argument = json.dumps([theirs.fileno(), os.getpid(), _import_path(), self._preload])
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", _BOOT, argument],
+                    stdin=subprocess.DEVNULL,
+                    # What the work prints must not end up in what the program prints.
+                    stdout=_stderr(),
+                    stderr=_stderr(),
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+            except OSError as error:
+                ours.close()
+                raise WorkerStartFailed(f"cannot start {sys.executable}: {error}") from error
+        self._control = ours
+        return ours
+
+    def _discard(self) -> None:
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._process is not None:
+            try:
+                self._process.wait(5.0)
+            except subprocess.TimeoutExpired:
+                self._process.kill()  # the workers die of it
+                self._process.wait(5.0)
+            self._process = None
+
+
+class ProcessWorker:
+    """One worker process. It does one thing at a time.
+
+    Any failure to answer, a passed deadline and a cancelled wait included, kills it; then ``alive`` is False.
+    """
+
+    def __init__(self, template: Template, memory_mb: int | None, pool_name: str) -> None:
+        self._template = template
+        self._memory_mb = memory_mb
+        self.name = f"{pool_name}-{next(_worker_numbers)}"
+        self.alive = True
+        self.pid: int | None = None
+        self._asked = False
+        ours, theirs = socket.socketpair()
+        self._connection = Connection(ours)
+        with theirs:
+            try:
+                template.spawn(self.name, theirs, memory_mb)
+            except WorkerStartFailed:
+                self._connection.close()
+                raise
+            except OSError as error:
+                self._connection.close()
+                raise WorkerStartFailed(f"cannot start worker {self.name}: {error}") from error
+
+    def idle_and_well(self) -> bool:
+        return self.alive and self._connection.quiet()
+
+    def ask(self, request: Request, timeout: float) -> Any:
+        data = encode_request(request)
+        self._asked = True
+        try:
+            if self.pid is None:
+                self._greeted(self._connection.recv(time.monotonic() + START_TIMEOUT))
+            deadline = time.monotonic() + timeout
+            self._connection.send(data, deadline)
+            reply = self._connection.recv(deadline)
+        except TimeoutError:
+            raise self._late(request, timeout) from None
+        except EOFError:
+            raise self._dead(request) from None
+        except BaseException:
+            self.kill()
+            raise
+        finally:
+            self._answered()
+        return self._open(reply, request)
+
+    async def aask(self, request: Request, timeout: float) -> Any:
+        data = encode_request(request)
+        self._asked = True
+        try:
+            if self.pid is None:
+                async with asyncio.timeout(START_TIMEOUT):
+                    self._greeted(await self._connection.arecv())
+            async with asyncio.timeout(timeout):
+                await self._connection.asend(data)
+                reply = await self._connection.arecv()
+        except TimeoutError:
+            raise self._late(request, timeout) from None
+        except EOFError:
+            raise await asyncio.to_thread(self._dead, request) from None
+        except BaseException:
+            self.kill()
+            raise
+        finally:
+            self._answered()
+        return self._open(reply, request)
+
+    def kill(self) -> None:
+        """End the process with everything it started. Safe to call twice, and does not wait."""
+        if self.alive:
+            self.alive = False
+            self._template.end(self.name)
+            # Whoever waits for an answer, in another thread or event loop, must wake up; it closes the socket then.
+            self._connection.hang_up()
+            if not self._asked:
+                self._connection.close()
+
+    def _answered(self) -> None:
+        self._asked = False
+        if not self.alive:
+            self._connection.close()
+
+    def _greeted(self, hello: bytes) -> None:
+        self.pid = int(hello.removeprefix(HELLO))
+
+    def _open(self, reply: bytes, request: Request) -> Any:
+        try:
+            return open_reply(reply, memory_mb=self._memory_mb, name=request.name)
+        except MemoryExceeded:
+            self.kill()
+            raise
+
+    def _late(self, request: Request, timeout: float) -> Exception:
+        self.kill()
+        if self.pid is None:
+            return WorkerStartFailed(f"worker {self.name} did not start within {START_TIMEOUT:g} s")
+        return DeadlineExceeded(f"{request.name!r} was not done within {timeout:g} s; worker {self.name} was killed")
+
+    def _dead(self, request: Request) -> Exception:
+        if not self.alive:
+            return WorkerDied(f"worker {self.name} was closed while {request.name!r} was under way")
+        status = self._template.why(self.name)
+        self.kill()
+        if self.pid is None:
+            return WorkerStartFailed(
+                f"worker {self.name} ended before it was ready ({_in_words(status)}); what it said is on stderr"
+            )
+        hint = f"; its memory is capped at {self._memory_mb} MB" if self._memory_mb is not None else ""
+        return WorkerDied(f"worker {self.name} ended during {request.name!r} ({_in_words(status)}{hint})")
+
+
+def _in_words(status: int | None) -> str:
+    if status is None:
+        return "exit status unknown"
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"
+
+
+def _import_path() -> list[str]:
+    # "" means the current folder of whoever looks it up; workers may change theirs.
+    return [os.path.abspath(entry) if entry == "" else entry for entry in sys.path if isinstance(entry, str)]
+
+
+def _stderr() -> int:
+    try:
+        os.fstat(2)
+    except OSError:
+        return subprocess.DEVNULL
+    return 2

@@ -1,0 +1,125 @@
+"""Worker threads: cheap, in this process, and impossible to kill. One that hangs is abandoned and counted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from rllm_gym.workers.calls import Desk, Request, failure
+from rllm_gym.workers.errors import DeadlineExceeded, WorkerDied
+
+_worker_numbers = itertools.count()
+
+_Outcome = tuple[bool, Any]
+_Deliver = Callable[[_Outcome], object]
+
+
+class ThreadWorker:
+    """One daemon thread. It does one thing at a time.
+
+    When a deadline passes or a wait is cancelled the thread is left behind (``alive`` is False): it cannot be
+    killed, ends by itself when the work returns, and then closes an actor's object.
+    """
+
+    def __init__(self, pool_name: str, abandon: Callable[[str], None]) -> None:
+        self.name = f"{pool_name}-{next(_worker_numbers)}"
+        self.alive = True
+        self._abandon = abandon
+        self._inbox: queue.SimpleQueue[tuple[Request, _Deliver] | None] = queue.SimpleQueue()
+        self._waiter: _Deliver | None = None
+        threading.Thread(target=self._serve, name=self.name, daemon=True).start()
+
+    def idle_and_well(self) -> bool:
+        return self.alive
+
+    def ask(self, request: Request, timeout: float) -> Any:
+        outbox: queue.SimpleQueue[_Outcome] = queue.SimpleQueue()
+        self._hand_in(request, outbox.put)
+        try:
+            outcome = outbox.get(timeout=timeout)
+        except queue.Empty:
+            raise self._late(request, timeout) from None
+        except BaseException:
+            self._leave(f"the wait for {request.name!r} was interrupted")
+            raise
+        return _open(outcome)
+
+    async def aask(self, request: Request, timeout: float) -> Any:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_Outcome] = loop.create_future()
+
+        def settle(outcome: _Outcome) -> None:
+            if not future.done():
+                future.set_result(outcome)
+
+        def deliver(outcome: _Outcome) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(settle, outcome)
+
+        self._hand_in(request, deliver)
+        try:
+            async with asyncio.timeout(timeout):
+                outcome = await future
+        except TimeoutError:
+            raise self._late(request, timeout) from None
+        except BaseException:
+            self._leave(f"the wait for {request.name!r} was cancelled")
+            raise
+        return _open(outcome)
+
+    def kill(self) -> None:
+        """Take no more work. Work under way is told to nobody; whoever waits for it gets ``WorkerDied`` now."""
+        waiter, self._waiter = self._waiter, None
+        self.stop()
+        if waiter is not None:
+            self._abandon(f"{self.name} was closed in the middle of its work")
+            waiter((False, WorkerDied(f"worker {self.name} was closed while its work was under way")))
+
+    def stop(self) -> None:
+        """End the thread once it is idle."""
+        if self.alive:
+            self.alive = False
+            self._inbox.put(None)
+
+    def _hand_in(self, request: Request, deliver: _Deliver) -> None:
+        self._waiter = deliver
+        self._inbox.put((request, deliver))
+
+    def _late(self, request: Request, timeout: float) -> DeadlineExceeded:
+        self._leave(f"{request.name!r} was not done within {timeout:g} s")
+        return DeadlineExceeded(
+            f"{request.name!r} was not done within {timeout:g} s; thread {self.name} cannot be killed and was abandoned"
+        )
+
+    def _leave(self, why: str) -> None:
+        self._waiter = None
+        self.stop()
+        self._abandon(f"{self.name} was abandoned: {why}")
+
+    def _serve(self) -> None:
+        desk = Desk()
+        while (entry := self._inbox.get()) is not None:
+            request, deliver = entry
+            outcome: _Outcome
+            try:
+                outcome = (True, desk.carry_out(request))
+            except BaseException as error:
+                outcome = (False, failure(error))
+            self._waiter = None
+            deliver(outcome)
+            # What was asked and answered must not be kept alive by an idle thread.
+            del entry, request, deliver, outcome
+        with contextlib.suppress(Exception):
+            desk.carry_out(Request("close"))
+
+
+def _open(outcome: _Outcome) -> Any:
+    done, value = outcome
+    if not done:
+        raise value
+    return value
