@@ -130,6 +130,10 @@ class TextEnv(gymnasium.Env[str, str]):
         """The tools offered to the model, as a JSON list of OpenAI tool schemas."""
         return "[]"
 
+    def _world_info(self) -> dict[str, Any]:
+        """Info keys of this environment, for every call of ``reset`` and ``step``, invalid actions included."""
+        return {}
+
     def _world_state(self) -> dict[str, Any]:
         """The world as JSON types, for :meth:`get_state`. Environments that cannot be copied leave this out."""
         raise NotImplementedError(
@@ -194,7 +198,7 @@ class TextEnv(gymnasium.Env[str, str]):
             outcome = self._act(action)
         except InvalidAction as error:
             invalid = True
-            outcome = Outcome(str(error), {"invalid_action": -self.invalid_action_penalty})
+            outcome = Outcome(str(error), {"invalid_action": 0.0 - self.invalid_action_penalty})
         except EnvironmentFault:
             self._over = True
             raise
@@ -303,4 +307,5 @@ class TextEnv(gymnasium.Env[str, str]):
             "success": success,
             "stop_reason": stop_reason.value,
             "reward_components": {name: float(value) for name, value in components.items()},
+            **self._world_info(),
         }

@@ -1,0 +1,322 @@
+"""The FrozenLake environment: text in, text out. Maps, oracle and looks live in the files beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from gymnasium.error import ResetNeeded
+
+from rllm_gym.core import Outcome, Task, TaskSource, TextEnv
+from rllm_gym.envs.frozen_lake import view as looks
+from rllm_gym.envs.frozen_lake.lake import Lake, Prospects, prospects
+from rllm_gym.envs.frozen_lake.tasks import (
+    DrawnLakes,
+    GivenLakes,
+    LakeRules,
+    Place,
+    check_winnable,
+    default_max_turns,
+    difficulty_bounds,
+    lake_of,
+)
+from rllm_gym.parsing.moves import Move, parse_move
+
+View = Literal["grid", "neighbours", "window"]
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What an optimal player knows of the current position.
+
+    Attributes:
+        action: The optimal move as a word; an action the environment accepts.
+        success: Probability of reaching the goal in the turns that are left, under optimal play.
+        regret: For each move, the success probability it throws away; 0 for the optimal one.
+        distance: Fewest moves to the goal without slipping, -1 where there is no way.
+    """
+
+    action: str
+    success: float
+    regret: dict[str, float]
+    distance: int
+
+
+class FrozenLakeEnv(TextEnv):
+    """Cross a frozen lake to the goal without falling into a hole. Solvable maps, one move a turn.
+
+    ## Description
+    The board shows the player ``P``, frozen cells ``_``, holes ``O`` and the goal ``G``. Every map has a way from
+    the start to the goal that fits into the episode (breadth-first search, no depth limit); where the ice is
+    slippery, optimal play reaches the goal in time with a probability above one half. Maps are drawn from
+    (split, task_seed, index) alone; the splits share no map, and no map that differs in the start alone.
+
+    ## Action space
+    Any text. The last fenced block or ``<action>``, ``<answer>`` or ``<move>`` tag is read, or else the entire
+    reply: ``up``, ``down``, ``left``, ``right`` (or north, south, west, east), an arrow ``↑ ↓ ← →``, or Gymnasium's
+    numbers 0 left, 1 down, 2 right, 3 up. ``<think>`` sections are left out. Anything else is an invalid action:
+    nothing moves, a turn is used, and the observation says what was wrong.
+
+    ## Observation space
+    Text. The first observation states the rules, the answer format and the board; later ones tell what happened
+    and show the board again. ``view="grid"`` shows all rows; ``"neighbours"`` adds a line that names the four
+    neighbouring cells; ``"window"`` shows only a square around the player (``#`` lies outside the lake), and after
+    a move nothing but its rows.
+
+    ## Starting state
+    The player stands on the start cell, drawn at random (or the top-left corner); the goal likewise (or the
+    bottom-right corner).
+
+    ## Rewards
+    1 for reaching the goal (component ``goal``), otherwise 0; minus ``invalid_action_penalty`` on an invalid action
+    (component ``invalid_action``).
+
+    ## Episode end
+    Terminated at the goal (success) or in a hole (failure); truncated after ``max_turns`` turns.
+
+    ## Information
+    Beside the keys of :class:`~rllm_gym.core.TextEnv`: ``regret: float``, the success probability that the last
+    action threw away compared with optimal play (0 at reset), and ``distance: int``, the fewest moves to the goal
+    without slipping (-1 in a hole). :meth:`oracle` gives the optimal action. None of it is shown to the model.
+
+    ## Arguments
+    Args:
+        size: Side of the square map, 2 to 10.
+        p_frozen: Chance of a cell to be frozen; of several one is drawn for every map.
+        slip_probability: Chance that a move goes to one of its two perpendicular directions instead.
+        start: ``"random"`` or ``"corner"`` (top left).
+        goal: ``"random"`` or ``"corner"`` (bottom right).
+        difficulty: ``"easy"``, ``"medium"`` or ``"hard"`` by the length of the shortest path (on 4 × 4: 2-3, 4-5, 6
+            and more moves); ``None`` leaves it to the next two.
+        min_path: Fewest moves of the shortest path; by default 2, as maps of one move teach little.
+        max_path: Most moves of the shortest path; by default any number.
+        max_turns: Turns before truncation; by default two and a half sides, more where it is slippery. Maps that
+            cannot be won in time are not drawn, and refused if they are given.
+        view: ``"grid"``, ``"neighbours"`` or ``"window"``.
+        window_size: Side of the window, odd, 3 or more.
+        symbols: Four or five characters (player, frozen, hole, goal, edge) or a mapping of some of these names.
+        rules: Whether the first observation states the rules and the answer format. Without them it is the board
+            alone, and the agent's system prompt has to tell the rest.
+        split: ``"train"`` (default), ``"validation"`` or ``"test"``. For given maps: keep those of the split.
+        task_seed: Another seed gives another sequence of maps of the same split.
+        num_tasks: How many maps there are to draw from.
+        tasks: Maps of your own instead: rows such as ``{"map": ["SFF", "FHF", "FFG"]}``, bare maps, or tasks. Then
+            size, p_frozen, start, goal, difficulty, min_path, max_path, task_seed and num_tasks are not used and may
+            not be given.
+        invalid_action_penalty: Taken from the reward on an invalid action.
+        render_mode: ``"ansi"`` (the player in brackets), ``"rgb_array"`` or ``None``.
+
+    ## Version history
+    v0: first release.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # type: ignore[misc]
+
+    def __init__(
+        self,
+        *,
+        size: int = 4,
+        p_frozen: float | Sequence[float] = 0.8,
+        slip_probability: float = 0.0,
+        start: Place = "random",
+        goal: Place = "random",
+        difficulty: str | None = None,
+        min_path: int | None = None,
+        max_path: int | None = None,
+        max_turns: int | None = None,
+        view: View = "grid",
+        window_size: int = 5,
+        symbols: looks.Symbols | Mapping[str, str] | str | None = None,
+        rules: bool = True,
+        split: str | None = None,
+        task_seed: int = 0,
+        num_tasks: int = 10_000,
+        tasks: TaskSource | Iterable[Any] | None = None,
+        invalid_action_penalty: float = 0.0,
+        render_mode: str | None = None,
+    ) -> None:
+        if not 0 <= slip_probability <= 1:
+            raise ValueError(f"slip_probability={slip_probability!r} must be between 0 and 1")
+        if view not in ("grid", "neighbours", "window"):
+            raise ValueError(f"view={view!r} is not 'grid', 'neighbours' or 'window'")
+        if window_size < 3 or window_size % 2 == 0:
+            raise ValueError(f"window_size={window_size!r} must be odd and at least 3, so that it has a middle")
+        source: TaskSource
+        if tasks is None:
+            lake_rules = _lake_rules(
+                size, p_frozen, slip_probability, start, goal, difficulty, min_path, max_path, max_turns
+            )
+            max_turns = lake_rules.max_turns
+            source = DrawnLakes(lake_rules, split=split or "train", seed=task_seed, size=num_tasks)
+        else:
+            given = (size, p_frozen, start, goal, difficulty, min_path, max_path, task_seed, num_tasks)
+            if given != (4, 0.8, "random", "random", None, None, None, 0, 10_000):
+                raise ValueError(
+                    "tasks= brings its own maps: leave out size, p_frozen, start, goal, difficulty, min_path, "
+                    "max_path, task_seed and num_tasks"
+                )
+            source = GivenLakes(tasks, split=split)
+            if max_turns is None:
+                max_turns = max(
+                    max(default_max_turns(max(lake.width, lake.height), slip_probability), 2 * lake.path_length)
+                    for lake in source.lakes
+                )
+        super().__init__(
+            tasks=source,
+            max_turns=max_turns,
+            invalid_action_penalty=invalid_action_penalty,
+            render_mode=render_mode,
+        )
+        if isinstance(source, GivenLakes):
+            for task, lake in zip(source.tasks, source.lakes):
+                check_winnable(lake, slip_probability, max_turns, f"task {task.task_id!r}")
+        self.slip_probability = float(slip_probability)
+        self.view: View = view
+        self.window_size = window_size
+        self.symbols = looks.Symbols.of(symbols)
+        self.rules = rules
+        self._lake: Lake | None = None
+        self._prospects: Prospects | None = None
+        self._player = 0
+        self._regret = 0.0
+
+    # The contract -----------------------------------------------------------------------------------------
+
+    def _begin(self, task: Task) -> str:
+        lake = lake_of(task)
+        check_winnable(lake, self.slip_probability, self.max_turns, f"task {task.task_id!r}")
+        self._stand(lake, lake.start)
+        shown = self._look()
+        return f"{self._rules_text()}\n{shown}" if self.rules else shown
+
+    def _act(self, action: str) -> Outcome:
+        lake, future = self._world()
+        left = self.max_turns - self._turn
+        before = future.success(self._player, left)
+        # An invalid action costs a turn: this is its regret, unless a move is made after all.
+        self._regret = before - future.success(self._player, left - 1)
+        move = parse_move(action)
+        self._regret = max(0.0, before - future.after_move(self._player, left, move))
+        went = self._slip(move) if self.slip_probability else move
+        cell = lake.after[self._player][went]
+        stayed = cell == self._player
+        self._player = cell
+        letter = lake.cells[cell]
+        if letter == "G":
+            return Outcome("You reached the goal.", {"goal": 1.0}, terminated=True, success=True)
+        if letter == "H":
+            return Outcome(f"You {_verb(move, went)} {went.word} into a hole.", {"goal": 0.0}, terminated=True)
+        shown = self._look()
+        if self.view != "window":
+            happened = f"You {_verb(move, went)} {went.word}" + (" against the edge and stayed." if stayed else ".")
+            shown = f"{happened}\n{shown}"
+        return Outcome(shown, {"goal": 0.0})
+
+    def _world_info(self) -> dict[str, Any]:
+        lake, _ = self._world()
+        return {"regret": self._regret, "distance": lake.distances[self._player]}
+
+    def _world_state(self) -> dict[str, Any]:
+        self._world()
+        return {"player": self._player, "regret": self._regret}
+
+    def _restore_world(self, state: dict[str, Any]) -> None:
+        self._stand(lake_of(self.task), int(state["player"]))
+        self._regret = float(state["regret"])
+
+    def render(self) -> str | np.ndarray | None:
+        """The board with the player in brackets (``"ansi"``) or an image (``"rgb_array"``)."""
+        if self.render_mode is None:
+            return None
+        lake, _ = self._world()
+        if self.render_mode == "ansi":
+            return looks.marked_board(lake, self._player, self.symbols)
+        return looks.picture(lake, self._player)
+
+    # For people, tests and baselines ------------------------------------------------------------------------
+
+    def oracle(self) -> Advice:
+        """Optimal play from here, knowing the whole map and the turns that are left.
+
+        Raises:
+            gymnasium.error.ResetNeeded: The episode is over or never began.
+        """
+        lake, future = self._world()
+        left = self.max_turns - self._turn
+        if self._over:
+            raise ResetNeeded("the episode is over: there is no optimal action; call reset() first")
+        best = future.success(self._player, left)
+        regret = {move.word: max(0.0, best - future.after_move(self._player, left, move)) for move in Move}
+        return Advice(future.best_move(self._player, left).word, best, regret, lake.distances[self._player])
+
+    # --------------------------------------------------------------------------------------------------------
+
+    def _world(self) -> tuple[Lake, Prospects]:
+        if self._lake is None or self._prospects is None:
+            raise ResetNeeded("no lake yet: call reset() first")
+        return self._lake, self._prospects
+
+    def _stand(self, lake: Lake, player: int) -> None:
+        if not 0 <= player < len(lake.cells):
+            raise ValueError(
+                f"the saved player stands on cell {player}, outside the {len(lake.cells)} cells of the map"
+            )
+        self._lake, self._player, self._regret = lake, player, 0.0
+        self._prospects = prospects(lake, self.slip_probability, self.max_turns)
+
+    def _slip(self, move: Move) -> Move:
+        draw = self.np_random.random()
+        if draw >= self.slip_probability:
+            return move
+        return Move((move + (1 if draw < self.slip_probability / 2 else 3)) % 4)
+
+    def _look(self) -> str:
+        assert self._lake is not None
+        if self.view == "window":
+            return looks.window(self._lake, self._player, self.symbols, self.window_size)
+        shown = looks.board(self._lake, self._player, self.symbols)
+        return f"{shown}\n{looks.neighbours(self._lake, self._player)}" if self.view == "neighbours" else shown
+
+    def _rules_text(self) -> str:
+        signs = self.symbols
+        text = f"Go from {signs.player} to goal {signs.goal} over ice {signs.frozen}; holes {signs.hole} end the game. "
+        if self.view == "window":
+            text += f"{signs.edge} is outside the lake. "
+        if self.slip_probability:
+            text += f"With probability {self.slip_probability:g} you slip sideways. "
+        return f"{text}{self.max_turns} turns.\nAnswer with one move: ```up```, ```down```, ```left``` or ```right```."
+
+
+def _verb(wanted: Move, went: Move) -> str:
+    return "moved" if wanted is went else "slipped"
+
+
+def _lake_rules(
+    size: int,
+    p_frozen: float | Sequence[float],
+    slip_probability: float,
+    start: Place,
+    goal: Place,
+    difficulty: str | None,
+    min_path: int | None,
+    max_path: int | None,
+    max_turns: int | None,
+) -> LakeRules:
+    low, high = min(2, size - 1), size * size - 1
+    if difficulty is not None:
+        if min_path is not None or max_path is not None:
+            raise ValueError("give difficulty or min_path and max_path, not both")
+        low, high = difficulty_bounds(size, difficulty)
+    chances = (p_frozen,) if isinstance(p_frozen, int | float) else tuple(p_frozen)
+    return LakeRules(
+        size=size,
+        p_frozen=tuple(float(chance) for chance in chances),
+        start=start,
+        goal=goal,
+        min_path=low if min_path is None else min_path,
+        max_path=high if max_path is None else max_path,
+        slip_probability=float(slip_probability),
+        max_turns=default_max_turns(size, slip_probability) if max_turns is None else max_turns,
+    )

@@ -1,0 +1,201 @@
+"""A frozen lake as data: its map, where each move leads, how far every cell is from the goal, and what play can win.
+
+No text for a model, no randomness and no episode live here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+from rllm_gym.core import TaskError
+from rllm_gym.parsing.moves import Move
+
+LONGEST_SIDE = 20
+_LETTERS = frozenset("SFHG")
+# (row, column) by Move: left, down, right, up.
+_OFFSETS = ((0, -1), (1, 0), (0, 1), (-1, 0))
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A map. Cells are numbered row by row from the top left.
+
+    Attributes:
+        cells: One letter a cell: ``S`` start, ``F`` frozen, ``H`` hole, ``G`` goal.
+        width: Columns.
+        start: The start cell.
+        goal: The goal cell.
+        after: ``after[cell][move]`` is the cell a move leads to; at the edge it is the cell itself.
+        distances: Fewest moves to the goal without slipping, -1 where there is no way (and for holes).
+    """
+
+    cells: str
+    width: int
+    start: int = field(init=False)
+    goal: int = field(init=False)
+    after: tuple[tuple[int, int, int, int], ...] = field(init=False, repr=False, compare=False)
+    distances: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "start", self.cells.index("S"))
+        object.__setattr__(self, "goal", self.cells.index("G"))
+        object.__setattr__(self, "after", _moves(self.width, self.height))
+        object.__setattr__(self, "distances", _distances(self.cells, self.after, self.goal))
+
+    @property
+    def height(self) -> int:
+        """Rows."""
+        return len(self.cells) // self.width
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The map row by row, as Gymnasium writes it."""
+        return tuple(self.cells[i : i + self.width] for i in range(0, len(self.cells), self.width))
+
+    @property
+    def path_length(self) -> int:
+        """Fewest moves from start to goal, -1 where there is no way. Exact: breadth first, no depth limit."""
+        return self.distances[self.start]
+
+
+def parse_map(rows: object, *, name: str = "map") -> Lake:
+    r"""A map from rows of ``S``, ``F``, ``H`` and ``G``, or from one text with a row a line.
+
+    >>> parse_map(["SF", "HG"]).path_length
+    2
+
+    Raises:
+        TaskError: The map is ragged, has other letters, not exactly one start and one goal, or no way between them.
+    """
+    lines = rows.splitlines() if isinstance(rows, str) else rows
+    if not isinstance(lines, Sequence) or not all(isinstance(line, str) for line in lines):
+        raise TaskError(f'{name}: a map is a list of rows such as ["SFF", "FHF", "FFG"]; got {type(rows).__name__}')
+    widths = sorted({len(line) for line in lines})
+    if len(widths) != 1 or widths == [0]:
+        raise TaskError(
+            f"{name}: every row needs the same number of cells, at least 1; the rows have {widths or 'none'}"
+        )
+    if max(len(lines), widths[0]) > LONGEST_SIDE:
+        raise TaskError(f"{name}: {len(lines)} rows of {widths[0]} cells; at most {LONGEST_SIDE} a side")
+    cells = "".join(lines)
+    unknown = sorted(set(cells) - _LETTERS)
+    if unknown:
+        raise TaskError(f"{name}: unknown cell(s) {unknown}; S is the start, F frozen, H a hole, G the goal")
+    for letter, what in (("S", "start"), ("G", "goal")):
+        if cells.count(letter) != 1:
+            raise TaskError(f"{name}: exactly one {what} {letter!r} is needed; there are {cells.count(letter)}")
+    lake = _lake(cells, widths[0])
+    if lake.path_length < 0:
+        raise TaskError(f"{name}: no way leads from S to G ({' '.join(lake.rows)}); open a hole or move one of them")
+    return lake
+
+
+@lru_cache(maxsize=4096)
+def _lake(cells: str, width: int) -> Lake:
+    return Lake(cells, width)
+
+
+@lru_cache(maxsize=256)
+def _moves(width: int, height: int) -> tuple[tuple[int, int, int, int], ...]:
+    def step(cell: int, move: int) -> int:
+        row, column = divmod(cell, width)
+        row, column = row + _OFFSETS[move][0], column + _OFFSETS[move][1]
+        return row * width + column if 0 <= row < height and 0 <= column < width else cell
+
+    return tuple((step(c, 0), step(c, 1), step(c, 2), step(c, 3)) for c in range(width * height))
+
+
+def _distances(cells: str, after: tuple[tuple[int, int, int, int], ...], goal: int) -> tuple[int, ...]:
+    # Moves are reversible away from edges, so breadth first from the goal over the same table is exact.
+    distances = [-1] * len(cells)
+    distances[goal] = 0
+    queue = deque([goal])
+    while queue:
+        cell = queue.popleft()
+        for neighbour in after[cell]:
+            if distances[neighbour] < 0 and cells[neighbour] != "H":
+                distances[neighbour] = distances[cell] + 1
+                queue.append(neighbour)
+    return tuple(distances)
+
+
+class Prospects:
+    """What optimal play can still win: finite-horizon value iteration on one lake.
+
+    With ``V_0 = 0``, ``V_h(goal) = 1`` and ``V_h(hole) = 0``:
+    ``Q_h(s, a) = Σ_m P(m | a) · V_{h-1}(after(s, m))`` and ``V_h(s) = max_a Q_h(s, a)`` (Puterman 1994, §4.3),
+    where the move m is a with probability ``1 - slip`` and each perpendicular one with ``slip / 2``. Without
+    slipping that is ``V_h(s) = 1`` where the distance is at most h, and no table is made.
+
+    Args:
+        lake: The map.
+        slip_probability: Probability that a move goes sideways.
+        horizon: Most turns that can be left.
+    """
+
+    def __init__(self, lake: Lake, slip_probability: float, horizon: int) -> None:
+        self.lake, self.slip_probability = lake, slip_probability
+        self._values_HS: np.ndarray | None = None
+        self._rows = 0
+        if slip_probability > 0:
+            self._values_HS = _value_iteration(lake, slip_probability, horizon)
+            self._rows = len(self._values_HS)
+
+    def success(self, cell: int, turns_left: int) -> float:
+        """Probability of reaching the goal from ``cell`` under optimal play."""
+        if self._values_HS is None:
+            return 1.0 if 0 <= self.lake.distances[cell] <= turns_left else 0.0
+        return float(self._values_HS.item(min(turns_left, self._rows - 1), cell))
+
+    def after_move(self, cell: int, turns_left: int, move: int) -> float:
+        """The same, if the next move is ``move``. Needs at least one turn left."""
+        after, left = self.lake.after[cell], turns_left - 1
+        slip = self.slip_probability
+        straight = self.success(after[move], left)
+        if not slip:
+            return straight
+        # The moves go round the compass (left, down, right, up): a move's neighbours are its perpendiculars.
+        sideways = self.success(after[move - 1], left) + self.success(after[(move + 1) % 4], left)
+        return (1.0 - slip) * straight + slip / 2 * sideways
+
+    def best_move(self, cell: int, turns_left: int) -> Move:
+        """The move with the best chance; among equals the one that shortens the way most."""
+        far = len(self.lake.cells)
+
+        def merit(move: Move) -> tuple[float, int]:
+            distance = self.lake.distances[self.lake.after[cell][move]]
+            return round(self.after_move(cell, turns_left, move), 12), -(distance if distance >= 0 else far)
+
+        return max(Move, key=merit)
+
+
+def _value_iteration(lake: Lake, slip: float, horizon: int) -> np.ndarray:
+    """``V_h`` for h = 0, 1, … as rows; the table ends early once it no longer changes."""
+    cells = np.frombuffer(lake.cells.encode(), dtype=np.uint8)
+    goal_S = (cells == ord("G")).astype(float)
+    over_S = (cells == ord("G")) | (cells == ord("H"))
+    after_SA = np.array(lake.after)
+    rows = [goal_S]
+    for _ in range(min(horizon, _LONGEST_TABLE)):
+        next_SA = rows[-1][after_SA]
+        sideways_SA = next_SA[:, _BEFORE] + next_SA[:, _BEHIND]
+        best_S = ((1.0 - slip) * next_SA + slip / 2 * sideways_SA).max(axis=1)
+        rows.append(np.where(over_S, goal_S, best_S))
+        if np.abs(rows[-1] - rows[-2]).max() < 1e-13:
+            break
+    return np.stack(rows)
+
+
+_LONGEST_TABLE = 2_000
+_BEFORE, _BEHIND = np.array([3, 0, 1, 2]), np.array([1, 2, 3, 0])
+
+
+@lru_cache(maxsize=128)
+def prospects(lake: Lake, slip_probability: float, horizon: int) -> Prospects:
+    """:class:`Prospects`, remembered: the episodes of a group share them."""
+    return Prospects(lake, slip_probability, horizon)

@@ -1,0 +1,87 @@
+"""The last fenced block or tag of a reply: where a model puts what it wants to be read. Linear time on any input."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A marked-off piece of a reply.
+
+    Attributes:
+        content: The text inside, untouched.
+        label: The tag's name in lower case, or the rest of the line after an opening fence (``python``).
+        closed: Whether the closing mark is there; a reply cut short may lack it.
+    """
+
+    content: str
+    label: str
+    closed: bool
+
+
+def last_block(text: str, tags: Sequence[str] = ("action", "answer", "move")) -> Block | None:
+    r"""The block that opens last among those that are closed, so that of nested blocks the innermost counts.
+
+    A block is a fence of three or more backticks (inline too) or one of the tags, in any case of letters. Only
+    where no block is closed does an open one count, up to the end of the text.
+
+    >>> last_block("first ```up```, no: ```down```").content
+    'down'
+    >>> last_block("<action>left</action>").label
+    'action'
+    >>> last_block("```python\nx = 1\n```")
+    Block(content='x = 1\n', label='python', closed=True)
+    >>> last_block("no block") is None
+    True
+    """
+    fence: tuple[int, int] | None = None  # end of the opening fence, its length
+    open_tags: dict[str, int] = {}
+    best: tuple[int, int, str] | None = None  # start and end of the content, tag name or "" for a fence
+    for mark in _delimiters(tuple(tags)).finditer(text):
+        name = mark["name"]
+        if name is None:
+            length = mark.end() - mark.start()
+            if fence is None:
+                fence = (mark.end(), length)
+            elif length >= fence[1]:
+                if best is None or fence[0] > best[0]:
+                    best = (fence[0], mark.start(), "")
+                fence = None
+            continue
+        name = name.lower()
+        if not mark["slash"]:
+            open_tags[name] = mark.end()
+        elif name in open_tags:
+            start = open_tags.pop(name)
+            if best is None or start > best[0]:
+                best = (start, mark.start(), name)
+    if best is not None:
+        start, end, name = best
+        return _block(text[start:end], name, closed=True)
+    still_open = [(start, name) for name, start in open_tags.items()]
+    if fence is not None:
+        still_open.append((fence[0], ""))
+    if not still_open:
+        return None
+    start, name = max(still_open)
+    return _block(text[start:], name, closed=False)
+
+
+def _block(inside: str, tag: str, *, closed: bool) -> Block:
+    if tag:
+        return Block(inside, tag, closed)
+    first_line, newline, rest = inside.partition("\n")
+    if newline:
+        return Block(rest, first_line.strip(), closed)
+    return Block(inside, "", closed)
+
+
+@lru_cache(maxsize=64)
+def _delimiters(tags: tuple[str, ...]) -> re.Pattern[str]:
+    names = "|".join(re.escape(tag) for tag in tags)
+    tag = rf"|<(?P<slash>/?)(?P<name>{names})\s{{0,8}}>" if tags else r"|(?P<slash>(?!))(?P<name>(?!))"
+    return re.compile(rf"`{{3,}}{tag}", re.IGNORECASE)
