@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave tests marked ``gpu`` out where there is no GPU: a machine without one is not a machine that lacks something."""
+    """Leave tests marked ``gpu`` out where there is no GPU: a machine without one lacks nothing."""
     if not any(item.get_closest_marker("gpu") for item in items) or _has_gpu():
         return
     without = [item for item in items if item.get_closest_marker("gpu")]
