@@ -47,8 +47,8 @@ _QWEN2_PIECES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-# Words that instructions, answers and plain arithmetic use; each becomes one token, with and without the space.
-_WORDS = """
+# Words that instructions, answers and plain arithmetic use: what is learnt from when no corpus is given.
+_WORDS = """\
 a about above across act action actions after again all an and answer any apples are around as at away back ball be
 because before below between board book books boxed box but buy buys by call called can cannot cell cells center
 centre change choose city click code column columns command correct cost costs could count current day days did
@@ -70,7 +70,7 @@ work write wrong year years yes yet you your zero assistant system user tool rol
 Up Down Left Right North South East West You Your The This That There Move Moves Answer Reply Write Find Solve
 Compute What How If Goal Hole Start Player Position Row Column Turn Turns Invalid Wrong Correct Question Give Put
 Choose One Use It In At Now
-""".split()
+"""
 
 
 def make_tiny_model(
@@ -158,7 +158,7 @@ def _make_tokenizer(vocab_size: int, corpus: Iterable[str], context_length: int)
     )
     # Texts of the caller count for more than the built-in words, which fill what room is left.
     texts = [text for text in corpus for _ in range(8)]
-    texts.append(" ".join(_WORDS))
+    texts.append(_WORDS)
     core.train_from_iterator(texts, trainer)
     core.normalizer = normalizers.NFC()
     core.pre_tokenizer = _cut(_QWEN2_PIECES)

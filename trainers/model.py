@@ -1,0 +1,243 @@
+"""The model that learns: a Hugging Face causal model, whole or with LoRA adapters, and the log-probs of its tokens.
+
+Logits are computed at sampled tokens only and in chunks of them, so that no ``[B, T, V]`` tensor ever exists.
+B sequences, T tokens with padding, N sampled tokens, D hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rllm_gym.samplers.protocol import WeightUpdate
+from trainers.batch import MicroBatch
+from trainers.config import ConfigError, ModelConfig
+
+
+class ModelUnusable(ConfigError):
+    """The model cannot be loaded, or computes its logits in a way this trainer does not know."""
+
+
+class Policy:
+    """A causal language model with the weights that are trained.
+
+    Args:
+        config: Which model, and how it is tuned.
+        temperature: Log-probs are those of the distribution at this temperature, as the sampler's are.
+        tokens_per_chunk: Sampled tokens whose logits exist at once.
+        reference: Keep what the KL term needs: nothing with LoRA, a frozen copy in full fine-tuning.
+
+    Attributes:
+        model: The model as trained: plain, or wrapped by PEFT.
+        tokenizer: Its tokenizer.
+        device: Where it lives.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        temperature: float = 1.0,
+        tokens_per_chunk: int = 4096,
+        reference: bool = False,
+    ) -> None:
+        self.config = config
+        self.device = choose_device(config.device)
+        self.temperature = temperature
+        self.tokens_per_chunk = tokens_per_chunk
+        self.tokenizer = load_tokenizer(config.path)
+        # Trained weights are float32: small updates vanish in bfloat16. A frozen base may be bfloat16.
+        frozen_base = config.tuning == "lora"
+        weights = torch.bfloat16 if frozen_base and config.dtype == "bfloat16" else torch.float32
+        base = load_causal_lm(config.path, dtype=weights).to(self.device)
+        self._reference: Any = None
+        if config.tuning == "lora":
+            self.model = _with_adapters(base, config)
+        else:
+            self.model = base
+            if reference:
+                self._reference = copy.deepcopy(base).requires_grad_(False).eval()
+        if config.gradient_checkpointing:
+            self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            self.model.enable_input_require_grads()
+        self.model.train()
+        _check_head(self._plain(), self.device)
+
+    @property
+    def parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
+        """The trained parameters by name, always in the same order."""
+        return [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
+
+    def logprobs(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
+        """Log-prob of each sampled token, and the entropy of the distribution it was drawn from: ``(N,)`` each."""
+        return self._logprobs(self._plain(), batch)
+
+    @torch.no_grad()
+    def reference_logprobs(self, batch: MicroBatch) -> Tensor:
+        """The same log-probs by the reference: adapters off, or the frozen copy."""
+        if self._reference is not None:
+            return self._logprobs(self._reference, batch)[0]
+        with self.model.disable_adapter():
+            return self._logprobs(self._plain(), batch)[0]
+
+    def weight_update(self) -> WeightUpdate:
+        """What a sampler needs to serve the present weights: the whole model, or the adapters."""
+        if self.config.tuning == "full":
+            state = self.model.state_dict()
+            return WeightUpdate([(name, tensor.detach()) for name, tensor in state.items()], kind="full")
+        from peft import get_peft_model_state_dict
+
+        adapters = get_peft_model_state_dict(self.model)
+        settings = self.model.peft_config["default"].to_dict()
+        return WeightUpdate(
+            [(name, tensor.detach()) for name, tensor in adapters.items()], kind="lora", lora_config=settings
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write what transformers (full) or PEFT (LoRA) loads, with the tokenizer."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+
+    def _plain(self) -> Any:
+        return self.model.get_base_model() if self.config.tuning == "lora" else self.model
+
+    def _logprobs(self, model: Any, batch: MicroBatch) -> tuple[Tensor, Tensor]:
+        with self._precision():
+            hidden_BTD = model.base_model(input_ids=batch.ids_BT, use_cache=False).last_hidden_state
+            hidden_ND = hidden_BTD[batch.row_N, batch.column_N - 1]
+            target_N = batch.ids_BT[batch.row_N, batch.column_N]
+            chunks = [
+                self._chunk(model, hidden_CD, target_C)
+                for hidden_CD, target_C in zip(
+                    hidden_ND.split(self.tokens_per_chunk), target_N.split(self.tokens_per_chunk), strict=True
+                )
+            ]
+        return torch.cat([logp for logp, _ in chunks]), torch.cat([entropy for _, entropy in chunks])
+
+    def _chunk(self, model: Any, hidden_CD: Tensor, target_C: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probs and entropies of one chunk; its logits are computed again in the backward pass, never kept."""
+
+        def compute(hidden_CD: Tensor, target_C: Tensor) -> tuple[Tensor, Tensor]:
+            logp_CV = torch.log_softmax(head_logits(model, hidden_CD).float() / self.temperature, dim=-1)
+            logp_C = logp_CV.gather(-1, target_C[:, None]).squeeze(-1)
+            return logp_C, -(logp_CV.exp() * logp_CV).sum(-1)
+
+        if not torch.is_grad_enabled():
+            return compute(hidden_CD, target_C)
+        result: tuple[Tensor, Tensor] = checkpoint(compute, hidden_CD, target_C, use_reentrant=False)  # type: ignore[no-untyped-call]
+        return result
+
+    @contextlib.contextmanager
+    def _precision(self) -> Iterator[None]:
+        if self.config.dtype == "bfloat16":
+            with torch.autocast(self.device.type, dtype=torch.bfloat16):
+                yield
+        else:
+            yield
+
+
+def head_logits(model: Any, hidden_ND: Tensor) -> Tensor:
+    """Logits of a causal model from its last hidden states, with the scalings some families apply."""
+    config = model.config
+    logits_NV: Tensor = model.get_output_embeddings()(hidden_ND)
+    if getattr(config, "logit_scale", None) is not None:  # Cohere
+        logits_NV = logits_NV * config.logit_scale
+    if getattr(config, "logits_scaling", None) is not None:  # Granite
+        logits_NV = logits_NV / config.logits_scaling
+    if getattr(config, "final_logit_softcapping", None) is not None:  # Gemma
+        logits_NV = torch.tanh(logits_NV / config.final_logit_softcapping) * config.final_logit_softcapping
+    return logits_NV
+
+
+def choose_device(name: str) -> torch.device:
+    """``auto`` is a GPU where there is one.
+
+    Raises:
+        ModelUnusable: There is no such device.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ModelUnusable(f"model.device={name!r} cannot be used ({error}); `auto` takes what there is") from error
+    return device
+
+
+def load_causal_lm(path: str, *, dtype: torch.dtype) -> Any:
+    """A causal language model from a folder or the hub; an adapter folder is merged into its base.
+
+    Raises:
+        ModelUnusable: It cannot be loaded.
+    """
+    try:
+        if (Path(path) / "adapter_config.json").is_file():
+            from peft import AutoPeftModelForCausalLM
+
+            return AutoPeftModelForCausalLM.from_pretrained(path, dtype=dtype).merge_and_unload()
+        return AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
+    except (OSError, ValueError) as error:
+        raise ModelUnusable(f"model.path={path!r} cannot be loaded as a causal language model: {error}") from error
+
+
+def load_tokenizer(path: str) -> Any:
+    """The tokenizer of a folder or hub id.
+
+    Raises:
+        ModelUnusable: There is none.
+    """
+    try:
+        return AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise ModelUnusable(f"model.path={path!r} has no tokenizer that can be loaded: {error}") from error
+
+
+def _with_adapters(base: Any, config: ModelConfig) -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    targets: str | list[str] = config.lora.targets
+    if config.lora.targets != "all-linear":
+        targets = [name.strip() for name in config.lora.targets.split(",")]
+    settings = LoraConfig(
+        r=config.lora.rank,
+        lora_alpha=config.lora.alpha,  # PEFT says int and divides like a float
+        target_modules=targets,
+        lora_dropout=0.0,
+        bias="none",
+        task_type="CAUSAL_LM",
+        base_model_name_or_path=config.path,
+    )
+    try:
+        return get_peft_model(base, settings)
+    except ValueError as error:
+        raise ModelUnusable(f"model.lora.targets={config.lora.targets!r} does not fit the model: {error}") from error
+
+
+@torch.no_grad()
+def _check_head(model: Any, device: torch.device) -> None:
+    """Compare our logits with the model's own on a few tokens: a family with an unknown scaling is refused."""
+    ids_BT = torch.arange(1, 9, device=device)[None] % model.config.get_text_config().vocab_size
+    training = model.training
+    model.eval()
+    try:
+        expected_TV = model(input_ids=ids_BT, use_cache=False).logits[0].float()
+        hidden_TD = model.base_model(input_ids=ids_BT, use_cache=False).last_hidden_state[0]
+        gap = (head_logits(model, hidden_TD).float() - expected_TV).abs().max().item()
+    except (AttributeError, TypeError, KeyError) as error:
+        raise ModelUnusable(f"{type(model).__name__} has no hidden states and output head to read: {error}") from error
+    finally:
+        model.train(training)
+    if not gap <= 1e-2 * max(1.0, expected_TV.abs().max().item()):
+        raise ModelUnusable(
+            f"{type(model).__name__} computes its logits in a way this trainer does not know: they differ by {gap:.3g}"
+        )

@@ -1,0 +1,176 @@
+"""Reading a configuration: YAML file first, then the command line over it. An unknown key is an error."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+import tyro
+import yaml
+
+from trainers.config import ConfigError
+
+Config = TypeVar("Config")
+
+RECIPES = Path(__file__).resolve().parent / "recipes"
+"""Presets that come with the package; `--config frozen_lake_lora` names one without its folder and suffix."""
+
+
+def read_command_line(config_type: type[Config], argv: Sequence[str], *, program: str, description: str) -> Config:
+    """A configuration from ``[--config FILE] [--option value …]``.
+
+    Raises:
+        ConfigError: The file or a key in it is wrong.
+        SystemExit: The command line is wrong, or asks for help; tyro has printed why.
+    """
+    words, file = _take_config_option(list(argv))
+    default = load_yaml(config_type, file) if file else config_type()
+    return tyro.cli(
+        config_type,
+        args=words,
+        default=default,
+        prog=program,
+        description=description,
+    )
+
+
+def load_yaml(config_type: type[Config], file: str | Path) -> Config:
+    """A configuration from a YAML file, or from a recipe of this package by its bare name.
+
+    Raises:
+        ConfigError: No such file, no mapping, an unknown key, or a value of the wrong type.
+    """
+    path = find_file(file)
+    try:
+        content = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not YAML: {error}") from error
+    if content is None:
+        content = {}
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"{path} must be a mapping of options, not a {type(content).__name__}")
+    return from_mapping(config_type, content, where=str(path))
+
+
+def find_file(file: str | Path) -> Path:
+    """The file itself, or the recipe of that name."""
+    path = Path(file)
+    if path.is_file():
+        return path
+    recipe = RECIPES / f"{file}.yaml"
+    if path.name == str(file) and recipe.is_file():
+        return recipe
+    known = ", ".join(sorted(entry.stem for entry in RECIPES.glob("*.yaml")))
+    raise ConfigError(f"there is no configuration file {str(file)!r}; give a path, or one of the recipes: {known}")
+
+
+def from_mapping(config_type: type[Config], content: Mapping[str, Any], *, where: str = "configuration") -> Config:
+    """A dataclass from nested mappings, such as a YAML file holds. What is left out keeps its default.
+
+    Raises:
+        ConfigError: An unknown key (the nearest known one is named) or a value of the wrong type.
+    """
+    return cast(Config, _build(config_type, None, content, where, ""))
+
+
+def to_mapping(config: Any) -> dict[str, Any]:
+    """The inverse of :func:`from_mapping`: plain YAML and JSON types."""
+    return {
+        entry.name: to_mapping(value) if dataclasses.is_dataclass(value) else _plain(value)
+        for entry in dataclasses.fields(config)
+        for value in (getattr(config, entry.name),)
+    }
+
+
+def known_keys(config_type: type) -> list[str]:
+    """Every option as a dotted path."""
+    keys = []
+    for name, hint in get_type_hints(config_type).items():
+        keys.append(name)
+        if dataclasses.is_dataclass(hint):
+            keys += [f"{name}.{inner}" for inner in known_keys(cast(type, hint))]
+    return keys
+
+
+def _build(config_type: type, default: Any, content: Mapping[str, Any], where: str, prefix: str) -> Any:
+    hints = get_type_hints(config_type)
+    for key in content:
+        if key not in hints:
+            raise ConfigError(f"{where}: unknown option {prefix}{key!s}{_suggestion(str(key), config_type, prefix)}")
+    if default is None:
+        default = config_type()
+    values: dict[str, Any] = {}
+    for key, value in content.items():
+        hint, path = hints[key], f"{prefix}{key}"
+        if dataclasses.is_dataclass(hint):
+            if not isinstance(value, Mapping):
+                raise ConfigError(f"{where}: {path} is a section: write its options below it, not {value!r}")
+            values[key] = _build(cast(type, hint), getattr(default, key), value, where, f"{path}.")
+        else:
+            values[key] = _convert(hint, value, where, path)
+    return dataclasses.replace(default, **values)
+
+
+def _suggestion(key: str, config_type: type, prefix: str) -> str:
+    keys = known_keys(config_type)
+    near = difflib.get_close_matches(key, keys, n=1, cutoff=0.5) or [
+        known for known in keys if known.rsplit(".", 1)[-1] == key
+    ]
+    if near:
+        return f"; did you mean {prefix}{near[0]}?"
+    return f"; known here: {', '.join(known for known in keys if '.' not in known)}"
+
+
+def _convert(hint: Any, value: Any, where: str, path: str) -> Any:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        (inner,) = (argument for argument in arguments if argument is not type(None))
+        return _convert(inner, value, where, path)
+    if origin is Literal:
+        if value in arguments:
+            return value
+        raise ConfigError(f"{where}: {path}={value!r} is not one of {', '.join(map(str, arguments))}")
+    if hint is float and not isinstance(value, bool):
+        # YAML 1.1 reads 1e-4 as text.
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise ConfigError(f"{where}: {path}={value!r} must be a number") from None
+    expected = origin or hint
+    if isinstance(value, expected) and (expected is not int or not isinstance(value, bool)):
+        return value
+    raise ConfigError(f"{where}: {path}={value!r} must be of type {getattr(expected, '__name__', expected)}")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _take_config_option(words: list[str]) -> tuple[list[str], str | None]:
+    """Split off ``--config FILE`` (or ``--config=FILE``), wherever it stands."""
+    file: str | None = None
+    rest: list[str] = []
+    position = 0
+    while position < len(words):
+        word = words[position]
+        if word == "--config":
+            if position + 1 == len(words):
+                raise ConfigError("--config needs a file or the name of a recipe")
+            position += 1
+            file = words[position]
+        elif word.startswith("--config="):
+            file = word.removeprefix("--config=")
+        else:
+            rest.append(word)
+        position += 1
+    return rest, file
