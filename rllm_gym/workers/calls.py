@@ -76,7 +76,7 @@ def encode_request(request: Request) -> bytes:
         ValueError: They are larger than a frame.
     """
     try:
-        data = cloudpickle.dumps((request.op, request.target, request.args, request.kwargs))
+        data: bytes = cloudpickle.dumps((request.op, request.target, request.args, request.kwargs))
     except Exception as error:
         raise TypeError(
             f"{request.name!r} cannot be sent to a worker process ({type(error).__name__}: {error}); "
@@ -94,7 +94,7 @@ def decode_request(data: bytes) -> Request:
 
 def encode_result(value: Any) -> bytes:
     try:
-        data = b"R" + cloudpickle.dumps(value)
+        data: bytes = b"R" + cloudpickle.dumps(value)
     except MemoryError:
         raise
     except Exception as error:
@@ -112,7 +112,7 @@ def encode_failure(error: BaseException) -> bytes:
     text = "".join(traceback.format_exception(error, limit=-20))[-20_000:]
     shown = failure(error)
     try:
-        data = b"E" + cloudpickle.dumps((shown, text))
+        data: bytes = b"E" + cloudpickle.dumps((shown, text))
         pickle.loads(data[1:])  # noqa: S301 - our own bytes: some exceptions pickle and then cannot be built again
     except MemoryError:
         raise
@@ -141,6 +141,6 @@ def open_reply(data: bytes, *, memory_mb: int | None, name: str) -> Any:
         raise WorkerError(f"the reply of {name!r} cannot be unpickled here: {type(error).__name__}: {error}") from error
     if kind == b"R":
         return value
-    error, text = value
-    error.add_note(f"raised in a worker process:\n{text}")
-    raise error
+    raised, text = value
+    raised.add_note(f"raised in a worker process:\n{text}")
+    raise raised

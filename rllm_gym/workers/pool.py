@@ -1,5 +1,6 @@
 """The pool: hands work to idle workers, waits for a free one, and lets go of the ones that failed."""
 
+# ruff: noqa: ASYNC109 - the timeout is the contract: passing it kills the worker
 from __future__ import annotations
 
 import asyncio
@@ -224,7 +225,7 @@ class WorkerPool:
                 raise
         return taken if taken is not None else self._start()
 
-    def _claim(self) -> Worker | None | concurrent.futures.Future[Worker | None]:
+    def _claim(self) -> Worker | concurrent.futures.Future[Worker | None] | None:
         """An idle worker, ``None`` for leave to start one, or a place in the line."""
         if os.getpid() != self._pid:
             raise RuntimeError(

@@ -1,5 +1,6 @@
 """Worker processes as their owner sees them: how they are started, asked, killed, and known to be gone."""
 
+# ruff: noqa: ASYNC109 - the timeout is the contract: passing it kills the worker
 from __future__ import annotations
 
 import asyncio
@@ -72,7 +73,8 @@ class Template:
                     if not data:
                         return None
                     reply += data
-                return json.loads(reply)["status"]
+                status: int | None = json.loads(reply)["status"]
+                return status
             except (OSError, ValueError):
                 self._discard()
                 return None

@@ -1,5 +1,6 @@
 """Worker threads: cheap, in this process, and impossible to kill. One that hangs is abandoned and counted."""
 
+# ruff: noqa: ASYNC109 - the timeout is the contract: passing it kills the worker
 from __future__ import annotations
 
 import asyncio

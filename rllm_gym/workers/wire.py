@@ -86,7 +86,7 @@ class Connection:
     def _missing(self) -> int:
         if len(self._buffer) < _HEADER.size:
             return _CHUNK
-        (length,) = _HEADER.unpack_from(self._buffer)
+        length: int = _HEADER.unpack_from(self._buffer)[0]
         return min(max(_HEADER.size + length - len(self._buffer), _CHUNK), 1 << 20)
 
     def _frame(self) -> bytes | None:

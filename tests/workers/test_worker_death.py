@@ -1,0 +1,176 @@
+"""Programs that use the pool leave nothing behind, however they end; run as real scripts and killed for real."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import psutil
+import pytest
+
+# Starts three workers: an idle one, one hung in C code that ignores signals, and one with children of its own.
+BUSY = """
+import os, signal, subprocess, sys, threading, time
+from rllm_gym.workers import WorkerPool
+
+def deaf():
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    print("pid", os.getpid(), file=sys.stderr, flush=True)
+    return 7 ** (10**9)
+
+def family():
+    child = subprocess.Popen(["sleep", "300"])
+    other = subprocess.Popen(["sleep", "300"], start_new_session=True)
+    # A daemon: its parent is gone, its session is its own.
+    daemon = subprocess.run(["setsid", "-f", "sh", "-c", "echo pid $$ >&2; exec sleep 300"])
+    print("pid", os.getpid(), child.pid, other.pid, file=sys.stderr, flush=True)
+    child.wait()
+
+pool = WorkerPool(max_workers=3)
+print("pid", pool.run(os.getpid, timeout=60), file=sys.stderr, flush=True)
+for work in (deaf, family):
+    threading.Thread(target=lambda work=work: pool.run(work, timeout=600), daemon=True).start()
+"""
+
+
+def started(program, expected):
+    """Run the program until it has told ``expected`` pids on stderr."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    pids = []
+    while len(pids) < expected:
+        line = process.stderr.readline()
+        assert line, "the program ended early"
+        if line.startswith("pid"):
+            pids += map(int, line.split()[1:])
+    template = psutil.Process(pids[0]).parent()
+    return process, [*pids, template.pid]
+
+
+def lives(pid):
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def all_gone(pids, within):
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        if not any(lives(pid) for pid in pids):
+            return True
+    return [pid for pid in pids if lives(pid)]
+
+
+@pytest.mark.parametrize("ending", ["SIGKILL", "SIGTERM"])
+def test_nothing_is_left_within_a_second_of_the_owners_death(ending):
+    process, pids = started(BUSY + "\nwhile True: time.sleep(1)", expected=6)
+    assert all(lives(pid) for pid in pids)
+    os.kill(process.pid, getattr(signal, ending))
+    process.wait(10)
+    assert all_gone(pids, within=1.0) is True
+
+
+def test_ctrl_c_ends_the_program_and_everything_it_started():
+    process, pids = started(BUSY + "\npool.run(time.sleep, 300, timeout=600)", expected=6)
+    os.kill(process.pid, signal.SIGINT)
+    _, told = process.communicate(timeout=20)
+    assert "KeyboardInterrupt" in told
+    assert all_gone(pids, within=1.0) is True
+
+
+def test_the_interpreter_exits_with_the_pool_left_open_and_nothing_stays():
+    process, pids = started(BUSY + "\nsys.stdin.read()", expected=6)
+    process.stdin.close()
+    assert process.wait(10) == 0
+    assert all_gone(pids, within=1.0) is True
+
+
+def test_a_fork_of_the_owner_that_outlives_it_keeps_no_worker_alive():
+    program = (
+        BUSY
+        + "\nif os.fork() == 0:\n    print('pid', os.getpid(), file=sys.stderr, flush=True)\nwhile True: time.sleep(1)"
+    )
+    process, pids = started(program, expected=7)
+    forked = next(
+        child.pid for child in psutil.Process(process.pid).children() if child.pid in pids and child.pid != pids[-1]
+    )
+    process.kill()
+    process.wait(10)
+    try:
+        assert all_gone([pid for pid in pids if pid != forked], within=1.0) is True
+        assert lives(forked)
+    finally:
+        os.kill(forked, signal.SIGKILL)
+
+
+def run(program, *, as_file=None):
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    if as_file is not None:
+        as_file.write_text(textwrap.dedent(program))
+        command = [sys.executable, str(as_file)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+PLAIN = """
+    from rllm_gym.workers import WorkerPool
+
+    class Mine(Exception):
+        pass
+
+    class Thing:
+        def twice(self, x):
+            if x < 0:
+                raise Mine("negative")
+            return 2 * x
+
+    pool = WorkerPool(max_workers=2)
+    print(pool.run(lambda x: Thing().twice(x), 21, timeout=60))
+    actor = pool.actor(Thing, timeout=60)
+    try:
+        actor.call("twice", -1, timeout=60)
+    except Mine as error:
+        print("caught", error)
+"""
+
+
+def test_scripts_and_interactive_code_need_no_main_guard(tmp_path):
+    for as_file in (None, tmp_path / "script.py"):
+        done = run(PLAIN, as_file=as_file)
+        assert done.stdout.split("\n") == ["42", "caught negative", ""], done.stderr
+        assert done.returncode == 0
+        assert done.stderr == ""
+
+
+def test_a_hung_thread_does_not_keep_the_interpreter_from_exiting():
+    done = run("""
+        import threading
+        from rllm_gym.workers import DeadlineExceeded, WorkerPool
+        pool = WorkerPool("thread", max_workers=1)
+        try:
+            pool.run(threading.Event().wait, timeout=0.1)
+        except DeadlineExceeded:
+            print(pool.abandoned)
+    """)
+    assert (done.returncode, done.stdout) == (0, "1\n")
+
+
+def test_a_python_that_does_not_start_is_told_at_once():
+    done = run("""
+        import sys
+        from rllm_gym.workers import WorkerPool, WorkerStartFailed
+        for broken in ("/nonexistent/python", "/bin/false"):
+            sys.executable = broken
+            with WorkerPool(max_workers=1) as pool:
+                try:
+                    pool.run(abs, -1, timeout=60)
+                except WorkerStartFailed as error:
+                    print("told")
+    """)
+    assert done.stdout == "told\ntold\n", done.stderr

@@ -1,0 +1,407 @@
+"""The pool keeps its promises: deadlines kill, memory is capped, exceptions travel, many callers at once are served."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import gymnasium
+import psutil
+import pytest
+
+from rllm_gym.core import EnvironmentFault, InvalidAction
+from rllm_gym.workers import (
+    DeadlineExceeded,
+    MemoryExceeded,
+    WorkerDied,
+    WorkerError,
+    WorkerPool,
+)
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with WorkerPool(max_workers=3, name="tested") as pool:
+        yield pool
+
+
+def gone(pids, within=5.0):
+    """Wait until none of the processes lives (a zombie does not live)."""
+    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=within)
+    return all(process.status() == psutil.STATUS_ZOMBIE for process in alive)
+
+
+def hang_in_python():
+    while True:
+        pass
+
+
+def hang_in_c():
+    # One opcode that never looks at signals: only SIGKILL helps.
+    return 7 ** (10**9)
+
+
+def deaf():
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    hang_in_python()
+
+
+def eat_memory():
+    hoard = []
+    while True:
+        hoard.append(bytearray(10_000_000))
+
+
+class Counter:
+    def __init__(self, start=0):
+        self.value = start
+
+    def add(self, amount=1):
+        self.value += amount
+        return self.value
+
+    def pid(self):
+        return os.getpid()
+
+    def fail(self):
+        raise EnvironmentFault("the world broke", kind="test_kind")
+
+    def hang(self):
+        hang_in_python()
+
+    def close(self):
+        self.value = -1
+
+
+def test_results_come_back_and_the_idle_worker_is_reused(pool):
+    assert pool.run(pow, 2, 10, timeout=30) == 1024
+    assert pool.run(os.getpid, timeout=30) == pool.run(os.getpid, timeout=30) != os.getpid()
+
+
+@pytest.mark.parametrize("hang", [hang_in_python, hang_in_c, deaf])
+def test_late_work_is_killed_at_its_deadline_wherever_it_hangs(pool, hang):
+    pid = pool.run(os.getpid, timeout=30)
+    began = time.monotonic()
+    with pytest.raises(DeadlineExceeded, match=rf"'{hang.__name__}' was not done within 0.3 s"):
+        pool.run(hang, timeout=0.3)
+    assert time.monotonic() - began < 2
+    assert gone([pid])
+    assert pool.run(abs, -1, timeout=30) == 1  # a fresh worker took its place
+
+
+def test_deadline_exceeded_is_a_timeout_error(pool):
+    with pytest.raises(TimeoutError):
+        pool.run(time.sleep, 60, timeout=0.1)
+
+
+def test_killing_takes_the_children_of_the_work_along(pool, tmp_path):
+    def family(folder):
+        same_group = subprocess.Popen(["sleep", "300"])
+        own_session = subprocess.Popen(["sleep", "300"], start_new_session=True)
+        (folder / "pids").write_text(f"{same_group.pid} {own_session.pid}")
+        own_session.wait()
+
+    with pytest.raises(DeadlineExceeded):
+        pool.run(family, tmp_path, timeout=1.5)
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    assert len(pids) == 2
+    assert gone(pids)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_worker_that_dies_in_mid_call_is_told_with_its_signal(pool, number):
+    with pytest.raises(WorkerDied, match=f"killed by {number.name}"):
+        pool.run(lambda: os.kill(os.getpid(), number), timeout=30)
+    assert pool.run(abs, -1, timeout=30) == 1
+
+
+def test_a_worker_that_exits_is_told_with_its_status(pool):
+    with pytest.raises(WorkerDied, match="exit status 3"):
+        pool.run(os._exit, 3, timeout=30)
+
+
+def test_a_worker_killed_from_outside_while_idle_is_replaced_unnoticed(pool):
+    pid = pool.run(os.getpid, timeout=30)
+    os.kill(pid, signal.SIGKILL)
+    assert gone([pid])
+    assert pool.run(abs, -1, timeout=30) == 1
+
+
+def test_memory_is_capped_above_the_baseline_and_the_cap_is_named():
+    with WorkerPool(max_workers=1, memory_mb=150) as pool:
+        assert len(pool.run(bytes, 50_000_000, timeout=30)) == 50_000_000
+        with pytest.raises(MemoryExceeded, match="150 MB"):
+            pool.run(eat_memory, timeout=30)
+        assert pool.run(abs, -1, timeout=30) == 1
+
+
+def test_a_result_larger_than_the_cap_is_a_clear_error():
+    with WorkerPool(max_workers=1, memory_mb=100) as pool, pytest.raises(MemoryExceeded):
+        pool.run(lambda: b"x" * 90_000_000, timeout=30)
+
+
+def test_exceptions_travel_as_themselves_with_the_remote_traceback(pool):
+    for error in (
+        EnvironmentFault("it broke", kind="stall"),
+        InvalidAction("no"),
+        gymnasium.error.ResetNeeded("reset"),
+    ):
+
+        def throw(error=error):
+            raise error
+
+        with pytest.raises(type(error), match=str(error)) as caught:
+            pool.run(throw, timeout=30)
+        assert "in throw" in "".join(caught.value.__notes__)
+        if isinstance(error, EnvironmentFault):
+            assert caught.value.kind == "stall"
+
+
+class CannotTravel(Exception):
+    def __init__(self, one, two):
+        super().__init__(f"{one} and {two}")
+
+
+def raise_untravelled():
+    raise CannotTravel("this", "that")
+
+
+@pytest.mark.parametrize(
+    ("work", "message"),
+    [
+        (raise_untravelled, "CannotTravel.*this and that"),
+        (lambda: (_ for _ in ()), "generator.*cannot be pickled"),
+        (lambda: sys.exit(3), "SystemExit"),
+        (lambda: next(iter(())), "StopIteration"),
+    ],
+)
+def test_what_cannot_travel_is_told_in_words_and_the_worker_lives_on(pool, work, message):
+    pid = pool.run(os.getpid, timeout=30)
+    with pytest.raises(WorkerError, match=message):
+        pool.run(work, timeout=30)
+    assert pool.run(os.getpid, timeout=30) == pid
+
+
+def test_arguments_that_cannot_be_pickled_are_refused_before_any_work(pool):
+    with pytest.raises(TypeError, match="'abs' cannot be sent to a worker process"):
+        pool.run(abs, threading.Lock(), timeout=30)
+
+
+def test_what_the_work_prints_reaches_stderr_and_never_the_answer(pool, capfd):
+    with WorkerPool(max_workers=1) as fresh:
+        assert fresh.run(lambda: print("noise", flush=True) or os.write(1, b"more noise\n"), timeout=30) == 11
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert "noise" in captured.err
+    assert "more noise" in captured.err
+
+
+def test_no_file_of_the_owner_is_inherited(tmp_path):
+    secret = (tmp_path / "secret").open("w")
+    os.set_inheritable(secret.fileno(), True)
+
+    def open_files():
+        return [
+            os.readlink(f"/proc/self/fd/{fd}")
+            for fd in os.listdir("/proc/self/fd")
+            if os.path.exists(f"/proc/self/fd/{fd}")
+        ]
+
+    with WorkerPool(max_workers=1) as pool:
+        assert not [path for path in pool.run(open_files, timeout=30) if "secret" in path]
+    secret.close()
+
+
+def test_ctrl_c_is_the_owners_business(pool):
+    def survive():
+        os.kill(os.getpid(), signal.SIGINT)
+        return "still here"
+
+    assert pool.run(survive, timeout=30) == "still here"
+
+
+@pytest.mark.parametrize("kind", ["process", "thread"])
+def test_sixty_four_callers_at_once_from_threads_and_loops(kind):
+    with WorkerPool(kind, max_workers=4) as pool:
+
+        async def from_a_loop(start):
+            return await asyncio.gather(*[pool.arun(pow, start + i, 2, timeout=60) for i in range(16)])
+
+        def from_a_thread(i):
+            if i % 16 == 0:
+                return asyncio.run(from_a_loop(i * 1000))
+            return pool.run(pow, i, 2, timeout=60)
+
+        with ThreadPoolExecutor(64) as threads:
+            answers = list(threads.map(from_a_thread, range(64)))
+    for i, answer in enumerate(answers):
+        assert answer == ([(i * 1000 + k) ** 2 for k in range(16)] if i % 16 == 0 else i**2)
+
+
+def test_waiting_in_line_does_not_use_up_the_deadline():
+    with WorkerPool(max_workers=1) as pool, ThreadPoolExecutor(4) as threads:
+        pool.run(abs, -1, timeout=30)
+        calls = [threads.submit(pool.run, time.sleep, 0.4, timeout=0.9) for _ in range(4)]
+        assert [call.result() for call in calls] == [None] * 4  # 1.6 s of work, in line, each within its 0.9 s
+
+
+def test_the_line_itself_has_a_limit_that_names_the_way_out():
+    with WorkerPool("thread", max_workers=1) as pool:
+        actor = pool.actor(Counter, timeout=5)
+        with pytest.raises(DeadlineExceeded, match="held by actors"):
+            pool.run(abs, -1, timeout=5, queue_timeout=0.1)
+
+        async def wait():
+            await pool.arun(abs, -1, timeout=5, queue_timeout=0.1)
+
+        with pytest.raises(DeadlineExceeded, match="max_workers"):
+            asyncio.run(wait())
+        actor.close()
+        assert pool.run(abs, -1, timeout=5) == 1
+
+
+@pytest.mark.parametrize("kind", ["process", "thread"])
+def test_an_actor_keeps_its_state_and_its_own_worker(kind):
+    with WorkerPool(kind, max_workers=2) as pool:
+        one, two = pool.actor(Counter, timeout=30), pool.actor(Counter, 100, timeout=30)
+        assert [one.call("add", timeout=30), one.call("add", amount=4, timeout=30)] == [1, 5]
+        assert two.call("add", timeout=30) == 101
+        assert one.call("value", timeout=30) == 5
+        with pytest.raises(EnvironmentFault) as caught:
+            one.call("fail", timeout=30)
+        assert caught.value.kind == "test_kind"
+        assert one.call("add", timeout=30) == 6  # an exception does not end it
+        one.close()
+        two.close()
+        assert not one.alive
+        with pytest.raises(WorkerDied, match="make a new one"):
+            one.call("add", timeout=30)
+        assert pool.run(abs, -1, timeout=30) == 1
+
+
+def test_a_late_actor_is_dead_and_its_process_gone(pool):
+    actor = pool.actor(Counter, timeout=30)
+    pid = actor.call("pid", timeout=30)
+    assert pid == actor.pid
+    with pytest.raises(DeadlineExceeded):
+        actor.call("hang", timeout=0.2)
+    assert not actor.alive
+    assert gone([pid])
+    actor.close()
+
+
+def test_a_close_that_hangs_is_killed():
+    class Sticky:
+        def close(self):
+            hang_in_python()
+
+    with WorkerPool(max_workers=1) as pool:
+        actor = pool.actor(Sticky, timeout=30)
+        with pytest.raises(DeadlineExceeded):
+            actor.close(timeout=0.2)
+        assert pool.run(abs, -1, timeout=30) == 1  # its place is free again
+
+
+def test_a_factory_that_fails_leaves_its_place_free():
+    with WorkerPool(max_workers=1) as pool:
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                pool.actor(lambda: 1 / 0, timeout=30)
+
+
+def test_an_actor_that_is_forgotten_gives_its_worker_back():
+    with WorkerPool(max_workers=1) as pool:
+        pool.actor(Counter, timeout=30)
+        assert pool.run(abs, -1, timeout=30, queue_timeout=5) == 1
+
+
+def test_cancelling_an_awaited_call_kills_the_worker(pool):
+    async def cancelled():
+        actor = await pool.aactor(Counter, timeout=30)
+        call = asyncio.create_task(actor.acall("hang", timeout=60))
+        await asyncio.wait([call], timeout=0.3)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        return actor
+
+    actor = asyncio.run(cancelled())
+    assert not actor.alive
+    assert gone([actor.pid])
+
+
+def test_a_thread_that_hangs_is_abandoned_counted_and_reported(caplog):
+    release = threading.Event()
+    with WorkerPool("thread", max_workers=1, name="threads") as pool:
+        with pytest.raises(DeadlineExceeded, match="abandoned"):
+            pool.run(release.wait, timeout=0.1)
+        assert pool.abandoned == 1
+        assert "pool 'threads'" in caplog.text
+        assert pool.run(abs, -1, timeout=5) == 1  # and replaced
+        actor = pool.actor(lambda: release, timeout=5)
+        with pytest.raises(DeadlineExceeded):
+            asyncio.run(actor.acall("wait", timeout=0.1))
+        assert pool.abandoned == 2
+    release.set()
+
+
+def test_closing_the_pool_wakes_everyone_and_leaves_no_process():
+    pool = WorkerPool(max_workers=1)
+    pid = pool.run(os.getpid, timeout=30)
+    with ThreadPoolExecutor(3) as threads:
+        busy = threads.submit(pool.run, time.sleep, 60, timeout=60)
+        while not busy.running():
+            pass
+        waiting = [threads.submit(pool.run, abs, -1, timeout=60) for _ in range(2)]
+        while len(pool._line) < 2:
+            pass
+        pool.close()
+        for call in (busy, *waiting):
+            with pytest.raises(RuntimeError, match="closed"):
+                call.result(10)
+    assert gone([pid])
+    with pytest.raises(RuntimeError, match="'worker' is closed"):
+        pool.run(abs, -1, timeout=1)
+    pool.close()
+
+
+def test_a_dead_template_is_replaced(pool):
+    pid = pool.run(os.getpid, timeout=30)
+    template = psutil.Process(pid).parent()
+    template.kill()
+    template.wait(5)
+    assert gone([pid], within=1.0)  # workers die with it
+    assert pool.run(abs, -1, timeout=30) == 1
+
+
+def test_a_fork_of_the_owner_cannot_use_the_pool_nor_end_it(pool):
+    pool.run(abs, -1, timeout=30)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            pool.run(abs, -1, timeout=5)
+        except RuntimeError:
+            pool.close()
+            os._exit(42)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 42
+    assert pool.run(abs, -1, timeout=30) == 1
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("inf"), float("nan")])
+def test_there_is_no_call_without_a_deadline(pool, timeout):
+    with pytest.raises(ValueError, match="timeout"):
+        pool.run(abs, -1, timeout=timeout)
+
+
+def test_impossible_pools_are_refused():
+    for arguments in ({"kind": "fiber"}, {"max_workers": 0}, {"kind": "thread", "memory_mb": 10}, {"memory_mb": 0}):
+        with pytest.raises(ValueError):
+            WorkerPool(**{"max_workers": 1, **arguments})
