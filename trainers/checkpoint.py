@@ -1,0 +1,140 @@
+"""Checkpoints that survive a crash at any instant: written aside, synced, checksummed, renamed; the last few kept.
+
+A checkpoint is a folder ``step-00000010`` with ``state.pt`` (tensors and plain types, read without unpickling
+objects) and ``seal.json``, which names its size and SHA-256. What the state holds is the caller's business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_NAME = re.compile(r"step-(\d{8})")
+_SCHEMA = 1
+
+
+class CheckpointError(RuntimeError):
+    """No checkpoint can be used, though there are some; names each and what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A checkpoint that was read.
+
+    Attributes:
+        step: Steps that were complete when it was written.
+        state: What was saved.
+        skipped: What was wrong with newer checkpoints that could not be used.
+    """
+
+    step: int
+    state: dict[str, Any]
+    skipped: tuple[str, ...]
+
+
+def save_checkpoint(folder: Path, step: int, state: dict[str, Any], *, keep: int) -> Path:
+    """Write the state after ``step`` complete steps and forget all but the newest ``keep`` checkpoints.
+
+    A crash at any instant leaves the older checkpoints whole and at most a leftover that the next call removes.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for leftover in folder.glob("*.partial"):
+        shutil.rmtree(leftover)
+    target = folder / f"step-{step:08d}"
+    partial = folder / f"{target.name}.partial"
+    partial.mkdir()
+    with open(partial / "state.pt", "wb") as file:
+        torch.save(state, file)
+        _sync(file.fileno())
+    seal = {"schema": _SCHEMA, "step": step, **_fingerprint(partial / "state.pt")}
+    with open(partial / "seal.json", "w") as text:
+        json.dump(seal, text)
+        text.flush()
+        _sync(text.fileno())
+    _sync_folder(partial)
+    if target.exists():  # left by a run that was resumed from an older checkpoint
+        shutil.rmtree(target)
+    os.replace(partial, target)
+    _sync_folder(folder)
+    for old in _checkpoints(folder)[:-keep]:
+        shutil.rmtree(old)
+    return target
+
+
+def load_checkpoint(folder: Path) -> Loaded | None:
+    """The newest whole checkpoint, or ``None`` where none was ever written.
+
+    A torn or altered one is skipped in favour of the one before it, and reported in :attr:`Loaded.skipped`.
+
+    Raises:
+        CheckpointError: There are checkpoints and none is whole.
+    """
+    skipped: list[str] = []
+    for path in reversed(_checkpoints(folder)):
+        try:
+            return Loaded(_step(path), _read(path), tuple(skipped))
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            skipped.append(f"{path} cannot be used: {error}")
+    if skipped:
+        raise CheckpointError(
+            "no checkpoint can be used; start without --resume in a new folder, or restore one of them:\n  - "
+            + "\n  - ".join(skipped)
+        )
+    return None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    seal = json.loads((path / "seal.json").read_text())
+    if seal["schema"] != _SCHEMA:
+        raise ValueError(f"it has schema {seal['schema']}, and this version reads {_SCHEMA}")
+    if seal["step"] != _step(path):
+        raise ValueError(f"it was written as step {seal['step']}")
+    found = _fingerprint(path / "state.pt")
+    if found["bytes"] != seal["bytes"]:
+        raise ValueError(f"state.pt has {found['bytes']} bytes, not {seal['bytes']}: it is torn")
+    if found["sha256"] != seal["sha256"]:
+        raise ValueError("state.pt does not match its checksum: it was altered")
+    # weights_only: a checkpoint from elsewhere cannot run code.
+    state: dict[str, Any] = torch.load(path / "state.pt", map_location="cpu", weights_only=True)
+    return state
+
+
+def _fingerprint(file: Path) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    with open(file, "rb") as content:
+        while block := content.read(1 << 20):
+            digest.update(block)
+    return {"bytes": file.stat().st_size, "sha256": digest.hexdigest()}
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """Oldest first."""
+    return sorted(path for path in folder.glob("step-*") if _NAME.fullmatch(path.name))
+
+
+def _step(path: Path) -> int:
+    return int(path.name.removeprefix("step-"))
+
+
+def _sync(descriptor: int) -> None:
+    os.fsync(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make names durable, where the system knows how to sync a folder."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

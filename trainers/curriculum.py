@@ -1,0 +1,89 @@
+"""Which tasks come up in which step: every training task once per pass, in an order that needs no memory.
+
+The order is a pure function of (seed, pass), so that a resumed run loses and repeats nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from rllm_gym.core import TaskSource, stream_seed
+from trainers.config import CurriculumConfig
+
+
+def shuffled(index: int, size: int, key: int) -> int:
+    """The ``index``-th element of a shuffle of ``range(size)``, without making the shuffle.
+
+    A four-round Feistel network over the next even power of two, walked until it lands inside (Black and Rogaway
+    2002): a bijection for every key, also for task sets of billions.
+
+    >>> sorted(shuffled(i, 10, key=7) for i in range(10)) == list(range(10))
+    True
+    """
+    half = max(1, ((size - 1).bit_length() + 1) // 2)
+    mask = (1 << half) - 1
+    while True:
+        left, right = index >> half, index & mask
+        for turn in range(4):
+            left, right = right, left ^ (stream_seed("shuffle", key, turn, right) & mask)
+        index = (left << half) | right
+        if index < size:
+            return index
+
+
+class Curriculum:
+    """Deals out tasks. Its state goes into checkpoints.
+
+    Args:
+        tasks: The training tasks.
+        config: How many groups repeat tasks that are not solved yet.
+        seed: Decides the order.
+    """
+
+    def __init__(self, tasks: TaskSource, config: CurriculumConfig, seed: int) -> None:
+        self._tasks = tasks
+        self._config = config
+        self._seed = seed
+        self._dealt = 0
+        self._unsolved: dict[int, None] = {}  # in the order they came; a set would not keep it
+
+    def deal(self, step: int, groups: int) -> list[int]:
+        """The task indices of one step: some unsolved ones again, the rest fresh."""
+        generator = random.Random(stream_seed("replay", self._seed, step))
+        wanted = min(round(groups * self._config.replay_fraction), len(self._unsolved))
+        again = generator.sample(list(self._unsolved), wanted)
+        fresh = [self._fresh() for _ in range(groups - wanted)]
+        return again + fresh
+
+    def learn(self, success_rate: dict[int, float]) -> None:
+        """Take in which share of its group solved each task of the step."""
+        if self._config.replay_fraction == 0:
+            return
+        for index, rate in success_rate.items():
+            if rate >= self._config.replay_solved_at:
+                self._unsolved.pop(index, None)
+            else:
+                self._unsolved[index] = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"dealt": self._dealt, "unsolved": list(self._unsolved), "tasks": len(self._tasks)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """
+        Raises:
+            ValueError: The checkpoint was made with another number of tasks.
+        """
+        if state["tasks"] != len(self._tasks):
+            raise ValueError(
+                f"the checkpoint knows {state['tasks']} training tasks and the environment has {len(self._tasks)}: "
+                "resume with the same env settings, or start anew in another output folder"
+            )
+        self._dealt = state["dealt"]
+        self._unsolved = dict.fromkeys(state["unsolved"])
+
+    def _fresh(self) -> int:
+        size = len(self._tasks)
+        epoch, position = divmod(self._dealt, size)
+        self._dealt += 1
+        return shuffled(position, size, key=stream_seed("order", self._seed, epoch))
