@@ -1,0 +1,148 @@
+"""Data sets of the Hugging Face hub as task stores, fetched in a worker process so that a dead network ends in time."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+from typing import Any
+
+import numpy as np
+
+from rllm_gym.core import SPLITS, Task, TaskError
+from rllm_gym.data.rows import RowReader, find_position, make_task
+from rllm_gym.data.taskset import RowToTask
+
+_SOURCE = re.compile(
+    r"(?:hf:)?(?P<repo>[\w.-]+(?:/[\w.-]+)?)(?::(?P<config>[^@:]+))?(?:@(?P<split>[\w.-]+))?", re.ASCII
+)
+_FORM = "'hf:repo[:config][@split]', such as 'hf:openai/gsm8k' or 'hf:openai/gsm8k:main@test'"
+
+
+def open_hub(source: str, *, name: str | None, split: str | None, convert: RowToTask, timeout: float) -> HubStore:
+    """The rows of one split of a data set on the hub.
+
+    Raises:
+        TaskError: See :meth:`rllm_gym.data.Taskset.from_hub`.
+    """
+    match = _SOURCE.fullmatch(source)
+    if match is None or ".." in match["repo"]:
+        raise TaskError(f"{source!r:.200} does not name a data set of the hub; write {_FORM}")
+    if importlib.util.find_spec("datasets") is None:
+        raise TaskError(
+            f"{source!r} is read with the package 'datasets', which is not installed; "
+            "pip install 'rllm-gym[hub]', or give a local file"
+        )
+    files, chosen, others = _fetched(match["repo"], match["config"], match["split"], timeout)
+    if split is not None and match["split"] is None and any(other in SPLITS for other in others):
+        raise TaskError(
+            f"{source!r} has splits of its own ({', '.join(sorted((chosen, *others)))}), so split={split!r} could mean "
+            f"two things; name the hub's own with '{source}@{split}', or cut one of them by content with "
+            f"'{source}@{chosen}' and split={split!r}"
+        )
+    return _open_files(files, name or match["repo"].split("/")[-1], convert, source)
+
+
+@functools.lru_cache(maxsize=16)
+def _fetched(
+    repo: str, config: str | None, split: str | None, timeout: float
+) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
+    """Arrow files, the split they are of, and the names of the other splits."""
+    from rllm_gym.workers import DeadlineExceeded, WorkerDied, WorkerPool
+
+    what = f"hf:{repo}" + (f":{config}" if config else "") + (f"@{split}" if split else "")
+    with WorkerPool("process", max_workers=1, name="hub") as pool:
+        try:
+            answer = pool.run(_fetch, repo, config, split, timeout=timeout)
+        except (DeadlineExceeded, WorkerDied) as error:
+            raise TaskError(
+                f"{what} did not arrive in {timeout:g} seconds ({error}); check the network, give a larger timeout to "
+                "Taskset.from_hub, or download it once and give the file"
+            ) from error
+    if "error" in answer:
+        offline = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("HF_DATASETS_OFFLINE")
+        why = (
+            "HF_HUB_OFFLINE is set and it is not in the cache"
+            if offline
+            else "is there a network, and is the name right?"
+        )
+        raise TaskError(
+            f"cannot load {what} from the Hugging Face hub: {answer['error']:.500} ({why}). "
+            "Go online once so that it is cached, or give a local file: tasks='path.jsonl'"
+        )
+    return tuple(answer["files"]), answer["split"], tuple(answer["others"])
+
+
+def _fetch(repo: str, config: str | None, split: str | None) -> dict[str, Any]:
+    """Runs in the worker: downloads (or finds in the cache) and says where the Arrow files lie."""
+    # Seconds per request; without them a silent server costs minutes each.
+    os.environ.setdefault("HF_HUB_ETAG_TIMEOUT", "15")
+    os.environ.setdefault("HF_HUB_DOWNLOAD_TIMEOUT", "30")
+    import datasets
+
+    try:
+        try:
+            loaded = datasets.load_dataset(repo, config, split=split)
+        except ValueError:
+            # Several configurations and none named: most sets call the usual one "main".
+            if config is not None:
+                raise
+            try:
+                loaded = datasets.load_dataset(repo, "main", split=split)
+            except ValueError:
+                loaded = None
+            if loaded is None:
+                raise
+    except Exception as error:  # whatever it is travels as text: its type may not exist on the other side
+        return {"error": f"{type(error).__name__}: {error}"}
+    others: list[str] = []
+    if split is None:
+        names = [str(key) for key in loaded]
+        split = "train" if "train" in names else names[0] if len(names) == 1 else None
+        if split is None:
+            return {"error": f"it has the splits {', '.join(names)}; choose one with '@', as in 'hf:{repo}@{names[0]}'"}
+        others = [name for name in names if name != split]
+        loaded = loaded[split]
+    return {"files": [file["filename"] for file in loaded.cache_files], "split": split, "others": others}
+
+
+@functools.lru_cache(maxsize=16)
+def _open_files(files: tuple[str, ...], name: str, convert: RowToTask, source: str) -> HubStore:
+    return HubStore(files, name, convert, source)
+
+
+class HubStore:
+    """Rows of Arrow files in the cache of ``datasets``, memory-mapped.
+
+    Raises:
+        TaskError: A row cannot be used, or there is none.
+    """
+
+    def __init__(self, files: tuple[str, ...], name: str, convert: RowToTask, source: str) -> None:
+        import datasets
+
+        self.name, self._files, self._convert, self._source = name, files, convert, source
+        parts = [datasets.Dataset.from_file(file) for file in files]
+        if not sum(map(len, parts)):
+            raise TaskError(f"{source!r} has no rows")
+        self._rows = parts[0] if len(parts) == 1 else datasets.concatenate_datasets(parts)
+        reader = RowReader(name, convert, lambda position: f"{source}, row {position}")
+        for row in self._rows:
+            reader.read(row)
+        self._table = reader.table(lambda position: self.task(position).task_id)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def task(self, position: int) -> Task:
+        return make_task(self._rows[position], position, self.name, self._convert)
+
+    def position(self, task_id: str) -> int | None:
+        return find_position(self._table, self.name, len(self), lambda at: self.task(at).task_id, task_id)
+
+    def split_positions(self, split: str) -> np.ndarray | None:
+        return self._table.split_positions(split)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return HubStore, (self._files, self.name, self._convert, self._source)

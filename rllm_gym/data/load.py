@@ -1,0 +1,45 @@
+"""One way in: whatever a user calls "tasks" becomes a task set."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rllm_gym.core import TaskError, TaskSource
+from rllm_gym.data.taskset import RowToTask, Taskset
+
+
+def load_tasks(
+    source: Any, *, name: str | None = None, split: str | None = None, convert: RowToTask | None = None
+) -> TaskSource:
+    """The task set that ``source`` means.
+
+    Args:
+        source: ``"path.jsonl"``, ``"path.json"`` or ``"path.parquet"``; ``"hf:repo[:config][@split]"``; a list of
+            rows (mappings) or tasks, or anything else that yields them (a :class:`~rllm_gym.data.Dataset`, a data
+            set of ``datasets``); or a task set, which stays as it is.
+        name: Prefix of the ids of rows that have none.
+        split: Keep one content bucket, or ``None`` for all.
+        convert: What a row means; :func:`~rllm_gym.data.row_to_task` by default. Not applied to a task set.
+
+    Raises:
+        TaskError: The source cannot be used; names what is wrong and the way out.
+    """
+    if isinstance(source, Taskset):
+        return source if split is None else source.split(split)
+    if isinstance(source, str) and source.startswith("hf:"):
+        return Taskset.from_hub(source, name=name, split=split, convert=convert)
+    if isinstance(source, str | os.PathLike):
+        return Taskset.from_file(Path(source), name=name, split=split, convert=convert)
+    if isinstance(source, Iterable):
+        if isinstance(source, TaskSource) and split is None:
+            first = source[0] if len(source) else None
+            if hasattr(first, "task_id") and hasattr(first, "content"):
+                return source
+        return Taskset.from_rows(source, name=name or "rows", split=split, convert=convert)
+    raise TaskError(
+        f"tasks={source!r:.80} ({type(source).__name__}) is no source of tasks; give a path to .jsonl or .parquet, "
+        "'hf:repo[:config][@split]', a list of rows, or a Taskset"
+    )

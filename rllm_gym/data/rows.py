@@ -1,0 +1,154 @@
+"""Rows in memory as a task store, and the checks that rows from everywhere go through."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rllm_gym.core import SPLITS, Task, TaskError
+from rllm_gym.data.taskset import RowToTask, row_id
+
+
+@dataclass(frozen=True, slots=True)
+class RowTable:
+    """What is remembered of every row: its split, and where each id stands. About 17 bytes a row."""
+
+    splits: np.ndarray
+    """Index into ``SPLITS`` by row."""
+    id_hashes: np.ndarray
+    """64-bit hashes of the ids, ascending; empty where no row has an id of its own."""
+    id_positions: np.ndarray
+    """The row of each hash."""
+
+    def split_positions(self, split: str) -> np.ndarray:
+        return np.flatnonzero(self.splits == SPLITS.index(split))
+
+    def candidates(self, task_id: str) -> Iterable[int]:
+        """Rows whose id may be ``task_id``; usually one or none."""
+        wanted = _id_hash(task_id)
+        at = int(np.searchsorted(self.id_hashes, wanted))
+        while at < len(self.id_hashes) and self.id_hashes[at] == wanted:
+            yield int(self.id_positions[at])
+            at += 1
+
+
+class RowReader:
+    """Turns rows into tasks one by one and remembers what a :class:`RowTable` needs.
+
+    Args:
+        name: Prefix of the ids of rows that have none.
+        convert: What a row means.
+        where: Names the row at a position for a person, such as ``"gsm8k.jsonl, line 3"``.
+    """
+
+    def __init__(self, name: str, convert: RowToTask, where: Callable[[int], str]) -> None:
+        self._name = name
+        self._convert = convert
+        self._where = where
+        self._splits = bytearray()
+        self._hashes: list[int] = []
+        self._named = False
+
+    def read(self, row: Any) -> Task:
+        """The next row as a task.
+
+        Raises:
+            TaskError: The row cannot be used; names it.
+        """
+        position = len(self._splits)
+        try:
+            task = make_task(row, position, self._name, self._convert)
+        except TaskError as error:
+            raise TaskError(f"{self._where(position)}: {error}") from error
+        self._named = self._named or task.task_id != f"{self._name}/{position}"
+        self._splits.append(SPLITS.index(task.split))
+        self._hashes.append(_id_hash(task.task_id))
+        return task
+
+    def __len__(self) -> int:
+        return len(self._splits)
+
+    def table(self, id_at: Callable[[int], str]) -> RowTable:
+        """The table of all rows read.
+
+        Args:
+            id_at: The task id at a position; asked only where two hashes agree.
+
+        Raises:
+            TaskError: Two rows have the same id; names both.
+        """
+        splits = np.frombuffer(bytes(self._splits), dtype=np.uint8)
+        if not self._named:
+            return RowTable(splits, np.empty(0, np.uint64), np.empty(0, np.int64))
+        hashes = np.asarray(self._hashes, dtype=np.uint64)
+        order = np.argsort(hashes, kind="stable")
+        hashes = hashes[order]
+        for at in np.flatnonzero(hashes[1:] == hashes[:-1]):
+            first, second = int(order[at]), int(order[at + 1])
+            if id_at(first) == id_at(second):
+                raise TaskError(
+                    f"{self._where(second)}: its id {id_at(second)!r:.200} is taken already by {self._where(first)}; "
+                    "ids must differ (rename one, or leave the ids out and rows are numbered)"
+                )
+        return RowTable(splits, hashes, order)
+
+
+def make_task(row: Any, position: int, name: str, convert: RowToTask) -> Task:
+    """One row as a task with its id.
+
+    Raises:
+        TaskError: The row cannot be used.
+    """
+    if isinstance(row, Task):
+        row = {"task_id": row.task_id, "content": row.content, "data": row.data}
+    if not isinstance(row, Mapping):
+        raise TaskError(f"a row is an object with named fields; this is {type(row).__name__}: {row!r:.80}")
+    return convert(row, row_id(row) or f"{name}/{position}")
+
+
+def find_position(table: RowTable, name: str, length: int, id_at: Callable[[int], str], task_id: str) -> int | None:
+    """The row whose task id is ``task_id``, or ``None``."""
+    if len(table.id_hashes):
+        return next((position for position in table.candidates(task_id) if id_at(position) == task_id), None)
+    number = task_id.removeprefix(f"{name}/")
+    if number == task_id or not (number.isascii() and number.isdecimal()) or len(number) > 18:
+        return None
+    position = int(number)
+    return position if position < length and number == str(position) else None
+
+
+def _id_hash(task_id: str) -> int:
+    return int.from_bytes(hashlib.sha256(task_id.encode("utf-8", "surrogatepass")).digest()[:8], "big")
+
+
+@dataclass(frozen=True)
+class MemoryStore:
+    """Tasks that are all there."""
+
+    name: str
+    tasks: tuple[Task, ...]
+    table: RowTable
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[Any], *, name: str, convert: RowToTask) -> MemoryStore:
+        if isinstance(rows, Mapping | str | bytes) or not isinstance(rows, Iterable):
+            raise TaskError(f"rows must be a list of mappings or tasks; got {type(rows).__name__}: {rows!r:.80}")
+        reader = RowReader(name, convert, lambda position: f"row {position} of {name!r}")
+        tasks = tuple(reader.read(row) for row in rows)
+        return cls(name, tasks, reader.table(lambda position: tasks[position].task_id))
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def task(self, position: int) -> Task:
+        return self.tasks[position]
+
+    def position(self, task_id: str) -> int | None:
+        return find_position(self.table, self.name, len(self), lambda at: self.tasks[at].task_id, task_id)
+
+    def split_positions(self, split: str) -> np.ndarray | None:
+        return self.table.split_positions(split)

@@ -1,0 +1,379 @@
+"""A task set: indexable, lazy, immutable, and split by what the tasks say, never by where they stand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, overload
+
+import numpy as np
+
+from rllm_gym.core import SPLITS, Task, TaskError, split_of, stream_seed
+
+RowToTask = Callable[[Mapping[str, Any], str], Task]
+"""Turns a row and its task id into a task; raises :class:`~rllm_gym.core.TaskError` for a row it cannot use."""
+
+CONTENT_KEYS = ("question", "problem", "prompt", "instruction", "content")
+ID_KEYS = ("task_id", "id", "unique_id")
+
+
+class TaskStore(Protocol):
+    """What a :class:`Taskset` is a view of: tasks by position, and the position of an id."""
+
+    @property
+    def name(self) -> str: ...
+
+    def __len__(self) -> int: ...
+
+    def task(self, position: int) -> Task: ...
+
+    def position(self, task_id: str) -> int | None:
+        """Where this id stands, or ``None``."""
+        ...
+
+    def split_positions(self, split: str) -> np.ndarray | None:
+        """Positions whose content belongs to ``split``, ascending; ``None``: ask every task."""
+        ...
+
+
+class Taskset(Sequence[Task]):
+    """Tasks by index, by id and in order; every method that narrows it returns a new one.
+
+    Tasks are made when they are asked for, so a set over a large file or a generator costs little memory. A task
+    keeps its id in every view, and ids do not depend on the view: ``<name>/<row number>``, or the row's own
+    ``task_id``, ``id`` or ``unique_id``.
+
+    Splits are made by content (:func:`rllm_gym.core.split_of`): equal problems are always in the same split, so a
+    problem that occurs twice is kept twice and still never leaks from training into testing;
+    :meth:`unique` drops repetitions.
+
+    Build one with :meth:`from_rows`, :meth:`from_file`, :meth:`from_hub`, or
+    :class:`~rllm_gym.data.ProceduralTaskset`.
+
+    >>> tasks = Taskset.from_rows([{"question": "1 + 1?", "answer": "2"}, {"question": "2 + 2?", "answer": "4"}])
+    >>> len(tasks), tasks[1].task_id, tasks.find("rows/0").content
+    (2, 'rows/1', '1 + 1?')
+    """
+
+    __slots__ = ("_positions", "_store")
+
+    _store: TaskStore
+    _positions: range | np.ndarray
+
+    def __init__(self, store: TaskStore, positions: range | np.ndarray | None = None) -> None:
+        object.__setattr__(self, "_store", store)
+        object.__setattr__(self, "_positions", range(len(store)) if positions is None else positions)
+
+    # Where tasks come from --------------------------------------------------------------------------------
+
+    @classmethod
+    def from_rows(
+        cls,
+        rows: Iterable[Mapping[str, Any] | Task],
+        *,
+        name: str = "rows",
+        split: str | None = None,
+        convert: RowToTask | None = None,
+    ) -> Taskset:
+        """Tasks from rows (or finished tasks) in memory.
+
+        Args:
+            rows: Mappings or tasks. They are copied: changing them later changes nothing here.
+            name: Prefix of the ids of rows that have none of their own.
+            split: Keep one content bucket, or ``None`` for all rows.
+            convert: What a row means; :func:`row_to_task` by default.
+
+        Raises:
+            TaskError: A row cannot be used, an id occurs twice, or nothing is left; the row is named.
+        """
+        from rllm_gym.data.rows import MemoryStore
+
+        return _narrow(MemoryStore.from_rows(rows, name=name, convert=convert or row_to_task), split)
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | Path,
+        *,
+        name: str | None = None,
+        split: str | None = None,
+        convert: RowToTask | None = None,
+    ) -> Taskset:
+        """Tasks from a ``.jsonl``/``.ndjson``, ``.json`` (a list of rows) or ``.parquet`` file.
+
+        Every row is read and checked once, here; after that rows are read when asked for. Files opened before are
+        shared within the process as long as they have not changed.
+
+        Args:
+            path: The file.
+            name: Prefix of the ids; the file's stem by default.
+            split: Keep one content bucket, or ``None`` for all rows.
+            convert: What a row means; :func:`row_to_task` by default.
+
+        Raises:
+            TaskError: The file is missing, of another kind, or has a row that cannot be used; file and line are
+                named. A missing file is a ``FileNotFoundError`` too.
+        """
+        from rllm_gym.data.files import open_store
+
+        return _narrow(open_store(path, name=name, convert=convert or row_to_task), split)
+
+    @classmethod
+    def from_hub(
+        cls,
+        source: str,
+        *,
+        name: str | None = None,
+        split: str | None = None,
+        convert: RowToTask | None = None,
+        timeout: float = 600.0,
+    ) -> Taskset:
+        """Tasks from the Hugging Face hub, as ``"repo[:config][@split]"`` (a leading ``hf:`` is fine).
+
+        ``@split`` names a split of the data set on the hub. Without it, it is ``train`` or the only one there is.
+        ``split=`` then keeps one content bucket of those rows.
+
+        Raises:
+            TaskError: ``datasets`` is missing, the hub cannot be reached in ``timeout`` seconds, there is no such
+                data set, or ``split=`` is given where the data set has splits of its own and none was chosen.
+        """
+        from rllm_gym.data.hub import open_hub
+
+        return _narrow(open_hub(source, name=name, split=split, convert=convert or row_to_task, timeout=timeout), split)
+
+    # A sequence of tasks ----------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """What the ids of unnamed rows begin with."""
+        return self._store.name
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Taskset: ...
+    def __getitem__(self, index: int | slice) -> Task | Taskset:
+        if isinstance(index, slice):
+            return Taskset(self._store, self._positions[index])
+        try:
+            position = self._positions[index]
+        except IndexError:
+            # IndexError and not TaskError: iteration and random.choice of the standard library rely on it.
+            raise IndexError(f"task index {index} is outside 0..{len(self) - 1} of {self!r}") from None
+        return self._store.task(int(position))
+
+    def __iter__(self) -> Iterator[Task]:
+        for position in self._positions:
+            yield self._store.task(int(position))
+
+    def __contains__(self, task: object) -> bool:
+        if not isinstance(task, Task):
+            return False
+        try:
+            return self.find(task.task_id) == task
+        except TaskError:
+            return False
+
+    def find(self, task_id: str) -> Task:
+        """The task with this id.
+
+        Raises:
+            TaskError: There is none in this view.
+        """
+        position = self._store.position(task_id)
+        if position is not None and (
+            position in self._positions
+            if isinstance(self._positions, range)
+            else bool((self._positions == position).any())
+        ):
+            return self._store.task(position)
+        example = f"; ids look like {self[0].task_id!r}" if len(self) else ""
+        raise TaskError(f"no task {task_id!r} among the {len(self)} of {self.name!r}{example}")
+
+    # Views ------------------------------------------------------------------------------------------------
+
+    def split(self, name: str) -> Taskset:
+        """Only the tasks whose content belongs to the split ``"train"``, ``"validation"`` or ``"test"``."""
+        check_split(name)
+        kept = self._store.split_positions(name)
+        if kept is None:
+            return self.filter(lambda task: split_of(task.content) == name)
+        if isinstance(self._positions, range) and self._positions == range(len(self._store)):
+            return Taskset(self._store, kept)
+        mine = np.asarray(self._positions, dtype=np.int64)
+        return Taskset(self._store, mine[np.isin(mine, kept)])
+
+    def select(self, indices: Iterable[int]) -> Taskset:
+        """The tasks at these indices of this view, in this order.
+
+        Raises:
+            TaskError: An index is outside.
+        """
+        chosen = np.fromiter((int(index) for index in indices), dtype=np.int64)
+        outside = chosen[(chosen < -len(self)) | (chosen >= len(self))]
+        if outside.size:
+            raise TaskError(f"task index {outside[0]} is outside 0..{len(self) - 1} of {self!r}")
+        return self._at(np.where(chosen < 0, chosen + len(self), chosen))
+
+    def take(self, count: int) -> Taskset:
+        """The first ``count`` tasks, or all where there are fewer."""
+        if count < 0:
+            raise TaskError(f"take({count}): the number of tasks must be 0 or more")
+        return self[:count]
+
+    def skip(self, count: int) -> Taskset:
+        """All but the first ``count`` tasks."""
+        if count < 0:
+            raise TaskError(f"skip({count}): the number of tasks must be 0 or more")
+        return self[count:]
+
+    def shuffle(self, seed: int) -> Taskset:
+        """The same tasks in an order that depends on ``seed`` alone."""
+        # Raw bits of PCG64 are the same in every NumPy; Generator.permutation makes no such promise.
+        keys = np.random.PCG64(stream_seed("shuffle", seed)).random_raw(len(self))
+        return self._at(np.argsort(keys, kind="stable"))
+
+    def filter(self, keep: Callable[[Task], bool]) -> Taskset:
+        """The tasks for which ``keep`` is true, in order. Every task is made once."""
+        chosen = [index for index, task in enumerate(self) if keep(task)]
+        return self._at(np.asarray(chosen, dtype=np.int64))
+
+    def unique(self) -> Taskset:
+        """Each content once: of tasks with equal content the first stays."""
+        seen: set[str] = set()
+
+        def first(task: Task) -> bool:
+            new = task.content_hash not in seen
+            seen.add(task.content_hash)
+            return new
+
+        return self.filter(first)
+
+    def _at(self, indices: np.ndarray) -> Taskset:
+        if isinstance(self._positions, range):
+            return Taskset(self._store, self._positions.start + self._positions.step * indices)
+        return Taskset(self._store, self._positions[indices])
+
+    # Immutable: copies are the same object, and nothing can be set ------------------------------------------
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a Taskset cannot be changed; build a new one instead of setting {name!r}")
+
+    def __copy__(self) -> Taskset:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Taskset:
+        return self
+
+    def __getstate__(self) -> tuple[TaskStore, range | np.ndarray]:
+        return self._store, self._positions
+
+    def __setstate__(self, state: tuple[TaskStore, range | np.ndarray]) -> None:
+        object.__setattr__(self, "_store", state[0])
+        object.__setattr__(self, "_positions", state[1])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {len(self)} tasks)"
+
+
+def _narrow(store: TaskStore, split: str | None) -> Taskset:
+    tasks = Taskset(store)
+    if split is None:
+        return tasks
+    kept = tasks.split(split)
+    if not len(kept):
+        raise TaskError(
+            f"none of the {len(tasks)} tasks of {store.name!r} falls into the split {split!r} "
+            "(by the hash of its content); use split=None for all of them"
+        )
+    return kept
+
+
+def check_split(split: str) -> str:
+    """``split`` itself.
+
+    Raises:
+        TaskError: It is none of the three; names them.
+    """
+    if split not in SPLITS:
+        raise TaskError(f"split={split!r} is not one of {', '.join(map(repr, SPLITS))} (or None)")
+    return split
+
+
+def row_id(row: Mapping[str, Any]) -> str | None:
+    """The row's own id, under ``task_id``, ``id`` or ``unique_id``; ``None`` where it has none.
+
+    Raises:
+        TaskError: The id is neither text nor a whole number, or is empty.
+    """
+    for key in ID_KEYS:
+        value = row.get(key)
+        if value is None:
+            continue
+        if isinstance(value, str) and value:
+            return value
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+        raise TaskError(f"its {key!r} is {value!r:.80}; an id is a whole number or a text that is not empty")
+    return None
+
+
+def row_to_task(row: Mapping[str, Any], task_id: str) -> Task:
+    """A task that keeps the whole row as its data.
+
+    The content is the first of ``question``, ``problem``, ``prompt``, ``instruction``, ``content`` that is text;
+    else the whole row, ids aside, as JSON with sorted keys. A row written by :meth:`rllm_gym.core.Task.to_json`
+    becomes that task again.
+
+    Raises:
+        TaskError: The row holds something that JSON cannot.
+    """
+    if set(row) == {"task_id", "content", "data"} and isinstance(row["content"], str):
+        data = row["data"]
+        if isinstance(data, Mapping):
+            check_json(data)
+            return Task(task_id, row["content"], data)
+    check_json(row)
+    for key in CONTENT_KEYS:
+        value = row.get(key)
+        if isinstance(value, str) and value:
+            return Task(task_id, value, row)
+    content = json.dumps({key: value for key, value in row.items() if key not in ID_KEYS}, sort_keys=True)
+    return Task(task_id, content, row)
+
+
+MAX_DEPTH = 64
+
+
+def check_json(value: Any) -> None:
+    """Check that ``value`` is JSON: texts, finite numbers, booleans, ``None``, lists, and mappings with text keys.
+
+    Raises:
+        TaskError: It is not; names the key and what is there.
+    """
+    stack: list[tuple[Any, str, int]] = [(value, "", 0)]
+    while stack:
+        item, where, depth = stack.pop()
+        if item is None or isinstance(item, str | bool | int):
+            continue
+        if isinstance(item, float):
+            if item != item or item in (float("inf"), float("-inf")):
+                raise TaskError(f"{where or 'it'} is {item}, which JSON does not have; leave it out or write null")
+        elif depth >= MAX_DEPTH:
+            raise TaskError(f"{where[:80]} is nested more than {MAX_DEPTH} levels deep; flatten it")
+        elif isinstance(item, Mapping):
+            for key, inner in item.items():
+                if not isinstance(key, str):
+                    raise TaskError(f"{where or 'it'} has the key {key!r:.80}; keys must be text")
+                stack.append((inner, f"{where}[{key!r:.40}]", depth + 1))
+        elif isinstance(item, list | tuple):
+            stack.extend((inner, f"{where}[{index}]", depth + 1) for index, inner in enumerate(item))
+        else:
+            raise TaskError(
+                f"{where or 'it'} is of type {type(item).__name__}, which is not a JSON type; "
+                "convert it to text or numbers, or leave it out"
+            )
