@@ -1,0 +1,14 @@
+"""Messages, and their way to token ids. The renderer needs a tokenizer, not torch."""
+
+from rllm_gym.chat.message import Message, Part, ToolCall
+from rllm_gym.chat.renderer import ChatRenderer, ChatTemplateError, SampledSpan, TokenPrefix
+
+__all__ = [
+    "ChatRenderer",
+    "ChatTemplateError",
+    "Message",
+    "Part",
+    "SampledSpan",
+    "TokenPrefix",
+    "ToolCall",
+]

@@ -36,12 +36,14 @@ class Message:
         content: Text, or parts where images are mixed in.
         tool_calls: Calls the assistant made in this message.
         name: Of the tool that answers (role ``tool``) or of the speaker.
+        tool_call_id: Which call a ``tool`` message answers.
     """
 
     role: Role
     content: str | tuple[Part, ...] = ""
     tool_calls: tuple[ToolCall, ...] = ()
     name: str | None = None
+    tool_call_id: str | None = None
 
     @property
     def text(self) -> str:
@@ -65,6 +67,8 @@ class Message:
             ]
         if self.name is not None:
             message["name"] = self.name
+        if self.tool_call_id is not None:
+            message["tool_call_id"] = self.tool_call_id
         return message
 
     @classmethod
@@ -87,4 +91,10 @@ class Message:
             ToolCall(call["function"]["name"], call["function"].get("arguments", "{}"), call.get("id", ""))
             for call in message.get("tool_calls") or ()
         )
-        return cls(role=role, content=content, tool_calls=calls, name=message.get("name"))
+        return cls(
+            role=role,
+            content=content,
+            tool_calls=calls,
+            name=message.get("name"),
+            tool_call_id=message.get("tool_call_id"),
+        )

@@ -1,0 +1,36 @@
+"""Samplers: token ids in, token ids with log-probs out. Each is imported only when it is used."""
+
+from typing import TYPE_CHECKING, Any
+
+from rllm_gym.samplers.protocol import (
+    Completion,
+    Request,
+    Sampler,
+    SamplerError,
+    SamplingParams,
+    WeightUpdate,
+)
+from rllm_gym.samplers.scripted import ScriptedSampler
+
+if TYPE_CHECKING:
+    from rllm_gym.samplers.torch_sampler import TorchSampler
+
+__all__ = [
+    "Completion",
+    "Request",
+    "Sampler",
+    "SamplerError",
+    "SamplingParams",
+    "ScriptedSampler",
+    "TorchSampler",
+    "WeightUpdate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # torch takes a second to import; only the one sampler that needs it pays.
+    if name == "TorchSampler":
+        from rllm_gym.samplers.torch_sampler import TorchSampler
+
+        return TorchSampler
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

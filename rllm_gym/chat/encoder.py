@@ -1,0 +1,178 @@
+"""Text to ids, where only the chat template's own control tokens become control tokens.
+
+What lives here is the guard between text that was written by the world (or by a user, or a tool) and the tokens that
+steer a model. It knows a tokenizer; it knows no messages and no template.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+# Shields come from the supplementary private use planes: no white space, no letters, and hardly ever in a text.
+_PRIVATE_USE = (0xF0000, 0x10FFFD)
+
+
+@dataclass(frozen=True, slots=True)
+class Shield:
+    """Stand-ins for the characters that control tokens begin and end with.
+
+    A shielded text goes through a chat template like any other (it has the same length, and the same white space at
+    its ends) and cannot hold a control token. ``lift`` gives the characters back, after the control tokens of the
+    template have been found.
+    """
+
+    lower: dict[int, str]
+    lift: dict[int, str]
+    edges: tuple[str, ...]
+    starts: re.Pattern[str] | None
+
+    def cover(self, text: str) -> str:
+        """Shield every character that a control token could begin or end with."""
+        for edge in self.edges:
+            if edge in text:
+                return text.translate(self.lower)
+        return text
+
+    def cover_special(self, text: str) -> str:
+        """Shield the special tokens in a text of the model's own; its other markup, such as ``<think>``, stays."""
+        if self.starts is None:
+            return text
+        return self.starts.sub(lambda match: self.lower[ord(match[0])], text)
+
+
+class TemplateEncoder:
+    """Encodes rendered templates with a copy of the tokenizer in which no text can spell a control token.
+
+    In the copy every control token has an unguessable name. A control token is one of the tokenizer's added tokens
+    that is special, or that is more than letters, digits and white space: ``<|im_start|>`` and ``<think>``, but not a
+    run of spaces or a word somebody added. Encoding is one call of the copy, so the ids around the control tokens are
+    those the tokenizer itself gives.
+
+    Args:
+        tokenizer: A Hugging Face tokenizer backed by the ``tokenizers`` library.
+
+    Raises:
+        ValueError: The tokenizer has no such backend.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None or not hasattr(backend, "to_str"):
+            raise ValueError(
+                f"{type(tokenizer).__name__} has no `tokenizers` backend; load it with AutoTokenizer, which makes a fast one"
+            )
+        added = {index: token for index, token in tokenizer.added_tokens_decoder.items() if token.content}
+        controls = {index: token for index, token in added.items() if _is_control(token)}
+        names = {token.content: f"rllm{secrets.token_hex(16)}z" for token in controls.values()}
+        self._anchor = f"rllm{secrets.token_hex(16)}a"
+        self._copy, self._remap = _copy_with_names(backend.to_str(), names, controls, self._anchor)
+        self.control_ids = frozenset(controls)
+        self._names = names
+        self._find = _alternatives(names)
+        special = [token.content for token in controls.values() if token.special]
+        self._starts = re.compile(f"(?={_alternatives(special).pattern}).", re.DOTALL) if special else None
+        self._edges = tuple(sorted({edge for content in names for edge in (content[0], content[-1])}))
+        self._shield = self._make_shield("")
+
+    def shield(self, texts: Iterable[str]) -> Shield:
+        """A shield whose stand-ins occur in none of the texts."""
+        texts = list(texts)
+        for stand_in in self._shield.lower.values():
+            if any(stand_in in text for text in texts):
+                return self._make_shield("".join(texts))
+        return self._shield
+
+    def encode(self, rendered: str, shield: Shield, *, at_start: bool) -> list[int]:
+        """Ids of a rendered template whose contents are shielded.
+
+        Args:
+            rendered: The text.
+            shield: The shield its contents were covered with.
+            at_start: Whether the text begins the conversation. Elsewhere a tokenizer that puts a space before the
+                first word must not do so.
+        """
+        text = self._find.sub(lambda match: self._names[match[0]], rendered) if self._names else rendered
+        text = text.translate(shield.lift) if shield.edges else text
+        if not at_start:
+            text = self._anchor + text
+        try:
+            ids = self._copy.encode(text, add_special_tokens=False).ids
+        except (UnicodeEncodeError, TypeError):
+            # Lone surrogates cannot be encoded as UTF-8; the world may send them all the same.
+            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            ids = self._copy.encode(text, add_special_tokens=False).ids
+        if not at_start:
+            ids = ids[1:]
+        if self._remap:
+            remap = self._remap
+            ids = [remap.get(index, index) for index in ids]
+        return ids
+
+    def _make_shield(self, avoid: str) -> Shield:
+        taken = set(avoid)
+        lower: dict[int, str] = {}
+        while len(lower) < len(self._edges):
+            stand_in = chr(_PRIVATE_USE[0] + secrets.randbelow(_PRIVATE_USE[1] - _PRIVATE_USE[0]))
+            if stand_in not in taken:
+                taken.add(stand_in)
+                lower[ord(self._edges[len(lower)])] = stand_in
+            elif len(taken) > 100_000:
+                raise ValueError("a text uses nearly every private-use character; it cannot be rendered safely")
+        lift = {ord(stand_in): chr(edge) for edge, stand_in in lower.items()}
+        return Shield(lower, lift, self._edges, self._starts)
+
+
+def _is_control(token: Any) -> bool:
+    return bool(token.special) or any(not (char.isalnum() or char.isspace()) for char in token.content)
+
+
+def _alternatives(contents: Iterable[str]) -> re.Pattern[str]:
+    # Longest first, as the tokenizer itself matches.
+    return re.compile("(?:" + "|".join(re.escape(text) for text in sorted(contents, key=len, reverse=True)) + ")")
+
+
+def _copy_with_names(
+    serialized: str, names: dict[str, str], controls: dict[int, Any], anchor: str
+) -> tuple[Any, dict[int, int]]:
+    """A copy of the tokenizer with its control tokens renamed, and which of its ids mean which of the original."""
+    from tokenizers import AddedToken, Tokenizer
+
+    spec = json.loads(serialized)
+    spec["post_processor"] = spec["truncation"] = spec["padding"] = None
+    for token in spec["added_tokens"]:
+        token["content"] = names.get(token["content"], token["content"])
+    model = spec["model"]
+    vocab = model.get("vocab")
+    # The model's own vocabulary may hold control tokens too, and could find them in plain text.
+    if isinstance(vocab, dict):
+        model["vocab"] = {names.get(token, token): index for token, index in vocab.items()}
+    elif isinstance(vocab, list):
+        model["vocab"] = [[names.get(token, token), score] for token, score in vocab]
+    if model.get("merges"):
+        pairs = [pair.split(" ", 1) if isinstance(pair, str) else pair for pair in model["merges"]]
+        model["merges"] = [
+            [left, right]
+            for left, right in pairs
+            if left not in names and right not in names and left + right not in names
+        ]
+    if model.get("unk_token") in names:
+        model["unk_token"] = names[model["unk_token"]]
+    original = {token["content"]: token["id"] for token in spec["added_tokens"]}
+    copy = Tokenizer.from_str(json.dumps(spec))
+    copy.add_special_tokens([AddedToken(anchor, normalized=False)])
+    remap = {}
+    for content, index in original.items():
+        if copy.token_to_id(content) != index:
+            remap[copy.token_to_id(content)] = index
+    taken = set(model["vocab"].values()) if isinstance(model.get("vocab"), dict) else set()
+    if taken & remap.keys():
+        raise ValueError(
+            "the tokenizer's vocabulary has holes where its added tokens would go; save and load it again with "
+            "save_pretrained, which numbers them"
+        )
+    return copy, remap

@@ -1,0 +1,395 @@
+"""Conversations to token ids, where a new turn appends and nothing sampled is ever encoded again.
+
+What lives here turns messages into ids with the model's own chat template. It needs a tokenizer, never torch; it knows
+no agent and no environment.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rllm_gym.chat.encoder import Shield, TemplateEncoder
+from rllm_gym.chat.message import Message
+from rllm_gym.core import RllmGymError
+
+
+class ChatTemplateError(RllmGymError, ValueError):
+    """The chat template cannot render this conversation; says which messages and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampledSpan:
+    """Which ids a sampled message is: ``ids[start:end]`` of the prefix, for message number ``index``."""
+
+    index: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrefix:
+    """A conversation as the model saw it, so far. Never changed; :class:`ChatRenderer` makes the next one from it.
+
+    Attributes:
+        ids: All token ids.
+        messages: The messages they stand for, the sampled ones as they were recorded.
+        sampled: The sampled messages of this branch that are still in it, in order.
+        branch: 0, then one more each time a sampled message was changed or taken away.
+        context_start: ``ids[context_start:]`` is what came after the last reply sampled in this branch.
+        awaits_reply: The ids end with the template's generation prompt: the next thing is a sampled reply.
+        tools: The tools in the prompt, as JSON; ``""`` for none.
+    """
+
+    ids: tuple[int, ...]
+    messages: tuple[Message, ...]
+    sampled: tuple[SampledSpan, ...] = ()
+    branch: int = 0
+    context_start: int = 0
+    awaits_reply: bool = True
+    tools: str = ""
+
+    @property
+    def context_ids(self) -> tuple[int, ...]:
+        """Ids appended since the last reply; in a new branch, the whole prompt (``TurnTokens.context_ids``)."""
+        return self.ids[self.context_start :]
+
+
+class ChatRenderer:
+    """Renders conversations by appending.
+
+    The first prompt is what ``tokenizer.apply_chat_template(..., add_generation_prompt=True)`` gives, id for id, for
+    contents that spell no control token. Each later prompt is the one before, the ids that were sampled, and the
+    template's rendering of the messages that are new. Text from the world is text: where a message spells
+    ``<|im_start|>`` or ``<think>``, the model sees those characters and not the control token.
+
+    Args:
+        tokenizer: A fast Hugging Face tokenizer.
+        chat_template: A template in place of the tokenizer's own (Jinja, as Hugging Face writes them).
+        template_kwargs: Further variables of the template, such as ``{"enable_thinking": False}``.
+
+    Raises:
+        ValueError: There is no chat template, or the tokenizer is a slow one.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        *,
+        chat_template: str | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        if chat_template is None and not getattr(tokenizer, "chat_template", None):
+            raise ValueError(
+                f"the tokenizer {getattr(tokenizer, 'name_or_path', '')!r} has no chat template; give one with "
+                "chat_template= or use the tokenizer of an instruction-tuned model"
+            )
+        self.tokenizer = tokenizer
+        self._template = chat_template
+        self._template_kwargs = dict(template_kwargs or {})
+        self._encoder = TemplateEncoder(tokenizer)
+        self._reply = f"rllm{secrets.token_hex(16)}"
+        # Which way of rendering a turn alone gives what the whole conversation would; by the roles of the turn.
+        self._locality: dict[tuple[tuple[str, ...], str], int] = {}
+
+    # Public -----------------------------------------------------------------------------------------------
+
+    def extend(
+        self,
+        prefix: TokenPrefix | None,
+        messages: Sequence[Message | Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | str | None = None,
+    ) -> TokenPrefix:
+        """The prompt for the next reply to ``messages``, the *whole* conversation.
+
+        Sampled messages are recognised by their index and by being equal to the message as recorded. Where one was
+        changed or is gone, a new branch begins; the sampled messages that are unchanged keep their own ids in it.
+
+        Args:
+            prefix: What :meth:`append_sampled` gave after the reply before; ``None`` for a first prompt.
+            messages: All messages, as :class:`Message` or in OpenAI's form.
+            tools: OpenAI tool schemas, as a list or its JSON.
+
+        Raises:
+            ChatTemplateError: The template rejects the conversation, or a message has an image.
+            ValueError: There are no messages, or a role is unknown.
+        """
+        new = tuple(message if isinstance(message, Message) else Message.from_openai(message) for message in messages)
+        if not new:
+            raise ValueError("there are no messages to render; a conversation has at least one")
+        tools_json = _tools_json(tools)
+        if prefix is None:
+            return self._assemble(new, tools_json, (), (), branch=0, keep=0, start=0)
+        if new == prefix.messages and prefix.awaits_reply and tools_json == prefix.tools:
+            return prefix
+
+        common = 0
+        if tools_json == prefix.tools:
+            common = _common_length(prefix.messages, new)
+        same_branch = all(span.index < common for span in prefix.sampled)
+        # Everything up to the last unchanged reply stands as it is. What came after it was never sampled upon.
+        kept = [span for span in prefix.sampled if span.index < common]
+        base = kept[-1].end if kept else 0
+        later = [
+            span
+            for span in prefix.sampled
+            if span.index >= common and span.index < len(new) and new[span.index] == prefix.messages[span.index]
+        ]
+        spliced = [(span.index, prefix.ids[span.start : span.end]) for span in later]
+        return self._assemble(
+            new,
+            tools_json,
+            prefix.ids[:base],
+            tuple(kept),
+            branch=prefix.branch if same_branch else prefix.branch + 1,
+            keep=kept[-1].index + 1 if kept else 0,
+            start=prefix.context_start if same_branch else 0,
+            spliced=spliced,
+        )
+
+    def append_sampled(
+        self, prefix: TokenPrefix, ids: Sequence[int], text: str, *, message: Message | None = None
+    ) -> TokenPrefix:
+        """The prefix with a sampled reply at its end.
+
+        Args:
+            prefix: What :meth:`extend` gave.
+            ids: The sampled ids, as they are.
+            text: The reply as text, which the agent will repeat as the content of its assistant message.
+            message: The assistant message the agent will repeat, where it is more than the text.
+
+        Raises:
+            ValueError: The prefix does not end with a generation prompt.
+        """
+        if not prefix.awaits_reply:
+            raise ValueError("this prefix already ends with a sampled reply; call extend() before the next one")
+        message = message if message is not None else Message("assistant", text)
+        start = len(prefix.ids)
+        end = start + len(ids)
+        return replace(
+            prefix,
+            ids=prefix.ids + tuple(ids),
+            messages=(*prefix.messages, message),
+            sampled=(*prefix.sampled, SampledSpan(len(prefix.messages), start, end)),
+            context_start=end,
+            awaits_reply=False,
+        )
+
+    # Assembly ---------------------------------------------------------------------------------------------
+
+    def _assemble(
+        self,
+        messages: tuple[Message, ...],
+        tools: str,
+        ids: tuple[int, ...],
+        sampled: tuple[SampledSpan, ...],
+        *,
+        branch: int,
+        keep: int,
+        start: int,
+        spliced: Sequence[tuple[int, tuple[int, ...]]] = (),
+    ) -> TokenPrefix:
+        """``ids`` (of the first ``keep`` messages), then the other messages, with sampled ids where they are known."""
+        out = list(ids)
+        spans = list(sampled)
+        for index, reply in [*spliced, (len(messages), None)]:
+            if keep == 0:
+                out += self._head(messages[:index], tools)
+            else:
+                out += self._tail(messages, keep, index, out[-1] if out else None, tools)
+            if reply is not None:
+                spans.append(SampledSpan(index, len(out), len(out) + len(reply)))
+                out += reply
+                keep = index + 1
+        return TokenPrefix(
+            ids=tuple(out),
+            messages=messages,
+            sampled=tuple(spans),
+            branch=branch,
+            context_start=start,
+            awaits_reply=True,
+            tools=tools,
+        )
+
+    def _head(self, messages: tuple[Message, ...], tools: str) -> list[int]:
+        """Ids of a conversation from its beginning, up to where the model replies."""
+        shield = self._encoder.shield([*_texts(messages), tools])
+        rendered = self._render(self._openai(messages, shield), self._tools(tools, shield))
+        return self._encoder.encode(rendered, shield, at_start=True)
+
+    def _tail(self, messages: tuple[Message, ...], start: int, end: int, last_id: int | None, tools: str) -> list[int]:
+        """Ids of ``messages[start:end]`` after a sampled reply, from where that reply ended."""
+        rendered, shield = self._turn_text(messages, start, end, tools)
+        ids = self._encoder.encode(rendered, shield, at_start=False)
+        # The token that ends a turn may have been sampled; then the template's own must not double it.
+        first = next((place for place, index in enumerate(ids) if index in self._encoder.control_ids), None)
+        if first is not None and ids[first] == last_id and self._is_blank(ids[:first]):
+            ids = ids[first + 1 :]
+        return ids
+
+    def _is_blank(self, ids: list[int]) -> bool:
+        return not ids or not self.tokenizer.decode(ids).strip()
+
+    # Rendering --------------------------------------------------------------------------------------------
+
+    def _turn_text(self, messages: tuple[Message, ...], start: int, end: int, tools: str) -> tuple[str, Shield]:
+        """What the template writes after a reply: the end of its turn, the new messages, the generation prompt.
+
+        The turn is rendered after a stand-in for the conversation, so that the cost does not grow with it. Whether
+        the template allows that is tried out once for each sequence of roles; where it does not (a template that
+        numbers its rounds, say), the whole conversation is rendered, as text only.
+        """
+        shield = self._encoder.shield([*_texts(messages[start:end]), tools])
+        turn = self._openai(messages[start:end], shield)
+        key = (tuple(message["role"] for message in turn), tools)
+        way = self._locality.get(key)
+        if way is None:
+            if len(self._locality) >= 1000:
+                self._locality.clear()
+            way = self._locality[key] = self._choose_way(turn, self._tools(tools, shield))
+        if way == _WHOLE:
+            shield = self._encoder.shield([*_texts(messages[:end]), tools])
+            chat = self._openai(messages[:end], shield)
+            chat[start - 1] = self._stand_in()
+            return self._after_reply(chat, self._tools(tools, shield)), shield
+        chat = [_OPENING, self._stand_in(), *turn]
+        return self._after_reply(chat, self._tools(tools, shield) if way == _WITH_TOOLS else None), shield
+
+    def _choose_way(self, turn: list[dict[str, Any]], tools: list[Any] | None) -> int:
+        earlier = [_OPENING, {"role": "assistant", "content": "A"}]
+        try:
+            expected = self._after_reply([*earlier, _OPENING, self._stand_in(), *turn], tools)
+            short = [_OPENING, self._stand_in(), *turn]
+            if self._after_reply(short, None) == expected:
+                return _ALONE
+            if self._after_reply(short, tools) == expected:
+                return _WITH_TOOLS
+        except ChatTemplateError:
+            # The stand-in is not a conversation this template takes; the real one may be.
+            return _WHOLE
+        return _WHOLE
+
+    def _stand_in(self) -> dict[str, Any]:
+        return {"role": "assistant", "content": self._reply}
+
+    def _after_reply(self, chat: list[dict[str, Any]], tools: list[Any] | None) -> str:
+        rendered = self._render(chat, tools)
+        before, found, after = rendered.partition(self._reply)
+        if not found or self._reply in after:
+            raise ChatTemplateError(
+                f"the chat template writes an assistant message {rendered.count(self._reply)} times, not once, so its "
+                "turns cannot be appended by token; use another chat_template"
+            )
+        return after
+
+    def _render(self, chat: list[dict[str, Any]], tools: list[Any] | None) -> str:
+        try:
+            return self.tokenizer.apply_chat_template(
+                chat,
+                tools=tools,
+                chat_template=self._template,
+                tokenize=False,
+                add_generation_prompt=True,
+                **self._template_kwargs,
+            )
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] != "jinja2" and not isinstance(error, TypeError):
+                raise
+            roles = " ".join(message["role"] for message in chat)
+            raise ChatTemplateError(
+                f"the chat template cannot render messages with the roles [{roles}]: {error}. Change the order or the "
+                "form of the messages to what this model was trained on, or give another chat_template"
+            ) from error
+
+    # Messages ---------------------------------------------------------------------------------------------
+
+    def _openai(self, messages: Sequence[Message], shield: Shield) -> list[dict[str, Any]]:
+        """Messages in the form templates read, with their texts shielded."""
+        chat = []
+        for number, message in enumerate(messages):
+            if not isinstance(message.content, str) and any(part.type != "text" for part in message.content):
+                raise ChatTemplateError(
+                    f"message {number} ({message.role}) has an image, and this renderer writes text tokens only; use "
+                    'observation_mode="text" or a model and renderer that take images'
+                )
+            cover = shield.cover_special if message.role == "assistant" else shield.cover
+            row: dict[str, Any] = {"role": message.role, "content": cover(message.text)}
+            if message.name is not None:
+                row["name"] = shield.cover(message.name)
+            if message.tool_call_id is not None:
+                row["tool_call_id"] = shield.cover(message.tool_call_id)
+            if message.tool_calls:
+                row["tool_calls"] = [
+                    {
+                        "type": "function",
+                        "id": shield.cover_special(call.id),
+                        "function": {
+                            "name": shield.cover_special(call.name),
+                            "arguments": _map_strings(_arguments(call.arguments), shield.cover_special),
+                        },
+                    }
+                    for call in message.tool_calls
+                ]
+            chat.append(row)
+        return chat
+
+    def _tools(self, tools: str, shield: Shield) -> list[Any] | None:
+        return _map_strings(json.loads(tools), shield.cover) if tools else None
+
+
+# Ways to render a turn: after a stand-in without the tools, with them, or after the whole conversation.
+_ALONE, _WITH_TOOLS, _WHOLE = range(3)
+
+_OPENING = {"role": "user", "content": "Q"}
+
+
+def _texts(messages: Sequence[Message]) -> list[str]:
+    texts = []
+    for message in messages:
+        texts.append(message.text)
+        if message.name:
+            texts.append(message.name)
+        texts += [text for call in message.tool_calls for text in (call.name, call.arguments)]
+    return texts
+
+
+def _common_length(old: tuple[Message, ...], new: tuple[Message, ...]) -> int:
+    if new[: len(old)] == old:
+        return len(old)
+    return next(
+        (index for index, (left, right) in enumerate(zip(old, new, strict=False)) if left != right),
+        min(len(old), len(new)),
+    )
+
+
+def _tools_json(tools: Sequence[Mapping[str, Any]] | str | None) -> str:
+    if not tools:
+        return ""
+    if not isinstance(tools, str):
+        return json.dumps(list(tools), ensure_ascii=False)
+    parsed = json.loads(tools)
+    if not isinstance(parsed, list):
+        raise ValueError(f"tools are a list of OpenAI schemas or its JSON; got JSON of a {type(parsed).__name__}")
+    return tools if parsed else ""
+
+
+def _arguments(arguments: str) -> Any:
+    # OpenAI sends an object as text; templates write an object themselves.
+    try:
+        parsed = json.loads(arguments)
+    except ValueError:
+        return arguments
+    return parsed if isinstance(parsed, dict) else arguments
+
+
+def _map_strings(value: Any, change: Any) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [_map_strings(item, change) for item in value]
+    if isinstance(value, dict):
+        return {change(key): _map_strings(item, change) for key, item in value.items()}
+    return value

@@ -1,0 +1,143 @@
+"""A sampler that reads its replies from a function, a list or a file: for tests, demonstrations and benchmarks."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rllm_gym.samplers.protocol import Completion, Request, SamplerError, WeightUpdate
+
+Reply = str | Completion
+ReplyFunction = Callable[[Request], Reply | Awaitable[Reply]]
+
+
+class ScriptedSampler:
+    """Gives the replies it was told to give.
+
+    With a tokenizer it also gives token ids, the end-of-turn token at their end, each with log-probability 0: a script
+    is certain of what it says. Without one it gives text alone (``returns_tokens`` is False) and costs next to nothing.
+
+    Args:
+        replies: A function of the request (plain or ``async``) that returns the text or a whole ``Completion``; or the
+            replies in the order in which requests come; or the path of a file with one reply a line: JSON strings in a
+            ``.jsonl`` file, plain lines elsewhere.
+        tokenizer: A Hugging Face tokenizer.
+        per_conversation: Each conversation reads the list from its beginning, so that many episodes can run at once.
+        cycle: Begin again at the end of the list, instead of raising.
+        context_length: Most tokens of prompt and reply together; ``None`` for no limit.
+
+    Raises:
+        ValueError: The list or file is empty.
+    """
+
+    def __init__(
+        self,
+        replies: ReplyFunction | Sequence[str] | str | Path,
+        tokenizer: Any = None,
+        *,
+        per_conversation: bool = False,
+        cycle: bool = False,
+        context_length: int | None = None,
+    ) -> None:
+        self._function: ReplyFunction | None = None
+        self._list: tuple[str, ...] = ()
+        if isinstance(replies, str | Path):
+            self._list = _read(Path(replies))
+        elif callable(replies):
+            self._function = replies
+        else:
+            self._list = tuple(replies)
+        if self._function is None and not self._list:
+            raise ValueError(f"there are no replies in {replies!r}; give at least one, or a function")
+        self._tokenizer = tokenizer
+        self._per_conversation = per_conversation
+        self._cycle = cycle
+        self._places: dict[str, int] = {}
+        self._closed = False
+        self.returns_tokens = tokenizer is not None
+        self.context_length = context_length
+        self.weight_version = 0
+
+    async def sample(self, requests: Sequence[Request]) -> list[Completion]:
+        """The next replies. See :class:`~rllm_gym.samplers.Sampler`.
+
+        Raises:
+            SamplerError: The script has ended, or the sampler is closed.
+        """
+        if self._closed:
+            raise SamplerError("this sampler is closed; make a new one")
+        completions = []
+        for request in requests:
+            reply: Any = self._function(request) if self._function is not None else self._next(request)
+            if inspect.isawaitable(reply):
+                reply = await reply
+            completions.append(reply if isinstance(reply, Completion) else self._complete(request, reply))
+        return completions
+
+    async def push(self, update: WeightUpdate) -> int:
+        """A script has no weights; only the version goes up."""
+        self.weight_version += 1
+        return self.weight_version
+
+    async def release(self, conversation: str) -> None:
+        self._places.pop(conversation, None)
+
+    async def close(self) -> None:
+        self._closed = True
+
+    async def __aenter__(self) -> ScriptedSampler:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    def _next(self, request: Request) -> str:
+        name = request.conversation if self._per_conversation else ""
+        place = self._places.get(name, 0)
+        self._places[name] = place + 1
+        if place >= len(self._list) and not self._cycle:
+            raise SamplerError(
+                f"the script has {len(self._list)} replies and was asked for number {place + 1}; give more replies, "
+                "or cycle=True to begin again"
+            )
+        return self._list[place % len(self._list)]
+
+    def _complete(self, request: Request, text: str) -> Completion:
+        if not isinstance(text, str):
+            raise TypeError(f"a scripted reply is a str or a Completion; got {type(text).__name__}")
+        for stop in request.params.stop:
+            text = text.split(stop, 1)[0]
+        if self._tokenizer is None:
+            return Completion((), (), text, "stop", self.weight_version)
+        room = request.params.max_tokens
+        if self.context_length is not None:
+            room = min(room, self.context_length - len(request.ids))
+            if room < 1:
+                raise ValueError(
+                    f"a prompt of {len(request.ids)} tokens leaves no room for a reply in a context of "
+                    f"{self.context_length}"
+                )
+        ids = list(self._tokenizer.encode(text, add_special_tokens=False))
+        if self._tokenizer.eos_token_id is not None:
+            ids.append(self._tokenizer.eos_token_id)
+        finish = "stop"
+        if len(ids) > room:
+            ids, finish = ids[:room], "length"
+            text = self._tokenizer.decode(ids, skip_special_tokens=True)
+        return Completion(tuple(ids), (0.0,) * len(ids), text, finish, self.weight_version)
+
+
+def _read(path: Path) -> tuple[str, ...]:
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if path.suffix != ".jsonl":
+        return tuple(lines)
+    replies = []
+    for number, line in enumerate(lines, 1):
+        reply = json.loads(line)
+        if not isinstance(reply, str):
+            raise ValueError(f"{path}, reply {number}: a JSON string is wanted; got a {type(reply).__name__}")
+        replies.append(reply)
+    return tuple(replies)
