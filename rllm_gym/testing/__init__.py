@@ -1,0 +1,77 @@
+"""The contract as a checker, for people who write environments: ``print(check_text_env("rllm/FrozenLake-v0"))``.
+
+It plays the environment and reports what it finds; it needs no test runner and knows no particular environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rllm_gym.testing.checks import Checks, Skip
+from rllm_gym.testing.player import Env, Oracle
+from rllm_gym.testing.report import ContractViolation, Finding, Report
+from rllm_gym.workers import DeadlineExceeded, WorkerPool
+
+__all__ = ["ContractViolation", "Finding", "Report", "check_text_env"]
+
+
+def check_text_env(
+    env_id_or_factory: str | Callable[..., Env],
+    *,
+    oracle: Oracle | None = None,
+    fuzz: int = 200,
+    seed: int = 0,
+    deadline: float = 120.0,
+) -> Report:
+    """Check that an environment keeps the contract of :class:`~rllm_gym.core.TextEnv`, Gymnasium's included.
+
+    Args:
+        env_id_or_factory: A registered id, or a function (or class) that makes a fresh environment. Render modes are
+            tried if it takes ``render_mode=``.
+        oracle: A policy that solves the task: ``oracle(env)`` with the unwrapped environment, or
+            ``oracle(observation, info)``; returns the action. At least half of its episodes have to succeed.
+        fuzz: How many arbitrary Unicode actions to try.
+        seed: Of everything the checker draws.
+        deadline: Seconds a single check may take. A late one is a finding, and ends the checks.
+
+    Returns:
+        The report; nothing is raised for a bad environment.
+
+    Raises:
+        TypeError: ``env_id_or_factory`` is neither a string nor callable, for instance an environment already made.
+    """
+    if not isinstance(env_id_or_factory, str) and not callable(env_id_or_factory):
+        raise TypeError(
+            f"give an id or a function that makes the environment, such as lambda: MyEnv(); "
+            f"got {type(env_id_or_factory).__name__}"
+        )
+    subject = env_id_or_factory if isinstance(env_id_or_factory, str) else _name_of(env_id_or_factory)
+    report = Report(subject)
+    checker = Checks(env_id_or_factory, oracle, fuzz, seed, report)
+    with WorkerPool("thread", max_workers=1, name="check-text-env") as pool:
+        for name, check in checker.checks():
+            before = len(report.findings)
+            checker.check = name
+            try:
+                pool.run(check, timeout=deadline)
+            except DeadlineExceeded:
+                checker.find(f"took longer than {deadline:g} s: reset and step must take bounded time on any input")
+                break
+            except Skip as reason:
+                report.skipped[name] = str(reason)
+            except Exception as error:
+                checker.find(f"raised {type(error).__name__}: {str(error)[:500]}")
+            finally:
+                checker.close_all()
+            if name == "make" and report.findings:
+                break
+            if len(report.findings) == before and name not in report.skipped:
+                report.passed.append(name)
+    # A step is looked at in every check, under the name of the promise it breaks: those names have not passed.
+    broken = {finding.check for finding in report.findings}
+    report.passed = [name for name in report.passed if name not in broken]
+    return report
+
+
+def _name_of(factory: Callable[..., Env]) -> str:
+    return getattr(factory, "__qualname__", None) or type(factory).__name__
