@@ -52,7 +52,7 @@ class ScriptedSampler:
             self._list = tuple(replies)
         if self._function is None and not self._list:
             raise ValueError(f"there are no replies in {replies!r}; give at least one, or a function")
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._per_conversation = per_conversation
         self._cycle = cycle
         self._places: dict[str, int] = {}
@@ -110,7 +110,7 @@ class ScriptedSampler:
             raise TypeError(f"a scripted reply is a str or a Completion; got {type(text).__name__}")
         for stop in request.params.stop:
             text = text.split(stop, 1)[0]
-        if self._tokenizer is None:
+        if self.tokenizer is None:
             return Completion((), (), text, "stop", self.weight_version)
         room = request.params.max_tokens
         if self.context_length is not None:
@@ -120,13 +120,13 @@ class ScriptedSampler:
                     f"a prompt of {len(request.ids)} tokens leaves no room for a reply in a context of "
                     f"{self.context_length}"
                 )
-        ids = list(self._tokenizer.encode(text, add_special_tokens=False))
-        if self._tokenizer.eos_token_id is not None:
-            ids.append(self._tokenizer.eos_token_id)
+        ids = list(self.tokenizer.encode(text, add_special_tokens=False))
+        if self.tokenizer.eos_token_id is not None:
+            ids.append(self.tokenizer.eos_token_id)
         finish = "stop"
         if len(ids) > room:
             ids, finish = ids[:room], "length"
-            text = self._tokenizer.decode(ids, skip_special_tokens=True)
+            text = self.tokenizer.decode(ids, skip_special_tokens=True)
         return Completion(tuple(ids), (0.0,) * len(ids), text, finish, self.weight_version)
 
 

@@ -1,0 +1,7 @@
+"""Agents: observations become messages, replies become actions; system prompts live here and nowhere else."""
+
+from rllm_gym.agents.base import Action, BaseAgent
+from rllm_gym.agents.chat import ChatAgent
+from rllm_gym.agents.families import FrozenLakeAgent, MathAgent, default_agent, register_agent
+
+__all__ = ["Action", "BaseAgent", "ChatAgent", "FrozenLakeAgent", "MathAgent", "default_agent", "register_agent"]

@@ -1,0 +1,88 @@
+"""The plain conversation: a system prompt, the environment's texts as user messages, the replies as they are."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from rllm_gym.agents.base import BaseAgent
+from rllm_gym.core import Step, Trajectory
+
+_END_OF_THOUGHT = "</think>"
+
+
+class ChatAgent(BaseAgent):
+    """Keeps the conversation and hands the model's raw reply to the environment, which parses it.
+
+    Args:
+        system_prompt: First message of the conversation; ``""`` for none.
+        history: ``"full"`` shows the model the whole conversation, ``"latest"`` the system prompt and the newest
+            observation alone (for environments whose every observation shows the whole state).
+        keep_thoughts: ``False`` drops what stands before the last ``</think>`` from all replies but the newest;
+            each turn that does so starts a new branch of the trajectory.
+    """
+
+    system_prompt: str = ""
+
+    def __init__(
+        self,
+        system_prompt: str | None = None,
+        *,
+        history: Literal["full", "latest"] = "full",
+        keep_thoughts: bool = True,
+    ) -> None:
+        if history not in ("full", "latest"):
+            raise ValueError(f"history={history!r} is not one of 'full', 'latest'")
+        if system_prompt is not None:
+            self.system_prompt = system_prompt
+        self.history = history
+        self.keep_thoughts = keep_thoughts
+        self.reset()
+
+    def reset(self) -> None:
+        self._head: list[dict[str, Any]] = (
+            [{"role": "system", "content": self.system_prompt}] if self.system_prompt else []
+        )
+        self._messages: list[dict[str, Any]] = []
+        self._observation = ""
+        self._trajectory = Trajectory()
+
+    @property
+    def trajectory(self) -> Trajectory:
+        return self._trajectory
+
+    @property
+    def chat_completions(self) -> list[dict[str, Any]]:
+        return self._head + (self._messages if self.history == "full" else self._messages[-1:])
+
+    def update_from_env(self, observation: Any, reward: float, done: bool, info: dict[str, Any], **kwargs: Any) -> None:
+        steps = self._trajectory.steps
+        if steps:
+            steps[-1].reward, steps[-1].done, steps[-1].info = reward, done, info
+            self._trajectory.reward += reward
+        if done:
+            return
+        if not self.keep_thoughts:
+            self._messages = [_without_thought(message) for message in self._messages]
+        self._observation = observation
+        self._messages.append({"role": "user", "content": observation})
+
+    def update_from_model(self, response: str, **kwargs: Any) -> str:
+        shown = self.chat_completions
+        self._messages.append({"role": "assistant", "content": response})
+        thought, _, _ = response.rpartition(_END_OF_THOUGHT)
+        action = self.act(response)
+        self._trajectory.steps.append(
+            Step(self._observation, shown, response, thought.removeprefix("<think>").strip(), action)
+        )
+        return action
+
+    def act(self, response: str) -> str:
+        """The action for a reply: the reply itself. Override to send the environment something else."""
+        return response
+
+
+def _without_thought(message: dict[str, Any]) -> dict[str, Any]:
+    content = message["content"]
+    if message["role"] != "assistant" or _END_OF_THOUGHT not in content:
+        return message
+    return {**message, "content": content.rpartition(_END_OF_THOUGHT)[2].lstrip()}

@@ -1,0 +1,37 @@
+"""One agent a family of environments, and the table that says which."""
+
+from __future__ import annotations
+
+from rllm_gym.agents.base import BaseAgent
+from rllm_gym.agents.chat import ChatAgent
+
+
+class MathAgent(ChatAgent):
+    """A :class:`ChatAgent` with a system prompt for mathematics problems."""
+
+    system_prompt = "Solve the problem step by step. Put the final answer in \\boxed{}."
+
+
+class FrozenLakeAgent(ChatAgent):
+    """A :class:`ChatAgent` with a system prompt for the frozen lake; tiny models want ``system_prompt=""``."""
+
+    system_prompt = "You walk on a frozen lake. Reach the goal in as few moves as you can and keep out of the holes."
+
+
+# The beginning of an id -> the agent; the longest beginning that fits wins.
+_FAMILIES: dict[str, type[BaseAgent]] = {"rllm/FrozenLake": FrozenLakeAgent, "rllm/Math": MathAgent}
+
+
+def register_agent(id_prefix: str, agent: type[BaseAgent]) -> None:
+    """Make ``agent`` the default for every environment whose id begins with ``id_prefix``."""
+    _FAMILIES[id_prefix] = agent
+
+
+def default_agent(env_id: str) -> type[BaseAgent]:
+    """The agent class for an environment id; :class:`ChatAgent` where no family fits.
+
+    >>> default_agent("rllm/MathMultiTurn-v0").__name__
+    'MathAgent'
+    """
+    fitting = [prefix for prefix in _FAMILIES if env_id.startswith(prefix)]
+    return _FAMILIES[max(fitting, key=len)] if fitting else ChatAgent

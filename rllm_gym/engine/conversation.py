@@ -1,0 +1,84 @@
+"""One episode's conversation as token ids: what each turn appends, and how much room is left for a reply."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rllm_gym.chat.renderer import ChatRenderer, TokenPrefix
+from rllm_gym.core import StopReason, TurnTokens
+from rllm_gym.engine.spec import Budget
+from rllm_gym.samplers.protocol import Completion, SamplingParams
+
+
+class Conversation:
+    """Grows by :meth:`extend` (the environment's messages) and :meth:`append` (the sampled reply), in turn.
+
+    Args:
+        renderer: Makes token ids of messages; ``None`` for samplers that take messages only.
+        budget: Where to stop.
+        context_length: The sampler's own limit, or ``None``.
+    """
+
+    def __init__(self, renderer: ChatRenderer | None, budget: Budget, context_length: int | None) -> None:
+        self._renderer = renderer
+        self._budget = budget
+        limits = [limit for limit in (budget.max_context_tokens, context_length) if limit is not None]
+        self._context_length = min(limits) if limits else None
+        self._prefix: TokenPrefix | None = None
+        self._sampled = 0
+        self._turns = 0
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The whole prompt of the next request."""
+        return self._prefix.ids if self._prefix is not None else ()
+
+    @property
+    def context_ids(self) -> tuple[int, ...]:
+        """The ids the last :meth:`extend` appended: the whole prompt where a branch begins."""
+        return self._prefix.context_ids if self._prefix is not None else ()
+
+    def extend(self, messages: Sequence[Mapping[str, Any]], tools: str | None) -> None:
+        """Append what is new in ``messages``; where they rewrite what was there, a new branch begins."""
+        if self._renderer is not None:
+            self._prefix = self._renderer.extend(self._prefix, messages, tools)
+
+    def room(self, params: SamplingParams) -> SamplingParams | StopReason:
+        """The parameters of the next request, ``max_tokens`` cut to what is left, or why there can be none."""
+        most = params.max_tokens
+        if self._budget.max_response_tokens is not None:
+            left = self._budget.max_response_tokens - self._sampled
+            if left < 1:
+                return StopReason.MAX_TOKENS
+            most = min(most, left)
+        if self._renderer is not None:
+            length = len(self.ids)
+            first = self._turns == 0
+            if first and self._budget.max_prompt_tokens is not None and length > self._budget.max_prompt_tokens:
+                return StopReason.PROMPT_TOO_LONG
+            if self._context_length is not None:
+                left = self._context_length - length
+                if left < 1:
+                    return StopReason.PROMPT_TOO_LONG if first else StopReason.CONTEXT_LENGTH
+                most = min(most, left)
+        return params if most == params.max_tokens else replace(params, max_tokens=most)
+
+    def append(self, completion: Completion) -> TurnTokens | None:
+        """Append a reply, id for id; its tokens for training, ``None`` where the sampler gave none."""
+        self._turns += 1
+        self._sampled += len(completion.ids)
+        if self._renderer is None or not completion.ids:
+            return None
+        asked = self._prefix
+        assert asked is not None
+        self._prefix = self._renderer.append_sampled(asked, completion.ids, completion.text)
+        return TurnTokens(
+            asked.context_ids,
+            completion.ids,
+            completion.logprobs,
+            completion.weight_version,
+            asked.branch,
+            completion.finish_reason,
+        )

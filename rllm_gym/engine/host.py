@@ -1,0 +1,178 @@
+"""Inside a worker: one environment, made, reset, stepped and closed, and everything it returns checked.
+
+What leaves this file keeps the contract, or is an :class:`~rllm_gym.core.EnvironmentFault` that says what broke.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
+
+from rllm_gym.core import EnvironmentFault, Task, TaskError
+
+Begun = tuple[Any, dict[str, Any], dict[str, Any] | None]
+"""Observation, info, and the task as JSON types where the environment tells it."""
+Stepped = tuple[Any, float, bool, bool, dict[str, Any]]
+
+_LONGEST_MESSAGE = 2_000
+
+
+def resolve(env: str | EnvSpec | Callable[..., Any]) -> EnvSpec | Callable[..., Any]:
+    """The registered spec of an id (``"module:id"`` imports the module first), or the callable itself.
+
+    Raises:
+        gymnasium.error.Error: There is no such id; Gymnasium's message names the nearest.
+        TypeError: ``env`` is neither an id, nor a spec, nor callable.
+    """
+    if isinstance(env, str):
+        importlib.import_module("rllm_gym")  # registers the rllm/ ids
+        module, colon, env_id = env.partition(":")
+        if colon:
+            importlib.import_module(module)
+        return gymnasium.spec(env_id if colon else env)
+    if isinstance(env, EnvSpec) or callable(env):
+        return env
+    raise TypeError(f"env is an id, an EnvSpec, or something callable that returns one; got {type(env).__name__}")
+
+
+def build(source: EnvSpec | Callable[..., Any], kwargs: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    """Make the environment. Runs in the worker."""
+    if isinstance(source, EnvSpec):
+        # The host checks every result itself.
+        return gymnasium.make(source, disable_env_checker=True, **kwargs)
+    env = source(**kwargs)
+    if not (callable(getattr(env, "reset", None)) and callable(getattr(env, "step", None))):
+        raise TypeError(f"{source!r} returned {type(env).__name__}, which has no reset() and step()")
+    return env  # type: ignore[no-any-return]
+
+
+class EnvironmentHost:
+    """Holds the environment of one worker. One call at a time."""
+
+    def __init__(self, source: EnvSpec | Callable[..., Any], kwargs: Mapping[str, Any]) -> None:
+        self._source = source
+        self._kwargs = kwargs
+        self._env: gymnasium.Env[Any, Any] | None = None
+
+    def make(self) -> None:
+        """Construct the environment. What construction raises travels as itself: it is mostly the caller's mistake."""
+        self._env = build(self._source, self._kwargs)
+
+    def begin(self, seed: int, options: dict[str, Any] | None) -> Begun:
+        env = self._standing()
+        with _faults("reset"):
+            result = env.reset(seed=seed, options=options)
+        return checked_reset(result, env)
+
+    def step(self, action: Any) -> Stepped:
+        env = self._standing()
+        with _faults("step"):
+            result = env.step(action)
+        return checked_step(result, env)
+
+    def close(self) -> None:
+        """Close the environment; the worker stays. Nothing to do where there is none."""
+        env, self._env = self._env, None
+        if env is not None:
+            with _faults("close"):
+                env.close()
+
+    def awaitable(self) -> Any:
+        """The environment itself, if it has coroutines and no wrapper changes ``reset`` or ``step``; else ``None``."""
+        env: Any = self._standing()
+        # Gymnasium's checkers look on and change nothing.
+        while isinstance(env, OrderEnforcing | PassiveEnvChecker):
+            env = env.env
+        base = env.unwrapped
+        if not all(callable(getattr(base, name, None)) for name in ("async_reset", "async_step", "async_close")):
+            return None
+        while env is not base:
+            if type(env).reset is not gymnasium.Wrapper.reset or type(env).step is not gymnasium.Wrapper.step:
+                return None
+            env = env.env
+        return base
+
+    def _standing(self) -> gymnasium.Env[Any, Any]:
+        if self._env is None:
+            raise EnvironmentFault("the environment was closed", kind="closed")
+        return self._env
+
+
+def checked_reset(result: Any, env: gymnasium.Env[Any, Any]) -> Begun:
+    """
+    Raises:
+        EnvironmentFault: ``garbage``: not ``(observation, info)``.
+    """
+    if not (isinstance(result, tuple) and len(result) == 2):
+        raise _garbage("reset", f"returned {_show(result)}, not a pair (observation, info)")
+    observation, info = result
+    _check_observation("reset", observation, env)
+    if not isinstance(info, dict):
+        raise _garbage("reset", f"returned info of type {type(info).__name__}, not a dict")
+    task = getattr(env.unwrapped, "task", None)
+    return observation, info, task.to_json() if isinstance(task, Task) else None
+
+
+def checked_step(result: Any, env: gymnasium.Env[Any, Any]) -> Stepped:
+    """
+    Raises:
+        EnvironmentFault: ``garbage``: not a 5-tuple, a reward that is no finite number, an observation outside
+            the space, flags that are not true or false, info that is no dict.
+    """
+    if not (isinstance(result, tuple) and len(result) == 5):
+        raise _garbage("step", f"returned {_show(result)}, not (observation, reward, terminated, truncated, info)")
+    observation, reward, terminated, truncated, info = result
+    _check_observation("step", observation, env)
+    if not isinstance(reward, int | float | np.integer | np.floating | np.bool_) or not math.isfinite(reward):
+        raise _garbage("step", f"returned the reward {_show(reward)}, not a finite number")
+    if not (isinstance(terminated, bool | np.bool_) and isinstance(truncated, bool | np.bool_)):
+        raise _garbage("step", f"returned terminated={_show(terminated)}, truncated={_show(truncated)}, not two bools")
+    if not isinstance(info, dict):
+        raise _garbage("step", f"returned info of type {type(info).__name__}, not a dict")
+    return observation, float(reward), bool(terminated), bool(truncated), info
+
+
+def _check_observation(where: str, observation: Any, env: gymnasium.Env[Any, Any]) -> None:
+    if isinstance(observation, str):
+        return
+    space = getattr(env, "observation_space", None)
+    if space is None or isinstance(space, gymnasium.spaces.Text) or not space.contains(observation):
+        raise _garbage(where, f"returned the observation {_show(observation)}, not a str (nor in {space})")
+
+
+def _garbage(where: str, what: str) -> EnvironmentFault:
+    return EnvironmentFault(f"garbage from {where}: it {what}", kind="garbage")
+
+
+@contextmanager
+def _faults(where: str) -> Iterator[None]:
+    try:
+        yield
+    except (EnvironmentFault, TaskError):
+        raise
+    # BaseException: an environment that calls sys.exit(), or a library whose timeout derives from BaseException,
+    # must not take the worker with it.
+    except BaseException as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raise EnvironmentFault(
+            f"{where} raised {_show(error)} at {place.filename}:{place.lineno}", kind="exception"
+        ) from error
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, str) and len(value) > _LONGEST_MESSAGE:
+        return f"{value[:_LONGEST_MESSAGE]!r}… ({len(value)} characters)"
+    try:
+        text = f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else repr(value)
+    except Exception:
+        return f"<{type(value).__name__} that cannot be shown>"
+    return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}… ({len(text)} characters)"

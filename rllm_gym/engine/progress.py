@@ -1,0 +1,54 @@
+"""The progress bar of a run; nothing at all where none was asked for."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from rllm_gym.engine.stats import EngineStats
+
+
+class RunProgress:
+    """A bar on stderr with the episodes done, the mean reward and the faults so far.
+
+    Args:
+        shown: Whether to show it.
+        total: Episodes of the run, ``None`` where unknown.
+    """
+
+    def __init__(self, shown: bool, total: int | None) -> None:
+        self._bar: Progress | None = None
+        if shown:
+            columns = (
+                TextColumn("episodes"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.description}"),
+                TimeElapsedColumn(),
+            )
+            self._bar = Progress(*columns, console=Console(stderr=True))
+            self._task = self._bar.add_task("", total=total)
+
+    def advance(self, stats: EngineStats) -> None:
+        """One more episode is done."""
+        if self._bar is None:
+            return
+        kept = max(1, stats.episodes - stats.dropped)
+        text = f"reward {stats.rewards / kept:.3f} · {stats.turns_per_second:.0f} turns/s"
+        if faults := sum(stats.faults.values()):
+            text += f" · {faults} faults"
+        self._bar.update(self._task, advance=1, description=text)
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()

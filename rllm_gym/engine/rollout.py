@@ -1,0 +1,216 @@
+"""One attempt at one episode: environment, agent and sampler take turns until something ends it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rllm_gym.agents import Action, BaseAgent
+from rllm_gym.core import Episode, Step, StopReason, Task, Trajectory, stream_seed
+from rllm_gym.engine.conversation import Conversation
+from rllm_gym.engine.slot import Slot
+from rllm_gym.engine.spec import EpisodeSpec
+from rllm_gym.samplers.protocol import Completion, Request, SamplerError, SamplingParams
+
+
+class AgentFailed(Exception):
+    """The agent's own code raised."""
+
+
+@dataclass(slots=True)
+class Rollout:
+    """What one attempt has collected so far; readable at any moment, also when a deadline cuts it off.
+
+    Attributes:
+        spec: What to run; its seed is set.
+        agent: The agent of this attempt.
+        slot: Where the environment lives.
+        conversation: The tokens so far.
+        sample: Draws one reply.
+        params: How replies are drawn.
+        name: The conversation's name for the sampler's cache.
+        max_turns: Replies at most, or ``None`` for the environment's own limit.
+        stop_reason: Why it ended.
+    """
+
+    spec: EpisodeSpec
+    agent: BaseAgent
+    slot: Slot
+    conversation: Conversation
+    sample: Callable[[Request], Awaitable[Completion]]
+    params: SamplingParams
+    name: str
+    max_turns: int | None
+    returns_tokens: bool
+    steps: list[Step] = field(default_factory=list)
+    task: dict[str, Any] | None = None
+    info: dict[str, Any] = field(default_factory=dict)
+    success: bool = False
+    stop_reason: StopReason = StopReason.NONE
+    prompt_tokens: int = 0
+    sampled_tokens: int = 0
+    seconds: dict[str, float] = field(default_factory=lambda: {"env": 0.0, "sample": 0.0, "render": 0.0, "agent": 0.0})
+
+    async def play(self) -> None:
+        """Play to the end, and close or hand back the environment.
+
+        Raises:
+            EnvironmentFault: The world broke.
+            AgentFailed: The agent raised.
+            SamplerError: The sampler cannot serve.
+        """
+        task = self.spec.task
+        clock = time.perf_counter
+        began = clock()
+        observation, self.info, self.task = await self.slot.begin(
+            self.spec.seed or 0, None if task is None else {"task": task}
+        )
+        self.seconds["env"] += clock() - began
+        tools = str(self.info.get("tools", "[]")) if self.agent.uses_tools else None
+        self._ask_agent("reset", self.agent.reset)
+        reward, done = 0.0, False
+        while True:
+            self._ask_agent("update_from_env", self.agent.update_from_env, observation, reward, done, self.info)
+            if done:
+                break
+            request = self._next_request(tools)
+            if request is None:
+                break
+            completion = await self._reply(request)
+            action = self._action(completion.text)
+            step = Step(observation, list(request.messages), completion.text, self._thought(), action)  # type: ignore[arg-type]
+            step.tokens = self.conversation.append(completion)
+            began = clock()
+            observation, reward, terminated, truncated, self.info = await self.slot.step(action)
+            self.seconds["env"] += clock() - began
+            step.reward, step.info = reward, self.info
+            # Only an answered turn counts: a reply the world never answered has no reward.
+            self.steps.append(step)
+            done = self._ended(terminated, truncated)
+            step.done = done
+        began = clock()
+        await self.slot.end()
+        self.seconds["env"] += clock() - began
+
+    def episode(
+        self, stop_reason: StopReason, why: str | None, *, env_id: str, attempts: int, seconds: float
+    ) -> Episode:
+        """The record of what was played. A dropped episode keeps its steps for whoever looks for the cause."""
+        episode = unplayed(self.spec, stop_reason, why, env_id=env_id, attempts=attempts, seconds=seconds)
+        if self.steps:
+            self.steps[-1].done = True
+        reward = float(sum(step.reward for step in self.steps))
+        episode.task_id = str(self.info.get("task_id") or episode.task_id)
+        episode.trajectories = [Trajectory(task=self.task, steps=self.steps, reward=reward)]
+        episode.info = self.info
+        episode.seconds |= self.seconds
+        if why is None:
+            episode.reward, episode.success = reward, self.success
+        return episode
+
+    # ------------------------------------------------------------------------------------------------------
+
+    def _next_request(self, tools: str | None) -> Request | None:
+        began = time.perf_counter()
+        try:
+            # Copies: agents that rewrite history do it in place.
+            messages = tuple(dict(message) for message in self.agent.chat_completions)
+            self.conversation.extend(messages, tools)
+        except Exception as error:
+            raise AgentFailed(f"its messages cannot be rendered: {type(error).__name__}: {error}") from error
+        finally:
+            self.seconds["render"] += time.perf_counter() - began
+        params = self.conversation.room(self.params)
+        if isinstance(params, StopReason):
+            self.stop_reason = params
+            return None
+        self.prompt_tokens += len(self.conversation.context_ids)
+        seed = stream_seed(self.spec.seed or 0, "turn", len(self.steps)) % 2**63
+        return Request(self.conversation.ids, params, seed, self.name, messages)
+
+    async def _reply(self, request: Request) -> Completion:
+        began = time.perf_counter()
+        try:
+            completion = await self.sample(request)
+        finally:
+            self.seconds["sample"] += time.perf_counter() - began
+        if self.returns_tokens and not (completion.ids and len(completion.ids) == len(completion.logprobs)):
+            raise SamplerError(
+                f"the sampler returned {len(completion.ids)} ids and {len(completion.logprobs)} log-probs for one "
+                "reply; a sampler with returns_tokens=True gives at least one id, and one log-prob each"
+            )
+        self.sampled_tokens += len(completion.ids)
+        return completion
+
+    def _action(self, text: str) -> Any:
+        action = self._ask_agent("update_from_model", self.agent.update_from_model, text)
+        return action.action if isinstance(action, Action) else action
+
+    def _thought(self) -> str:
+        state = self._ask_agent("get_current_state", self.agent.get_current_state)
+        return state.thought if state is not None and isinstance(state.thought, str) else ""
+
+    def _ask_agent(self, what: str, method: Callable[..., Any], *args: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return method(*args)
+        except Exception as error:
+            raise AgentFailed(f"{type(self.agent).__name__}.{what} raised {type(error).__name__}: {error}") from error
+        finally:
+            self.seconds["agent"] += time.perf_counter() - began
+
+    def _ended(self, terminated: bool, truncated: bool) -> bool:
+        if not (terminated or truncated):
+            if self.max_turns is None or len(self.steps) < self.max_turns:
+                return False
+            self.stop_reason = StopReason.MAX_TURNS
+            return True
+        said = self.info.get("stop_reason")
+        self.success = terminated and _succeeded(self.info, self.steps)
+        if isinstance(said, str) and said in _ENVIRONMENT_REASONS:
+            self.stop_reason = StopReason(said)
+        elif terminated:
+            self.stop_reason = StopReason.SUCCESS if self.success else StopReason.FAILURE
+        else:
+            self.stop_reason = StopReason.MAX_TURNS
+        return True
+
+
+_ENVIRONMENT_REASONS = {
+    StopReason.SUCCESS.value,
+    StopReason.FAILURE.value,
+    StopReason.INVALID_ACTION.value,
+    StopReason.MAX_TURNS.value,
+}
+
+
+def _succeeded(info: dict[str, Any], steps: list[Step]) -> bool:
+    # An environment that keeps no "success" in its info has only its reward to say so.
+    said = info.get("success")
+    return bool(said) if said is not None else sum(step.reward for step in steps) > 0
+
+
+def unplayed(
+    spec: EpisodeSpec, stop_reason: StopReason, why: str | None, *, env_id: str, attempts: int, seconds: float
+) -> Episode:
+    """The record of a spec before anything was played: no steps, no reward."""
+    task = spec.task
+    return Episode(
+        episode_id=spec.episode_id,
+        task_id=task.task_id if isinstance(task, Task) else task if isinstance(task, str) else "",
+        env_id=env_id,
+        seed=spec.seed or 0,
+        group_id=spec.group_id,
+        greedy=spec.greedy,
+        stop_reason=stop_reason,
+        fault=why,
+        attempts=attempts,
+        seconds={"total": seconds},
+    )
+
+
+def greedy(params: SamplingParams) -> SamplingParams:
+    """The same limits at temperature 0."""
+    return replace(params, temperature=0.0, top_p=1.0, top_k=0)

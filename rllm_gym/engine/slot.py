@@ -1,0 +1,195 @@
+"""The engine's side of one worker: deadlines on everything its environment does, and a fresh worker after a death."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gymnasium.envs.registration import EnvSpec
+
+from rllm_gym.core import EnvironmentFault, TaskError
+from rllm_gym.engine.host import Begun, EnvironmentHost, Stepped, checked_reset, checked_step
+from rllm_gym.engine.spec import Deadlines
+from rllm_gym.engine.stats import EngineStats
+from rllm_gym.workers import Actor, DeadlineExceeded, WorkerDied, WorkerError, WorkerPool
+
+_log = logging.getLogger(__name__)
+
+
+class EnvironmentUnavailable(RuntimeError):
+    """No environment could be made at all: the id's arguments, an import or a file is wrong. Names the reason."""
+
+
+class Slot:
+    """A place for one running episode. Used by one episode at a time, from one event loop at a time.
+
+    Args:
+        pool: Where the worker comes from.
+        source: What makes the environment.
+        kwargs: Its keyword arguments.
+        deadlines: Seconds for each phase.
+        reuse: Whether an environment serves further episodes after a clean end.
+        made: Shared by the slots of an engine: whether any environment was ever made.
+        stats: Where lost workers, and faults nobody is told of, are counted.
+    """
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        source: EnvSpec | Callable[..., Any],
+        kwargs: Mapping[str, Any],
+        deadlines: Deadlines,
+        *,
+        reuse: bool,
+        made: threading.Event,
+        stats: EngineStats,
+    ) -> None:
+        self._pool = pool
+        self._source = source
+        self._kwargs = kwargs
+        self._deadlines = deadlines
+        self._reuse = reuse
+        self._made = made
+        self._stats = stats
+        self._actor: Actor | None = None
+        self._host: EnvironmentHost | None = None  # only where the worker is a thread of this process
+        self._coroutines: Any = None
+        self._has_environment = False
+
+    async def begin(self, seed: int, options: dict[str, Any] | None) -> Begun:
+        """Reset an environment, made first if there is none.
+
+        Raises:
+            EnvironmentFault: It could not be made, or reset, in time and in order.
+            TaskError: There is no such task.
+            EnvironmentUnavailable: None was ever made, and making one fails.
+        """
+        if not self._has_environment:
+            await self._make()
+        if self._coroutines is not None:
+            result = await self._await("reset", self._coroutines.async_reset(seed=seed, options=options))
+            return checked_reset(result, self._coroutines)
+        return await self._call("reset", "begin", seed, options)  # type: ignore[no-any-return]
+
+    async def step(self, action: Any) -> Stepped:
+        """
+        Raises:
+            EnvironmentFault: The world broke, was late, died or returned garbage.
+        """
+        if self._coroutines is not None:
+            return checked_step(await self._await("step", self._coroutines.async_step(action)), self._coroutines)
+        return await self._call("step", "step", action)  # type: ignore[no-any-return]
+
+    async def end(self) -> None:
+        """The episode ended cleanly: close the environment, or keep it for the next one.
+
+        Raises:
+            EnvironmentFault: ``close`` raised or was late.
+        """
+        if self._reuse and self._coroutines is None:  # coroutines may be bound to this event loop
+            return
+        await self._close_environment()
+
+    async def discard(self) -> None:
+        """After a fault: close what still stands, within the deadline; a fault in that is counted, not raised."""
+        try:
+            await self._close_environment()
+        except EnvironmentFault as fault:
+            self._stats.faults[fault.kind] += 1
+            _log.warning("fault (%s): %s", fault.kind, fault)
+
+    async def aclose(self) -> None:
+        """End environment and worker. Faults are counted and logged."""
+        await self.discard()
+        if self._actor is not None:
+            self._actor.kill()
+            self._actor = None
+
+    def kill(self) -> None:
+        """End the worker now, without ``close``."""
+        self._has_environment = False
+        if self._actor is not None:
+            self._actor.kill()
+            self._actor = None
+
+    # ------------------------------------------------------------------------------------------------------
+
+    async def _make(self) -> None:
+        timeout = self._deadlines.make
+        try:
+            if self._actor is None or not self._actor.alive:
+                if self._pool.kind == "thread":
+                    host = self._host = EnvironmentHost(self._source, self._kwargs)
+                    self._actor = await self._pool.aactor(lambda: host, timeout=timeout)
+                else:
+                    self._actor = await self._pool.aactor(EnvironmentHost, self._source, self._kwargs, timeout=timeout)
+            await self._call("make", "make")
+        except EnvironmentFault:
+            raise
+        except Exception as error:
+            if not self._made.is_set():
+                raise EnvironmentUnavailable(
+                    f"the environment cannot be made: {type(error).__name__}: {error}"
+                ) from error
+            raise EnvironmentFault(
+                f"making the environment raised {type(error).__name__}: {error}", kind="make"
+            ) from error
+        self._made.set()
+        self._has_environment = True
+        self._coroutines = self._host.awaitable() if self._host is not None else None
+
+    async def _close_environment(self) -> None:
+        if not self._has_environment:
+            return
+        self._has_environment = False
+        if self._actor is None or not self._actor.alive:
+            return
+        if self._coroutines is not None:
+            coroutines, self._coroutines = self._coroutines, None
+            await self._await("close", coroutines.async_close())
+        else:
+            await self._call("close", "close")
+
+    async def _call(self, phase: str, method: str, *args: Any) -> Any:
+        timeout = getattr(self._deadlines, phase)
+        assert self._actor is not None
+        try:
+            return await self._actor.acall(method, *args, timeout=timeout)
+        except DeadlineExceeded:
+            self._lost()
+            raise EnvironmentFault(f"{phase} was not done within {timeout:g} s", kind=f"{phase}_deadline") from None
+        except WorkerDied as error:
+            self._lost()
+            raise EnvironmentFault(f"the worker died in {phase}: {error}", kind="worker_died") from error
+        except WorkerError as error:
+            raise EnvironmentFault(f"what {phase} returned cannot travel: {error}", kind="garbage") from error
+        except asyncio.CancelledError:
+            self._lost()  # the call was still under way
+            raise
+
+    async def _await(self, phase: str, coroutine: Any) -> Any:
+        timeout = getattr(self._deadlines, phase)
+        try:
+            async with asyncio.timeout(timeout) as deadline:
+                return await coroutine
+        except TimeoutError as error:
+            if deadline.expired():
+                raise EnvironmentFault(f"{phase} was not done within {timeout:g} s", kind=f"{phase}_deadline") from None
+            raise EnvironmentFault(f"{phase} raised {type(error).__name__}: {error}", kind="exception") from error
+        except (EnvironmentFault, TaskError):
+            raise
+        except Exception as error:
+            raise EnvironmentFault(f"{phase} raised {type(error).__name__}: {error}", kind="exception") from error
+
+    def _lost(self) -> None:
+        if self._pool.kind == "thread":
+            self._stats.abandoned_threads += 1
+        else:
+            self._stats.killed_processes += 1
+        self._has_environment = False
+        if self._actor is not None:
+            self._actor.kill()
+            self._actor = None
