@@ -13,18 +13,20 @@ from rllm_gym.core import Outcome, Task, TaskSource, TextEnv
 from rllm_gym.envs.frozen_lake import view as looks
 from rllm_gym.envs.frozen_lake.lake import Lake, Prospects, prospects
 from rllm_gym.envs.frozen_lake.tasks import (
-    DrawnLakes,
-    GivenLakes,
     LakeRules,
     Place,
     check_winnable,
     default_max_turns,
     difficulty_bounds,
+    drawn_lakes,
+    given_lakes,
     lake_of,
 )
 from rllm_gym.parsing.moves import Move, parse_move
 
 View = Literal["grid", "neighbours", "window"]
+
+_MOST_CHECKED = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +104,9 @@ class FrozenLakeEnv(TextEnv):
         split: ``"train"`` (default), ``"validation"`` or ``"test"``. For given maps: keep those of the split.
         task_seed: Another seed gives another sequence of maps of the same split.
         num_tasks: How many maps there are to draw from.
-        tasks: Maps of your own instead: rows such as ``{"map": ["SFF", "FHF", "FFG"]}``, bare maps, or tasks. Then
-            size, p_frozen, start, goal, difficulty, min_path, max_path, task_seed and num_tasks are not used and may
-            not be given.
+        tasks: Maps of your own instead: rows such as ``{"map": ["SFF", "FHF", "FFG"]}``, bare maps, tasks, a task set,
+            or a ``.jsonl`` or ``.parquet`` file of rows. Then size, p_frozen, start, goal, difficulty, min_path,
+            max_path, task_seed and num_tasks are not used and may not be given.
         invalid_action_penalty: Taken from the reward on an invalid action.
         render_mode: ``"ansi"`` (the player in brackets), ``"rgb_array"`` or ``None``.
 
@@ -133,7 +135,7 @@ class FrozenLakeEnv(TextEnv):
         split: str | None = None,
         task_seed: int = 0,
         num_tasks: int = 10_000,
-        tasks: TaskSource | Iterable[Any] | None = None,
+        tasks: TaskSource | Iterable[Any] | str | None = None,
         invalid_action_penalty: float = 0.0,
         render_mode: str | None = None,
     ) -> None:
@@ -149,7 +151,7 @@ class FrozenLakeEnv(TextEnv):
                 size, p_frozen, slip_probability, start, goal, difficulty, min_path, max_path, max_turns
             )
             max_turns = lake_rules.max_turns
-            source = DrawnLakes(lake_rules, split=split or "train", seed=task_seed, size=num_tasks)
+            source = drawn_lakes(lake_rules, split=split, seed=task_seed, size=num_tasks)
         else:
             given = (size, p_frozen, start, goal, difficulty, min_path, max_path, task_seed, num_tasks)
             if given != (4, 0.8, "random", "random", None, None, None, 0, 10_000):
@@ -157,21 +159,14 @@ class FrozenLakeEnv(TextEnv):
                     "tasks= brings its own maps: leave out size, p_frozen, start, goal, difficulty, min_path, "
                     "max_path, task_seed and num_tasks"
                 )
-            source = GivenLakes(tasks, split=split)
-            if max_turns is None:
-                max_turns = max(
-                    max(default_max_turns(max(lake.width, lake.height), slip_probability), 2 * lake.path_length)
-                    for lake in source.lakes
-                )
+            source = given_lakes(tasks, split=split)
+            max_turns = _turns_for(source, slip_probability, max_turns)
         super().__init__(
             tasks=source,
             max_turns=max_turns,
             invalid_action_penalty=invalid_action_penalty,
             render_mode=render_mode,
         )
-        if isinstance(source, GivenLakes):
-            for task, lake in zip(source.tasks, source.lakes):
-                check_winnable(lake, slip_probability, max_turns, f"task {task.task_id!r}")
         self.slip_probability = float(slip_probability)
         self.view: View = view
         self.window_size = window_size
@@ -293,6 +288,23 @@ def _verb(wanted: Move, went: Move) -> str:
     return "moved" if wanted is went else "slipped"
 
 
+def _turns_for(source: TaskSource, slip_probability: float, max_turns: int | None) -> int:
+    """The length of an episode on given maps, every one of which must be winnable in it."""
+    if len(source) > _MOST_CHECKED:
+        if max_turns is None:
+            raise ValueError(f"max_turns is needed: there are {len(source)} maps, too many to look at all of them here")
+        return max_turns  # each map is checked when an episode on it begins
+    lakes = [lake_of(task) for task in source]
+    if max_turns is None:
+        max_turns = max(
+            max(default_max_turns(max(lake.width, lake.height), slip_probability), 2 * lake.path_length)
+            for lake in lakes
+        )
+    for task, lake in zip(source, lakes):
+        check_winnable(lake, slip_probability, max_turns, f"task {task.task_id!r}")
+    return max_turns
+
+
 def _lake_rules(
     size: int,
     p_frozen: float | Sequence[float],
@@ -304,7 +316,11 @@ def _lake_rules(
     max_path: int | None,
     max_turns: int | None,
 ) -> LakeRules:
-    low, high = min(2, size - 1), size * size - 1
+    if max_turns is None:
+        max_turns = default_max_turns(size, slip_probability)
+    if max_turns < 1:
+        raise ValueError(f"max_turns={max_turns!r} must be at least 1")
+    low, high = max(1, min(2, size - 1, max_turns)), size * size - 1
     if difficulty is not None:
         if min_path is not None or max_path is not None:
             raise ValueError("give difficulty or min_path and max_path, not both")
@@ -318,5 +334,5 @@ def _lake_rules(
         min_path=low if min_path is None else min_path,
         max_path=high if max_path is None else max_path,
         slip_probability=float(slip_probability),
-        max_turns=default_max_turns(size, slip_probability) if max_turns is None else max_turns,
+        max_turns=max_turns,
     )

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal
 
-from rllm_gym.core import SPLITS, Task, TaskError, split_of, stream_seed
+from rllm_gym.core import Task, TaskError, TaskSource, split_of
+from rllm_gym.data import ProceduralTaskset, load_tasks
 from rllm_gym.envs.frozen_lake.lake import Lake, Prospects, parse_map, prospects
 
 Place = Literal["random", "corner"]
 DIFFICULTIES = ("easy", "medium", "hard")
 SMALLEST, LARGEST = 2, 10
-# An episode in which even the best play mostly fails teaches nothing: see ``winnable``.
+# An episode in which even the best play mostly fails teaches nothing: see ``check_winnable``.
 LEAST_OPTIMUM = 0.5
 _ATTEMPTS = 20_000
 
@@ -84,166 +84,88 @@ class LakeRules:
             )
 
 
-def winnable(lake: Lake, slip_probability: float, max_turns: int) -> bool:
-    """Whether optimal play reaches the goal within the episode with a probability above one half."""
-    if not 0 < lake.path_length <= max_turns:
-        return False
-    if slip_probability == 0:
-        return True
-    return Prospects(lake, slip_probability, max_turns).success(lake.start, max_turns) > LEAST_OPTIMUM
+def best_success(lake: Lake, slip_probability: float, max_turns: int) -> float:
+    """Probability that optimal play reaches the goal within the episode."""
+    return Prospects(lake, slip_probability, max_turns).success(lake.start, max_turns)
 
 
-def draw_lake(rules: LakeRules, split: str, seed: int, index: int) -> Task:
-    """The ``index``-th map of a split: a pure function of its arguments.
+@dataclass(frozen=True)
+class DrawLake:
+    """Draws the maps of one split; :class:`~rllm_gym.data.ProceduralTaskset` calls it.
 
     Both the map *and* the map without its start belong to the split. So not even a position in the middle of a
-    training episode is the beginning of a test episode. (With the start in a fixed corner, the map alone decides.)
-
-    Raises:
-        TaskError: No map of the split keeps the rules.
+    training episode is the beginning of a test episode. (Where the start is in a fixed corner, or the lake has only
+    2 × 2 cells and thus a few dozen maps, the map alone decides.)
     """
-    stream = random.Random(stream_seed("frozen_lake", split, seed, index))
-    size = rules.size
-    for _ in range(_ATTEMPTS):
-        p = rules.p_frozen[stream.randrange(len(rules.p_frozen))]
-        draw = stream.random
-        cells = ["F" if draw() < p else "H" for _ in range(size * size)]
-        goal = size * size - 1 if rules.goal == "corner" else stream.randrange(size * size)
-        cells[goal] = "G"
-        if rules.start == "random":
-            if split_of(_text(cells, size)) != split:
-                continue
-            starts = [cell for cell, letter in enumerate(cells) if letter == "F"]
-            stream.shuffle(starts)
-        else:
+
+    rules: LakeRules
+    split: str
+
+    def __call__(self, stream: random.Random) -> tuple[str, dict[str, Any]]:
+        """One map as text, and its figures.
+
+        Raises:
+            TaskError: No map of the split keeps the rules.
+        """
+        rules, size, draw = self.rules, self.rules.size, stream.random
+        for _ in range(_ATTEMPTS):
+            p = rules.p_frozen[stream.randrange(len(rules.p_frozen))]
+            cells = ["F" if draw() < p else "H" for _ in range(size * size)]
+            goal = size * size - 1 if rules.goal == "corner" else stream.randrange(size * size)
+            cells[goal] = "G"
             starts = [0]
-        for start in starts:
-            if start == goal:
-                continue
-            task = _task_at(rules, tuple(cells), start, split)
-            if task is not None:
-                content, path_length = task
-                return Task(f"frozen_lake/{split}/{seed}/{index}", content, {"path_length": path_length, "p_frozen": p})
-    raise TaskError(
-        f"no map of the split {split!r} was found in {_ATTEMPTS} draws with {rules}; widen min_path and max_path, "
-        "raise p_frozen or max_turns, or lower slip_probability"
-    )
-
-
-def _task_at(rules: LakeRules, cells: tuple[str, ...], start: int, split: str) -> tuple[str, int] | None:
-    """The map with its start put at a cell, if it is of the split and keeps the rules."""
-    placed = "".join(cells[:start]) + "S" + "".join(cells[start + 1 :])
-    content = _text(placed, rules.size)
-    if split_of(content) != split:
-        return None
-    lake = Lake(placed, rules.size)
-    if not rules.min_path <= lake.path_length <= rules.max_path:
-        return None
-    if not winnable(lake, rules.slip_probability, rules.max_turns):
-        return None
-    return content, lake.path_length
-
-
-def _text(cells: str | list[str], width: int) -> str:
-    joined = "".join(cells)
-    return "\n".join(joined[i : i + width] for i in range(0, len(joined), width))
-
-
-class DrawnLakes:
-    """A task set of drawn maps, made when they are asked for.
-
-    Args:
-        rules: Which maps count.
-        split: ``"train"``, ``"validation"`` or ``"test"``.
-        seed: Another seed gives an independent task set of the same split.
-        size: How many tasks there are.
-    """
-
-    def __init__(self, rules: LakeRules, *, split: str, seed: int, size: int) -> None:
-        check_split(split)
-        if size < 1:
-            raise ValueError(f"num_tasks={size!r} must be at least 1")
-        self.rules, self.split, self.seed, self.size = rules, split, seed, size
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int) -> Task:
-        if not 0 <= index < self.size:
-            raise TaskError(f"task index {index} is outside 0..{self.size - 1}")
-        return _remembered(self.rules, self.split, self.seed, index)
-
-    def __iter__(self) -> Iterator[Task]:
-        return (self[index] for index in range(self.size))
-
-    def find(self, task_id: str) -> Task:
-        prefix, _, number = task_id.rpartition("/")
-        if prefix == f"frozen_lake/{self.split}/{self.seed}" and number.isascii() and number.isdigit():
-            index = int(number) if len(number) < 20 else self.size
-            if index < self.size and str(index) == number:
-                return self[index]
+            if rules.start == "random":
+                if size > SMALLEST and split_of(_text("".join(cells), size)) != self.split:
+                    continue
+                starts = [cell for cell, letter in enumerate(cells) if letter == "F"]
+                stream.shuffle(starts)
+            for start in starts:
+                placed = "".join(cells[:start]) + "S" + "".join(cells[start + 1 :])
+                path_length = self._path_length(placed)
+                if path_length:
+                    return _text(placed, size), {"path_length": path_length, "p_frozen": p}
         raise TaskError(
-            f"no task {task_id!r} here; ids run from 'frozen_lake/{self.split}/{self.seed}/0' to '.../{self.size - 1}'"
+            f"no map of the split {self.split!r} was found in {_ATTEMPTS} draws with {rules}; widen min_path and "
+            "max_path, raise p_frozen or max_turns, or lower slip_probability"
         )
 
+    def _path_length(self, cells: str) -> int:
+        """Of the shortest path, if the map is of the split and keeps the rules; else 0."""
+        rules = self.rules
+        if "G" not in cells or split_of(_text(cells, rules.size)) != self.split:
+            return 0
+        lake = Lake(cells, rules.size)
+        if not rules.min_path <= lake.path_length <= min(rules.max_path, rules.max_turns):
+            return 0
+        return lake.path_length if best_success(lake, rules.slip_probability, rules.max_turns) > LEAST_OPTIMUM else 0
 
-@lru_cache(maxsize=8192)
-def _remembered(rules: LakeRules, split: str, seed: int, index: int) -> Task:
-    return draw_lake(rules, split, seed, index)
+
+def _text(cells: str, width: int) -> str:
+    return "\n".join(cells[i : i + width] for i in range(0, len(cells), width))
 
 
-class GivenLakes:
-    """A task set of the user's own maps, checked one by one when it is made.
+def drawn_lakes(rules: LakeRules, *, split: str | None, seed: int, size: int) -> ProceduralTaskset:
+    """Maps that are drawn when they are asked for."""
+    split = "train" if split is None else split
+    return ProceduralTaskset(DrawLake(rules, split), name="frozen_lake", split=split, seed=seed, size=size)
 
-    Args:
-        maps: Rows ``{"map": ["SF", "HG"]}`` (with ``"task_id"`` if wanted), bare maps, or tasks.
-        split: Keep only the maps whose content is of this split; ``None`` keeps all.
+
+def given_lakes(source: Any, *, split: str | None) -> TaskSource:
+    """The user's own maps: rows ``{"map": [...]}``, bare maps, tasks, a file of rows, or a task set.
+
+    Raises:
+        TaskError: A map cannot be used; the row is named.
     """
-
-    def __init__(self, maps: Iterable[Any], *, split: str | None) -> None:
-        if split is not None:
-            check_split(split)
-        self.tasks = [_given_task(row, number) for number, row in enumerate(maps)]
-        self.lakes = [lake_of(task) for task in self.tasks]
-        if split is not None:
-            kept = [(t, lake) for t, lake in zip(self.tasks, self.lakes) if t.split == split]
-            self.tasks, self.lakes = [t for t, _ in kept], [lake for _, lake in kept]
-        if not self.tasks:
-            raise TaskError("there is no map" + (f" of the split {split!r} among the given ones" if split else ""))
-        self._by_id = {task.task_id: task for task in self.tasks}
-        if len(self._by_id) < len(self.tasks):
-            seen: set[str] = set()
-            twice = next(t.task_id for t in self.tasks if t.task_id in seen or seen.add(t.task_id))  # type: ignore[func-returns-value]
-            raise TaskError(f"two maps have the task_id {twice!r}; ids must differ")
-
-    def __len__(self) -> int:
-        return len(self.tasks)
-
-    def __getitem__(self, index: int) -> Task:
-        return self.tasks[index]
-
-    def __iter__(self) -> Iterator[Task]:
-        return iter(self.tasks)
-
-    def find(self, task_id: str) -> Task:
-        if task_id not in self._by_id:
-            raise TaskError(f"no task {task_id!r} among the {len(self.tasks)} given maps")
-        return self._by_id[task_id]
+    if isinstance(source, list | tuple):
+        source = [row if isinstance(row, Mapping | Task) else {"map": row} for row in source]
+    return load_tasks(source, name="frozen_lake", split=split, convert=_lake_task)
 
 
-def _given_task(row: Any, number: int) -> Task:
-    if isinstance(row, Task):
-        lake_of(row)
-        return row
-    task_id: object = f"frozen_lake/given/{number}"
-    rows = row
-    if isinstance(row, Mapping):
-        if "map" not in row:
-            raise TaskError(f"task {number}: a row needs the key 'map'; it has {sorted(map(str, row))}")
-        task_id, rows = row.get("task_id", task_id), row["map"]
-    if not isinstance(task_id, str):
-        raise TaskError(f"task {number}: task_id is a string; got {task_id!r}")
-    lake = parse_map(rows, name=f"task {number} ({task_id})")
+def _lake_task(row: Mapping[str, Any], task_id: str) -> Task:
+    rows = row.get("map", row.get("content"))
+    if rows is None:
+        raise TaskError(f"the key 'map' is missing (there are {sorted(map(str, row))})")
+    lake = parse_map(rows, name=task_id)
     return Task(task_id, "\n".join(lake.rows), {"path_length": lake.path_length})
 
 
@@ -269,8 +191,3 @@ def check_winnable(lake: Lake, slip_probability: float, max_turns: int, name: st
             f"reaches the goal with probability {best:.2f}, which must be above {LEAST_OPTIMUM}; the shortest path "
             f"has {lake.path_length} moves: raise max_turns or lower slip_probability"
         )
-
-
-def check_split(split: str) -> None:
-    if split not in SPLITS:
-        raise ValueError(f"split={split!r} is not one of {SPLITS}")
