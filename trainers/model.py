@@ -34,6 +34,7 @@ class Policy:
         temperature: Log-probs are those of the distribution at this temperature, as the sampler's are.
         tokens_per_chunk: Sampled tokens whose logits exist at once.
         reference: Keep what the KL term needs: nothing with LoRA, a frozen copy in full fine-tuning.
+        seed: Of the adapters' first weights.
 
     Attributes:
         model: The model as trained: plain, or wrapped by PEFT.
@@ -48,6 +49,7 @@ class Policy:
         temperature: float = 1.0,
         tokens_per_chunk: int = 4096,
         reference: bool = False,
+        seed: int = 0,
     ) -> None:
         self.config = config
         self.device = choose_device(config.device)
@@ -60,7 +62,7 @@ class Policy:
         base = load_causal_lm(config.path, dtype=weights).to(self.device)
         self._reference: Any = None
         if config.tuning == "lora":
-            self.model = _with_adapters(base, config)
+            self.model = _with_adapters(base, config, seed)
         else:
             self.model = base
             if reference:
@@ -68,7 +70,12 @@ class Policy:
         if config.gradient_checkpointing:
             self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
             self.model.enable_input_require_grads()
-        self.model.train()
+        # Without dropout, in training too: the sampler's log-probs are those of the whole model. transformers
+        # checkpoints activations in training mode only.
+        self.model.train(config.gradient_checkpointing)
+        for module in self.model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
         _check_head(self._plain(), self.device)
 
     @property
@@ -116,24 +123,28 @@ class Policy:
             hidden_ND = hidden_BTD[batch.row_N, batch.column_N - 1]
             target_N = batch.ids_BT[batch.row_N, batch.column_N]
             chunks = [
-                self._chunk(model, hidden_CD, target_C)
-                for hidden_CD, target_C in zip(
-                    hidden_ND.split(self.tokens_per_chunk), target_N.split(self.tokens_per_chunk), strict=True
+                self._chunk(
+                    model,
+                    hidden_ND[start : start + self.tokens_per_chunk],
+                    target_N[start : start + self.tokens_per_chunk],
+                    keep=len(target_N) <= self.tokens_per_chunk,
                 )
+                for start in range(0, len(target_N), self.tokens_per_chunk)
             ]
         return torch.cat([logp for logp, _ in chunks]), torch.cat([entropy for _, entropy in chunks])
 
-    def _chunk(self, model: Any, hidden_CD: Tensor, target_C: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probs and entropies of one chunk; its logits are computed again in the backward pass, never kept."""
+    def _chunk(self, model: Any, hidden_CD: Tensor, target_C: Tensor, *, keep: bool) -> tuple[Tensor, Tensor]:
+        """Log-probs and entropies of one chunk. Unless it is the only one, its logits are not kept for the backward
+        pass but computed again."""
 
         def compute(hidden_CD: Tensor, target_C: Tensor) -> tuple[Tensor, Tensor]:
             logp_CV = torch.log_softmax(head_logits(model, hidden_CD).float() / self.temperature, dim=-1)
             logp_C = logp_CV.gather(-1, target_C[:, None]).squeeze(-1)
             return logp_C, -(logp_CV.exp() * logp_CV).sum(-1)
 
-        if not torch.is_grad_enabled():
+        if keep or not torch.is_grad_enabled():
             return compute(hidden_CD, target_C)
-        result: tuple[Tensor, Tensor] = checkpoint(compute, hidden_CD, target_C, use_reentrant=False)  # type: ignore[no-untyped-call]
+        result: tuple[Tensor, Tensor] = checkpoint(compute, hidden_CD, target_C, use_reentrant=False)
         return result
 
     @contextlib.contextmanager
@@ -202,9 +213,16 @@ def load_tokenizer(path: str) -> Any:
         raise ModelUnusable(f"model.path={path!r} has no tokenizer that can be loaded: {error}") from error
 
 
-def _with_adapters(base: Any, config: ModelConfig) -> Any:
+def _with_adapters(base: Any, config: ModelConfig, seed: int) -> Any:
     from peft import LoraConfig, get_peft_model
 
+    folder = Path(config.path)
+    if (folder / "adapter_config.json").is_file():
+        raise ModelUnusable(
+            f"model.path={config.path!r} is itself an adapter, and a new one on top of it would fit no model on disk; "
+            "write the merged model first (peft: AutoPeftModelForCausalLM.from_pretrained(...).merge_and_unload()"
+            ".save_pretrained(...)), or use model.tuning=full"
+        )
     targets: str | list[str] = config.lora.targets
     if config.lora.targets != "all-linear":
         targets = [name.strip() for name in config.lora.targets.split(",")]
@@ -215,10 +233,12 @@ def _with_adapters(base: Any, config: ModelConfig) -> Any:
         lora_dropout=0.0,
         bias="none",
         task_type="CAUSAL_LM",
-        base_model_name_or_path=config.path,
+        base_model_name_or_path=str(folder.resolve()) if folder.is_dir() else config.path,
     )
     try:
-        return get_peft_model(base, settings)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return get_peft_model(base, settings)
     except ValueError as error:
         raise ModelUnusable(f"model.lora.targets={config.lora.targets!r} does not fit the model: {error}") from error
 

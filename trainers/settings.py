@@ -174,3 +174,8 @@ def _take_config_option(words: list[str]) -> tuple[list[str], str | None]:
             rest.append(word)
         position += 1
     return rest, file
+
+
+def write_yaml(path: Path, config: Any) -> None:
+    """Write a configuration so that :func:`load_yaml` reads it back."""
+    path.write_text(yaml.safe_dump(to_mapping(config), sort_keys=False))

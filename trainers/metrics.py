@@ -1,0 +1,200 @@
+"""The numbers of a run: one JSON object per step in ``metrics.jsonl``, the same in TensorBoard.
+
+A row's keys are flat, grouped by a slash: ``groups/useful``, ``seconds/rollout``, ``validation/success``. Step 0 is
+the model before training; only validation knows it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rllm_gym.core import Episode
+from trainers.samples import Sample
+
+FILE = "metrics.jsonl"
+
+
+class MetricsLog:
+    """Writes the rows of a run. Close it, or use it with ``with``.
+
+    Args:
+        folder: The run's folder.
+        keep_until: Rows of later steps are dropped first: a resumed run writes them anew.
+    """
+
+    def __init__(self, folder: Path, *, keep_until: int = -1) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / FILE
+        if self._path.exists():
+            _drop_later(self._path, keep_until)
+        self._file = open(self._path, "a")  # noqa: SIM115 - closed by close()
+        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=keep_until + 1)
+
+    def write(self, step: int, row: Mapping[str, Any]) -> None:
+        """One row. Numbers that are not finite become null; what is no number stays out of TensorBoard."""
+        clean = {key: _finite(value) for key, value in row.items()}
+        self._file.write(json.dumps({"step": step, **clean}) + "\n")
+        self._file.flush()
+        for key, value in row.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                self._board.add_scalar(key, value, step)
+
+    def close(self) -> None:
+        self._file.close()
+        self._board.close()
+
+    def __enter__(self) -> MetricsLog:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The rows of a run, by its folder or file; a torn last line is left out."""
+    rows = []
+    for line in (path / FILE if path.is_dir() else path).read_text().splitlines():
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            break
+    return rows
+
+
+class PhaseClock:
+    """Seconds by phase since the last :meth:`lap`."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._began = time.perf_counter()
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[phase] += time.perf_counter() - began
+
+    def lap(self) -> dict[str, float]:
+        """Seconds of each phase and in ``total``, and begin anew."""
+        now = time.perf_counter()
+        lap = {**self._seconds, "total": now - self._began}
+        self._seconds.clear()
+        self._began = now
+        return lap
+
+
+def episode_metrics(episodes: Sequence[Episode]) -> dict[str, Any]:
+    """Reward, success, length, faults and stop reasons. Rates are over the episodes that were not dropped."""
+    counted = [episode for episode in episodes if episode.trainable]
+    stochastic = [episode for episode in counted if not episode.greedy]
+    row: dict[str, Any] = {
+        "reward": _mean([episode.reward for episode in stochastic]),
+        "success": _mean([episode.success for episode in stochastic]),
+        "turns": _mean([episode.num_turns for episode in stochastic]),
+        "episodes": len(episodes),
+        "dropped": len(episodes) - len(counted),
+        "sampled_tokens": sum(_sampled_tokens(episode) for episode in counted),
+        "invalid_actions": _mean([_invalid_share(episode) for episode in stochastic]),
+    }
+    reasons = Counter(episode.stop_reason.value for episode in episodes)
+    return row | {f"stop/{reason or 'none'}": count for reason, count in sorted(reasons.items())}
+
+
+def group_metrics(episodes: Sequence[Episode], samples: Sequence[Sample]) -> dict[str, float]:
+    """Share of groups that teach something, and of those that do not because all succeeded (too easy) or not (too
+    hard). The three sum to 1."""
+    rewards: defaultdict[str, list[float]] = defaultdict(list)
+    for sample in samples:
+        if not sample.greedy:
+            rewards[sample.group_id].append(sample.reward)
+    solved = success_by_group(episodes)
+    kinds = Counter(
+        "useful" if max(group) > min(group) else "too_easy" if solved[name] == 1.0 else "too_hard"
+        for name, group in rewards.items()
+    )
+    return {f"groups/{kind}": kinds[kind] / max(1, len(rewards)) for kind in ("useful", "too_easy", "too_hard")}
+
+
+def success_by_group(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Share of each group's stochastic episodes that solved the task; groups with none are left out."""
+    successes: defaultdict[str, list[bool]] = defaultdict(list)
+    for episode in episodes:
+        if episode.trainable and not episode.greedy:
+            successes[episode.group_id].append(episode.success)
+    return {name: _mean(group) for name, group in successes.items()}
+
+
+def validation_metrics(episodes: Sequence[Episode], samples: int) -> dict[str, float]:
+    """Success, reward, pass@1 … pass@samples (powers of two and the last) and, if sampled, greedy success.
+
+    Episodes that were dropped count as not solved: leaving them out would flatter the model.
+    """
+    stochastic = [episode for episode in episodes if not episode.greedy]
+    greedy = [episode for episode in episodes if episode.greedy]
+    by_task: defaultdict[str, list[bool]] = defaultdict(list)
+    for episode in stochastic:
+        by_task[episode.group_id].append(episode.success and episode.trainable)
+    row = {
+        "validation/success": _mean([episode.success and episode.trainable for episode in stochastic]),
+        "validation/reward": _mean([episode.reward for episode in stochastic if episode.trainable]),
+        "validation/dropped": float(sum(not episode.trainable for episode in episodes)),
+    }
+    for k in sorted({1 << power for power in range(samples.bit_length())} | {samples}):
+        row[f"validation/pass@{k}"] = _mean([pass_at_k(len(tries), sum(tries), k) for tries in by_task.values()])
+    if greedy:
+        row["validation/greedy_success"] = _mean([episode.success and episode.trainable for episode in greedy])
+    return row
+
+
+def pass_at_k(n: int, correct: int, k: int) -> float:
+    """Unbiased estimate of the chance that one of ``k`` tries succeeds, from ``correct`` of ``n`` (Chen et al. 2021).
+
+    >>> round(pass_at_k(4, 1, 2), 6)
+    0.5
+    """
+    if n - correct < k:
+        return 1.0
+    return 1.0 - math.comb(n - correct, k) / math.comb(n, k)
+
+
+def _sampled_tokens(episode: Episode) -> int:
+    return sum(
+        len(step.tokens.ids)
+        for trajectory in episode.trajectories
+        for step in trajectory.steps
+        if step.tokens is not None
+    )
+
+
+def _invalid_share(episode: Episode) -> float:
+    steps = [step for trajectory in episode.trajectories for step in trajectory.steps]
+    return _mean([bool(step.info.get("invalid_action", False)) for step in steps])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else 0.0
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _drop_later(path: Path, keep_until: int) -> None:
+    rows = [row for row in read_metrics(path) if row["step"] <= keep_until]
+    partial = path.with_suffix(".partial")
+    partial.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    os.replace(partial, path)

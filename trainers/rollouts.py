@@ -1,0 +1,252 @@
+"""Where episodes come from while training: the environments, the engine and the sampler of one run, and their end."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import gymnasium
+from gymnasium.envs.registration import load_env_creator
+
+from rllm_gym.agents import BaseAgent, default_agent
+from rllm_gym.core import Episode, Task, stream_seed
+from rllm_gym.engine import AgentExecutionEngine, Deadlines, EngineStats, EpisodeSpec
+from rllm_gym.samplers.protocol import Sampler, SamplingParams, WeightUpdate
+from trainers.algorithms import Draw
+from trainers.config import ConfigError, EnvConfig, SamplingConfig
+from trainers.samples import TokensMissing
+
+
+class Tasks(Protocol):
+    """What training needs of a task set: rows, ids or :class:`~rllm_gym.core.Task` by index."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+@dataclass(frozen=True)
+class World:
+    """The environment as objects.
+
+    Attributes:
+        env: Id, class or function that makes the environment.
+        agent: Makes an agent; ``None`` for the one that fits the environment.
+        train: Training tasks.
+        validation: Validation tasks, or ``None`` where there are none.
+        train_kwargs: Keyword arguments of the environment while training.
+        validation_kwargs: And while validating.
+    """
+
+    env: str | Callable[..., Any]
+    agent: Callable[[], BaseAgent]
+    train: Tasks
+    validation: Tasks | None = None
+    train_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    validation_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def open_world(config: EnvConfig) -> World:
+    """The world a configuration describes.
+
+    Raises:
+        ConfigError: The id or the agent cannot be found, or the environment has no task set.
+    """
+    train_kwargs, validation_kwargs = dict(config.kwargs), dict(config.kwargs)
+    takes_split = "split" in _parameters(config.id)
+    if takes_split:
+        train_kwargs["split"], validation_kwargs["split"] = "train", "validation"
+    train_kwargs |= config.train_kwargs
+    validation_kwargs |= config.validation_kwargs
+    validated = takes_split or bool(config.validation_kwargs)
+    return World(
+        config.id,
+        make_agent(config),
+        tasks_of(config.id, train_kwargs),
+        tasks_of(config.id, validation_kwargs) if validated else None,
+        train_kwargs,
+        validation_kwargs,
+    )
+
+
+def make_agent(config: EnvConfig) -> Callable[[], BaseAgent]:
+    """A factory of the configured agent.
+
+    Raises:
+        ConfigError: There is no such class.
+    """
+    if not config.agent:
+        return default_agent(config.id)
+    agent = load_object(config.agent, "env.agent")
+    kwargs = dict(config.agent_kwargs)
+    return lambda: agent(**kwargs)
+
+
+def load_object(path: str, option: str) -> Any:
+    """What ``module:name`` names.
+
+    Raises:
+        ConfigError: It cannot be imported.
+    """
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{option}={path!r} cannot be imported ({error}); write module:name") from error
+
+
+def tasks_of(env_id: str, kwargs: Mapping[str, Any]) -> Tasks:
+    """The task set of an environment.
+
+    Raises:
+        ConfigError: The environment cannot be made, or has no task set.
+    """
+    try:
+        env = gymnasium.make(env_id, **kwargs)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"env.id={env_id!r} cannot be made with {dict(kwargs)}: {error}") from error
+    try:
+        tasks: Tasks | None = getattr(env.unwrapped, "tasks", None)
+        if tasks is None:
+            raise ConfigError(
+                f"{env_id!r} has no `tasks`, so nothing says what to train on; subclass rllm_gym.core.TextEnv, or "
+                "give task rows to trainers.AgentTrainer"
+            )
+        return tasks
+    finally:
+        env.close()
+
+
+class Rollouts:
+    """Samples episodes and serves the newest weights. Owns the engines and the sampler; close it.
+
+    Args:
+        world: Environment, agent and tasks.
+        sampler: What draws the replies.
+        tokenizer: The model's tokenizer.
+        env: Limits and workers.
+        sampling: How replies are drawn.
+        seed: Of dynamics and sampled tokens.
+        deterministic: Sample in rounds, in the order of the episodes.
+
+    Raises:
+        TokensMissing: The sampler returns no token ids and log-probs.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        sampler: Sampler,
+        tokenizer: Any,
+        *,
+        env: EnvConfig,
+        sampling: SamplingConfig,
+        seed: int,
+        deterministic: bool,
+    ) -> None:
+        if not sampler.returns_tokens:
+            raise TokensMissing(
+                f"{type(sampler).__name__} returns no token ids and log-probs, so its episodes can be evaluated but "
+                "not trained on; use the torch or vLLM sampler"
+            )
+        self.world = world
+        self.sampler = sampler
+        self._seed = seed
+        self._loop = asyncio.Runner()
+
+        def engine(kwargs: Mapping[str, Any]) -> AgentExecutionEngine:
+            return AgentExecutionEngine(
+                env=world.env,
+                sampler=sampler,
+                env_kwargs=kwargs,
+                agent=world.agent,
+                tokenizer=tokenizer,
+                sampling_params=SamplingParams(temperature=sampling.temperature, max_tokens=sampling.max_tokens),
+                n_parallel=env.parallel,
+                workers=env.workers,
+                max_turns=env.max_turns,
+                max_response_tokens=sampling.max_response_tokens,
+                max_context_tokens=sampling.context_length,
+                deadlines=Deadlines(
+                    reset=env.step_timeout,
+                    step=env.step_timeout,
+                    close=env.step_timeout,
+                    episode=env.episode_timeout,
+                ),
+                retries=env.retries,
+                seed=seed,
+                deterministic=deterministic,
+            )
+
+        self._train = engine(world.train_kwargs)
+        self._validation = engine(world.validation_kwargs)
+        for each in (self._train, self._validation):
+            self._loop.run(each.__aenter__())
+
+    def train(self, step: int, indices: Sequence[int], plan: Sequence[Draw]) -> tuple[list[Episode], EngineStats]:
+        """The episodes of one step: for each task those of the plan, one group each; and what the engine counted.
+
+        The group at position ``p`` of the step has the id ``{task}@{step}.{p}``.
+        """
+        specs = []
+        for position, index in enumerate(indices):
+            task = self.world.train[index]
+            name = f"{task.task_id if isinstance(task, Task) else index}@{step}.{position}"
+            for member, draw in enumerate(plan):
+                seed = stream_seed("episode", self._seed, step, position, member) % 2**32
+                specs.append(EpisodeSpec(task, seed, name, draw.greedy, f"{name}#{member}"))
+        return self._run(self._train, specs)
+
+    def validate(self, step: int, tasks: int, samples: int, *, greedy: bool) -> tuple[list[Episode], EngineStats]:
+        """The first ``tasks`` validation tasks, always with the same seeds; greedy episodes are marked."""
+        assert self.world.validation is not None
+        specs = []
+        for index in range(min(tasks, len(self.world.validation))):
+            task = self.world.validation[index]
+            name = f"{task.task_id if isinstance(task, Task) else index}@validation{step}"
+            for member in range(samples + greedy):
+                seed = stream_seed("validation", self._seed, index, member) % 2**32
+                specs.append(EpisodeSpec(task, seed, name, member == samples, f"{name}#{member}"))
+        return self._run(self._validation, specs)
+
+    def push(self, update: WeightUpdate) -> int:
+        """Serve new weights; returns their version."""
+        return self._loop.run(self.sampler.push(update))
+
+    def close(self) -> None:
+        """End every worker and free the sampler. Safe to call twice."""
+        try:
+            for engine in (self._train, self._validation):
+                self._loop.run(engine.aclose())
+            self._loop.run(self.sampler.close())
+        finally:
+            self._loop.close()
+
+    def _run(self, engine: AgentExecutionEngine, specs: list[EpisodeSpec]) -> tuple[list[Episode], EngineStats]:
+        before = engine.stats.copy()
+        episodes = self._loop.run(engine.run(specs))
+        return episodes, engine.stats.since(before)
+
+
+def _parameters(env_id: str) -> Mapping[str, inspect.Parameter]:
+    """What the constructor of a registered environment takes.
+
+    Raises:
+        ConfigError: There is no such environment.
+    """
+    module, colon, name = env_id.partition(":")
+    try:
+        if colon:
+            importlib.import_module(module)
+        spec = gymnasium.spec(name if colon else env_id)
+    except (gymnasium.error.Error, ImportError) as error:
+        raise ConfigError(f"env.id={env_id!r}: {error}") from error
+    entry_point = spec.entry_point
+    if entry_point is None:
+        raise ConfigError(f"env.id={env_id!r} is registered without an entry point: it can only be made as a vector")
+    creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+    return inspect.signature(creator).parameters
