@@ -1,0 +1,366 @@
+"""The report as one HTML page that loads nothing. Every text in it is hostile and escaped; only its own script runs."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from importlib import resources
+from typing import Any
+
+from rllm_gym.commands.report.charts import Series, Unit, format_value, legend, line_chart
+from rllm_gym.commands.report.run_files import EvaluationRow, Run, Transcript
+from rllm_gym.commands.terminal import visible
+
+_MOST_TEXT = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One chart: which metrics it shows, under which names. Patterns are those of ``fnmatch``."""
+
+    title: str
+    note: str
+    curves: Sequence[tuple[str, str]]
+    unit: Unit = "number"
+
+
+PANELS = (
+    Panel(
+        "Success",
+        "Share of episodes that solve their task: while training, and on validation tasks never trained on.",
+        (
+            ("success", "training"),
+            ("validation/success", "validation, sampled"),
+            ("validation/greedy_success", "validation, greedy"),
+        ),
+        "share",
+    ),
+    Panel("Reward", "Mean reward of an episode.", (("reward", "training"), ("validation/reward", "validation"))),
+    Panel(
+        "pass@k on validation",
+        "Chance that at least one of k tries solves a task.",
+        (("validation/pass@*", "pass@*"),),
+        "share",
+    ),
+    Panel(
+        "What groups teach",
+        "A group whose episodes all solve or all fail its task carries no gradient.",
+        (("groups/useful", "useful"), ("groups/too_easy", "too easy"), ("groups/too_hard", "too hard")),
+        "share",
+    ),
+    Panel(
+        "Entropy",
+        "Of the policy, per sampled token, in nats. Near zero it no longer explores.",
+        (("entropy", "entropy"), ("entropy_target", "target"), ("entropy/target", "target")),
+    ),
+    Panel(
+        "Gap to the sampler",
+        "Trainer log-prob minus sampler log-prob of the sampled tokens. Large values mean that the two disagree.",
+        (("sampler_gap/*", "*"), ("sampler_kl/*", "*"), ("kl_sampler/*", "*"), ("kl/sampler_*", "*")),
+    ),
+    Panel("KL to the reference", "Distance from the model that training began with.", (("kl", "KL"),)),
+    Panel("Clipped tokens", "Share of tokens whose ratio was clipped.", (("clip_fraction", "clipped"),), "share"),
+    Panel("Gradient norm", "Before clipping.", (("grad_norm", "norm"), ("gradient_norm", "norm"))),
+    Panel("Episode length", "Turns an episode takes.", (("turns", "turns"),)),
+    Panel(
+        "Malformed replies", "Share of turns whose reply could not be parsed.", (("invalid_actions", "share"),), "share"
+    ),
+    Panel("How episodes end", "Episodes per step, by stop reason.", (("stop/*", "*"),)),
+    Panel("Speed", "Tokens per second.", (("tokens_per_second/*", "*"), ("speed/*", "*"), ("tokens_per_s/*", "*"))),
+    Panel("Where the time goes", "Seconds per step, by phase.", (("seconds/*", "*"),)),
+    Panel(
+        "Faults",
+        "Broken worlds per step; their episodes are never trained on.",
+        (("faults/*", "*"), ("dropped", "dropped")),
+    ),
+    Panel("Loss", "Of the fine-tuning: negative log-likelihood per token.", (("nll", "loss"), ("sft/loss", "loss"))),
+)
+_ALWAYS_SHOWN = 6
+
+
+def render_page(run: Run) -> str:
+    """The whole page. It holds no link to anything outside of it."""
+    script = _resource("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    title = run.title or str(_environment(run) or run.name)
+    return "".join(
+        [
+            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{_text(title)} · rllm-gym</title><style>{_resource('page.css')}</style></head><body><main>",
+            _header(run, title),
+            _hero(run.evaluation),
+            _evaluation_table(run.evaluation),
+            _charts(run),
+            _transcripts(run.transcripts),
+            _manifest(run),
+            f"<script>{script}</script></main></body></html>\n",
+        ]
+    )
+
+
+def _header(run: Run, title: str) -> str:
+    facts = []
+    steps = max((points[-1][0] for points in run.curves.values() if points), default=None)
+    for name, value in (
+        ("run", run.name),
+        ("environment", _environment(run)),
+        ("steps", None if steps is None else f"{steps:g}"),
+        ("started", run.manifest.get("started") or run.manifest.get("created")),
+        ("rllm-gym", _version(run.manifest)),
+    ):
+        if value:
+            facts.append(f"<li>{name} <b>{_text(value)}</b></li>")
+    return (
+        f'<header><div><h1>{_text(title)}</h1><ul class="facts">{"".join(facts)}</ul></div>'
+        '<button id="theme" type="button" aria-label="switch between light and dark">◐ theme</button></header>'
+    )
+
+
+def _hero(rows: Sequence[EvaluationRow]) -> str:
+    models = [row for row in rows if row.kind == "model" and row.measures]
+    if len(models) < 2:
+        return ""
+    before, after = models[0], models[-1]
+    name = next(iter(after.measures))
+    if name not in before.measures:
+        return ""
+    first, last = before.measures[name][0], after.measures[name][0]
+    references = [
+        f"{_text(row.name)} {_measure(row.measures[name][0])}"
+        for row in rows
+        if row.kind != "model" and name in row.measures
+    ]
+    compared = f'<br><span class="soft">For comparison: {", ".join(references)}.</span>' if references else ""
+    return (
+        '<section class="card hero"><div class="number">'
+        f'<span class="from">{_measure(first)}</span><span class="arrow">→</span>{_measure(last)}</div>'
+        f"<p>{_text(name)}, {_text(before.name)} and {_text(after.name)}.{compared}</p></section>"
+    )
+
+
+def _evaluation_table(rows: Sequence[EvaluationRow]) -> str:
+    if not rows:
+        return ""
+    names = list(dict.fromkeys(name for row in rows for name in row.measures))
+    last_model = max((index for index, row in enumerate(rows) if row.kind == "model"), default=-1)
+    body = []
+    for index, row in enumerate(rows):
+        kind = "reference" if row.kind != "model" else "last-model" if index == last_model else "model"
+        cells = "".join(f"<td>{_cell(name, row)}</td>" for name in names)
+        body.append(f'<tr class="{kind}"><td>{_text(row.name)}</td>{cells}</tr>')
+    heads = "".join(f"<th>{_text(name)}</th>" for name in names)
+    return (
+        '<h2>Before and after</h2><p class="soft small">Bars show the value; the line on a bar is its 95% confidence '
+        "interval. Rows in italics are no models: what is possible, and what needs no learning.</p>"
+        f'<div class="card scroll"><table><thead><tr><th></th>{heads}</tr></thead><tbody>{"".join(body)}</tbody>'
+        "</table></div>"
+    )
+
+
+def _cell(name: str, row: EvaluationRow) -> str:
+    if name not in row.measures:
+        return '<span class="soft">–</span>'
+    value, low, high = row.measures[name]
+    interval = whisker = ""
+    if low is not None and high is not None and 0 <= low <= high <= 1:
+        interval = f'<span class="interval">{_measure(low)} – {_measure(high)}</span>'
+        whisker = f'<u style="left:{100 * low:.1f}%;width:{100 * (high - low):.1f}%"></u>'
+    if not _is_share(name, value):
+        return f"{format_value(value)}{interval}"
+    bar = f'<span class="bar"><i style="width:{100 * value:.1f}%"></i>{whisker}</span>'
+    return f"{bar}{_measure(value)}{interval}"
+
+
+def _is_share(name: str, value: float) -> bool:
+    return 0 <= value <= 1 and not any(word in name for word in ("reward", "turns", "regret", "seconds"))
+
+
+def _measure(value: float) -> str:
+    """A share to a tenth of a per cent where that can be seen, else a number."""
+    if 0 <= value <= 1:
+        text = f"{100 * value:.1f}".removesuffix(".0")
+        return f"{text}%"
+    return format_value(value)
+
+
+def _charts(run: Run) -> str:
+    shown: set[str] = set()
+    cards = []
+    for panel in PANELS:
+        series, used = _series_of(panel, run.curves)
+        shown |= used
+        if any(one.points for one in series):
+            cards.append(_chart_card(panel.title, panel.note, series, panel.unit))
+    rest = [
+        _chart_card(name, "", [Series(name, points)], "number")
+        for name, points in sorted(run.curves.items())
+        if name not in shown and len({value for _, value in points}) > 1
+    ]
+    if not cards and not rest:
+        return ""
+    parts = [f'<h2>Training</h2><div class="charts">{"".join(cards[:_ALWAYS_SHOWN])}</div>']
+    more = cards[_ALWAYS_SHOWN:] + rest
+    if more:
+        parts.append(
+            f'<details class="card" style="margin-top:16px"><summary>{len(more)} more curves</summary>'
+            f'<div class="charts">{"".join(more)}</div></details>'
+        )
+    return "".join(parts)
+
+
+def _chart_card(title: str, note: str, series: Sequence[Series], unit: Unit) -> str:
+    chart = line_chart(series, unit=unit, label=title)
+    note = f"<p>{_text(note)}</p>" if note else ""
+    return f'<section class="card"><h3>{_text(title)}</h3>{note}{chart}{legend(series, unit)}</section>'
+
+
+def _series_of(panel: Panel, curves: dict[str, list[tuple[float, float]]]) -> tuple[list[Series], set[str]]:
+    """The panel's curves, eight at most, and the metrics they come from. Curves that stay at zero are left out."""
+    series: list[Series] = []
+    used: set[str] = set()
+    most = max((len(points) for points in curves.values()), default=0)
+    for pattern, label in panel.curves:
+        for name, points in sorted(curves.items()):
+            if name in used or not fnmatchcase(name, pattern):
+                continue
+            used.add(name)
+            if "*" in pattern and all(value == 0 for _, value in points):
+                continue
+            shown = label.replace("*", name[pattern.index("*") :].replace("_", " ")) if "*" in pattern else label
+            series.append(Series(shown, points, measured_rarely=len(points) <= most / 2))
+    return series[:8], used
+
+
+def _transcripts(transcripts: dict[str, list[Transcript]]) -> str:
+    if not transcripts:
+        return ""
+    labels = [label for label in ("before", "after") if label in transcripts] or list(transcripts)[:2]
+    first = {label: _by_task(transcripts[label]) for label in labels}
+    tasks = list(dict.fromkeys(task for label in labels for task in first[label]))
+    parts, kinds = [], []
+    for index, task in enumerate(tasks):
+        sides = [(label, first[label].get(task)) for label in labels]
+        change = _change([side for _, side in sides])
+        kinds.append(change)
+        parts.append(_task(task, sides, change, opened=index < 2))
+    names = {"learnt": "learnt", "lost": "lost", "solved": "solved", "unsolved": "not solved"}
+    buttons = [("all", f"all {len(tasks)}")] + [
+        (kind, f"{name} {kinds.count(kind)}") for kind, name in names.items() if kinds.count(kind)
+    ]
+    filters = "".join(
+        f'<button type="button" data-filter="{kind}" aria-pressed="{str(kind == "all").lower()}">{name}</button>'
+        for kind, name in buttons
+    )
+    return (
+        f'<h2>Transcripts</h2><p class="soft small">The first {len(tasks)} tasks of the evaluation in their order, '
+        "nothing chosen. One episode of each; what the environment said is grey, what the model replied is blue, a "
+        f'reply that could not be parsed is yellow.</p><div class="filters">{filters}</div>{"".join(parts)}'
+    )
+
+
+def _by_task(transcripts: Sequence[Transcript]) -> dict[str, Transcript]:
+    found: dict[str, Transcript] = {}
+    for transcript in transcripts:
+        found.setdefault(transcript.task_id, transcript)
+    return found
+
+
+def _change(sides: Sequence[Transcript | None]) -> str:
+    outcomes = [side.success for side in sides if side is not None]
+    if len(outcomes) == 2 and outcomes[0] != outcomes[1]:
+        return "learnt" if outcomes[1] else "lost"
+    return "solved" if outcomes and outcomes[-1] else "unsolved"
+
+
+def _task(task: str, sides: Sequence[tuple[str, Transcript | None]], change: str, *, opened: bool) -> str:
+    chips = "".join(
+        f'<span class="chip {_tone(side)}">{_text(label)}: {_text(_outcome(side))}</span>'
+        for label, side in sides
+        if side is not None
+    )
+    bodies = "".join(_side(label, side) for label, side in sides if side is not None)
+    return (
+        f'<details class="card task" data-change="{change}"{" open" if opened else ""}>'
+        f'<summary><code>{_text(task)}</code>{chips}</summary><div class="sides">{bodies}</div></details>'
+    )
+
+
+def _side(label: str, transcript: Transcript) -> str:
+    turns = []
+    for turn in transcript.turns:
+        said = f'<div class="says"><pre>{_text(turn.observation)}</pre></div>' if turn.observation else ""
+        after = ""
+        if turn.reward or turn.invalid:
+            tone = "good" if turn.reward > 0 else "bad" if turn.reward < 0 else ""
+            reward = f'<span class="chip {tone}">reward {turn.reward:+.3g}</span>' if turn.reward else ""
+            invalid = '<span class="chip warn">not parsed</span>' if turn.invalid else ""
+            after = f'<div class="after-reply">{invalid}{reward}</div>'
+        kind = "reply invalid" if turn.invalid else "reply"
+        reply = _text(turn.reply) or '<span class="soft">(empty reply)</span>'
+        turns.append(f'<div class="turn">{said}<div class="{kind}"><pre>{reply}</pre></div>{after}</div>')
+    count = len(transcript.turns)
+    return (
+        f'<section class="side"><h3>{_text(label)} <span class="chip {_tone(transcript)}">'
+        f"{_text(_outcome(transcript))} · {count} turn{'s' if count != 1 else ''} · reward {transcript.reward:.3g}"
+        f"</span></h3>{''.join(turns)}</section>"
+    )
+
+
+def _outcome(transcript: Transcript) -> str:
+    return "solved" if transcript.success else transcript.stop_reason.replace("_", " ") or "unfinished"
+
+
+def _tone(transcript: Transcript) -> str:
+    if transcript.success:
+        return "good"
+    return "warn" if transcript.stop_reason in ("fault", "agent_error", "cancelled") else "bad"
+
+
+def _manifest(run: Run) -> str:
+    parts = []
+    if run.manifest:
+        shown = _text(json.dumps(run.manifest, indent=2, ensure_ascii=False, default=str))
+        parts.append(
+            '<h2>Manifest</h2><p class="soft small">What is needed to run this again: versions, configuration, seeds, '
+            f'hardware.</p><details class="card"><summary>Show</summary><pre class="manifest">{shown}</pre></details>'
+        )
+    note = f" {run.unreadable} lines could not be read and were left out." if run.unreadable else ""
+    parts.append(f"<footer>Made by <code>rllm-gym report</code>.{note}</footer>")
+    return "".join(parts)
+
+
+def _environment(run: Run) -> Any:
+    """The id of the environment: of the configuration in the manifest, else of the first transcript."""
+    config = run.manifest.get("config")
+    env = config.get("env") if isinstance(config, dict) else None
+    named = env.get("id") if isinstance(env, dict) else env
+    if named:
+        return named
+    return next((each.env_id for found in run.transcripts.values() for each in found if each.env_id), None)
+
+
+def _version(manifest: dict[str, Any]) -> Any:
+    versions = manifest.get("versions")
+    if not isinstance(versions, dict):
+        return None
+    return versions.get("rllm-gym") or versions.get("rllm_gym")
+
+
+def _text(value: Any) -> str:
+    """Any value as text of the page: bounded, no control characters, nothing that is markup."""
+    text = str(value)
+    if len(text) > _MOST_TEXT:
+        text = f"{text[:_MOST_TEXT]} … ({len(text) - _MOST_TEXT} characters more)"
+    return html.escape(visible(text))
+
+
+def _resource(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
