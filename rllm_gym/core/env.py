@@ -24,6 +24,9 @@ from rllm_gym.core.task import Task, TaskSource
 from rllm_gym.core.text_space import Text
 
 _STATE_SCHEMA = 1
+# Info carries plain strings; reading .value of an enum on every step would cost more than the rest of it.
+_SUCCESS, _FAILURE = StopReason.SUCCESS.value, StopReason.FAILURE.value
+_INVALID_ACTION, _MAX_TURNS = StopReason.INVALID_ACTION.value, StopReason.MAX_TURNS.value
 
 
 class InvalidAction(Exception):
@@ -130,9 +133,8 @@ class TextEnv(gymnasium.Env[str, str]):
         """The tools offered to the model, as a JSON list of OpenAI tool schemas."""
         return "[]"
 
-    def _world_info(self) -> dict[str, Any]:
-        """Info keys of this environment, for every call of ``reset`` and ``step``, invalid actions included."""
-        return {}
+    def _add_info(self, info: dict[str, Any]) -> None:
+        """Put this environment's own keys into the info of every ``reset`` and ``step``, invalid actions included."""
 
     def _world_state(self) -> dict[str, Any]:
         """The world as JSON types, for :meth:`get_state`. Environments that cannot be copied leave this out."""
@@ -173,7 +175,7 @@ class TextEnv(gymnasium.Env[str, str]):
         self._over = True  # until the world stands
         self._observation = self._begin(self._task)
         self._over = False
-        info = self._info(invalid=False, success=False, stop_reason=StopReason.NONE, components={})
+        info = self._info(False, False, "", {})
         info["tools"] = self._tools()
         return self._observation, info
 
@@ -204,22 +206,24 @@ class TextEnv(gymnasium.Env[str, str]):
             raise
         self._turn += 1
 
-        terminated, truncated, stop_reason = outcome.terminated, False, StopReason.NONE
+        terminated, truncated, stop_reason = outcome.terminated, False, ""
         success = terminated and outcome.success
         if terminated:
-            stop_reason = StopReason.SUCCESS if success else StopReason.FAILURE
+            stop_reason = _SUCCESS if success else _FAILURE
         elif self._turn >= self.max_turns:
             if self.max_turns == 1:
                 terminated = True
-                stop_reason = StopReason.INVALID_ACTION if invalid else StopReason.FAILURE
+                stop_reason = _INVALID_ACTION if invalid else _FAILURE
             else:
                 truncated = True
-                stop_reason = StopReason.MAX_TURNS
+                stop_reason = _MAX_TURNS
         self._over = terminated or truncated
         self._observation = outcome.observation
-        info = self._info(invalid=invalid, success=success, stop_reason=stop_reason, components=outcome.rewards)
-        info.update(outcome.info)
-        return outcome.observation, float(sum(outcome.rewards.values())), terminated, truncated, info
+        components = {name: float(value) for name, value in outcome.rewards.items()}
+        info = self._info(invalid, success, stop_reason, components)
+        if outcome.info:
+            info.update(outcome.info)
+        return outcome.observation, float(sum(components.values())), terminated, truncated, info
 
     def render(self) -> str | np.ndarray | None:
         """The latest observation, for ``render_mode="ansi"``."""
@@ -297,15 +301,14 @@ class TextEnv(gymnasium.Env[str, str]):
             return self.tasks[int(chosen)]
         raise TaskError(f"options['task'] is an index, a task id or a Task; got {type(chosen).__name__}")
 
-    def _info(
-        self, *, invalid: bool, success: bool, stop_reason: StopReason, components: dict[str, float]
-    ) -> dict[str, Any]:
-        return {
+    def _info(self, invalid: bool, success: bool, stop_reason: str, components: dict[str, float]) -> dict[str, Any]:
+        info = {
             "task_id": self.task.task_id,
             "turn": self._turn,
             "invalid_action": invalid,
             "success": success,
-            "stop_reason": stop_reason.value,
-            "reward_components": {name: float(value) for name, value in components.items()},
-            **self._world_info(),
+            "stop_reason": stop_reason,
+            "reward_components": components,
         }
+        self._add_info(info)
+        return info

@@ -56,6 +56,10 @@ def parse_move(reply: str) -> Move:
         InvalidAction: No move, or more than one. The message says what was found and what is accepted.
     """
     move = _MOVES.get(reply)
+    if move is None and "<" not in reply and "````" not in reply and reply.count("```") % 2 == 0:
+        # The usual reply: prose, and plain fences that all close. The general way below reads it the same.
+        end = reply.rfind("```")
+        move = _MOVES.get(reply[reply.rfind("```", 0, max(end, 0)) + 3 : end].strip()) if end >= 0 else None
     if move is not None:
         return move
     answer = _after_thinking(reply)

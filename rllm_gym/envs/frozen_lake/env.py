@@ -27,6 +27,8 @@ from rllm_gym.parsing.moves import Move, parse_move
 View = Literal["grid", "neighbours", "window"]
 
 _MOST_CHECKED = 20_000
+_MOVED = tuple(f"You moved {move.word}" for move in Move)
+_SLIPPED = tuple(f"You slipped {move.word}" for move in Move)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,8 @@ class FrozenLakeEnv(TextEnv):
         self._prospects: Prospects | None = None
         self._player = 0
         self._regret = 0.0
+        self._chance = 0.0
+        self._bare = ""
 
     # The contract -----------------------------------------------------------------------------------------
 
@@ -188,30 +192,37 @@ class FrozenLakeEnv(TextEnv):
 
     def _act(self, action: str) -> Outcome:
         lake, future = self._world()
-        left = self.max_turns - self._turn
-        before = future.success(self._player, left)
-        # An invalid action costs a turn: this is its regret, unless a move is made after all.
-        self._regret = before - future.success(self._player, left - 1)
+        player, left, chance = self._player, self.max_turns - self._turn - 1, self._chance
+        # Unless a move is made after all, a turn is lost: that is the regret of an invalid action.
+        self._chance = future.success(player, left)
+        self._regret = max(0.0, chance - self._chance)
         move = parse_move(action)
-        self._regret = max(0.0, before - future.after_move(self._player, left, move))
-        went = self._slip(move) if self.slip_probability else move
-        cell = lake.after[self._player][went]
-        stayed = cell == self._player
+        if self.slip_probability:
+            went = self._slip(move)
+            worth = future.after_move(player, left + 1, move)
+            cell = lake.after[player][went]
+            self._chance = future.success(cell, left)
+        else:
+            went = move
+            cell = lake.after[player][went]
+            self._chance = worth = future.success(cell, left)
         self._player = cell
+        self._regret = max(0.0, chance - worth)
         letter = lake.cells[cell]
         if letter == "G":
             return Outcome("You reached the goal.", {"goal": 1.0}, terminated=True, success=True)
+        happened = _MOVED[went] if went is move else _SLIPPED[went]
         if letter == "H":
-            return Outcome(f"You {_verb(move, went)} {went.word} into a hole.", {"goal": 0.0}, terminated=True)
+            return Outcome(f"{happened} into a hole.", {"goal": 0.0}, terminated=True)
         shown = self._look()
         if self.view != "window":
-            happened = f"You {_verb(move, went)} {went.word}" + (" against the edge and stayed." if stayed else ".")
-            shown = f"{happened}\n{shown}"
+            shown = f"{happened}{' against the edge and stayed.' if cell == player else '.'}\n{shown}"
         return Outcome(shown, {"goal": 0.0})
 
-    def _world_info(self) -> dict[str, Any]:
+    def _add_info(self, info: dict[str, Any]) -> None:
         lake, _ = self._world()
-        return {"regret": self._regret, "distance": lake.distances[self._player]}
+        info["regret"] = self._regret
+        info["distance"] = lake.distances[self._player]
 
     def _world_state(self) -> dict[str, Any]:
         self._world()
@@ -260,6 +271,8 @@ class FrozenLakeEnv(TextEnv):
             )
         self._lake, self._player, self._regret = lake, player, 0.0
         self._prospects = prospects(lake, self.slip_probability, self.max_turns)
+        self._bare = looks.bare_board(lake, self.symbols)
+        self._chance = self._prospects.success(player, self.max_turns - self._turn)
 
     def _slip(self, move: Move) -> Move:
         draw = self.np_random.random()
@@ -271,7 +284,7 @@ class FrozenLakeEnv(TextEnv):
         assert self._lake is not None
         if self.view == "window":
             return looks.window(self._lake, self._player, self.symbols, self.window_size)
-        shown = looks.board(self._lake, self._player, self.symbols)
+        shown = looks.board(self._bare, self._player, self.symbols)
         return f"{shown}\n{looks.neighbours(self._lake, self._player)}" if self.view == "neighbours" else shown
 
     def _rules_text(self) -> str:
@@ -282,10 +295,6 @@ class FrozenLakeEnv(TextEnv):
         if self.slip_probability:
             text += f"With probability {self.slip_probability:g} you slip sideways. "
         return f"{text}{self.max_turns} turns.\nAnswer with one move: ```up```, ```down```, ```left``` or ```right```."
-
-
-def _verb(wanted: Move, went: Move) -> str:
-    return "moved" if wanted is went else "slipped"
 
 
 def _turns_for(source: TaskSource, slip_probability: float, max_turns: int | None) -> int:

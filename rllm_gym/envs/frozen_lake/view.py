@@ -60,26 +60,29 @@ class Symbols:
         return cls(**symbols)
 
 
-@lru_cache(maxsize=4096)
-def _spaced_ice(cells: str, width: int, frozen: str, hole: str, goal: str) -> str:
-    """The board without the player: cell i of the map is character 2 i, with a space or a newline after it."""
-    signs = {"S": frozen, "F": frozen, "H": hole, "G": goal}
+@lru_cache(maxsize=1024)
+def bare_board(lake: Lake, symbols: Symbols) -> str:
+    """The board without the player: cell i of the map is character 2 i, with a space or a newline after it.
+
+    Cells are parted so that each is a token of its own.
+    """
+    cells, width = lake.cells, lake.width
+    signs = {"S": symbols.frozen, "F": symbols.frozen, "H": symbols.hole, "G": symbols.goal}
     return "\n".join(
         " ".join(signs[cell] for cell in cells[begin : begin + width]) for begin in range(0, len(cells), width)
     )
 
 
-def board(lake: Lake, player: int, symbols: Symbols) -> str:
-    """All rows, cells parted by single spaces so that every cell is a token of its own."""
-    ice = _spaced_ice(lake.cells, lake.width, symbols.frozen, symbols.hole, symbols.goal)
-    return f"{ice[: 2 * player]}{symbols.player}{ice[2 * player + 1 :]}"
+def board(bare: str, player: int, symbols: Symbols) -> str:
+    """All rows, with the player put into the bare board."""
+    return f"{bare[: 2 * player]}{symbols.player}{bare[2 * player + 1 :]}"
 
 
 def window(lake: Lake, player: int, symbols: Symbols, side: int) -> str:
     """``side`` rows of ``side`` cells with the player in the middle; cells outside the lake are edge."""
     reach = side // 2
     width, height = lake.width, lake.height
-    ice = _spaced_ice(lake.cells, width, symbols.frozen, symbols.hole, symbols.goal)
+    ice = bare_board(lake, symbols)
     row, column = divmod(player, width)
     first, last = max(column - reach, 0), min(column + reach, width - 1)
     left, right = f"{symbols.edge} " * (reach - column + first), f" {symbols.edge}" * (reach - last + column)
@@ -108,7 +111,7 @@ def neighbours(lake: Lake, player: int) -> str:
 
 def marked_board(lake: Lake, player: int, symbols: Symbols) -> str:
     """For people: the player's cell is in brackets, so that one sees what lies under the player."""
-    ice = _spaced_ice(lake.cells, lake.width, symbols.frozen, symbols.hole, symbols.goal).split("\n")
+    ice = bare_board(lake, symbols).split("\n")
     lines = []
     for row, line in enumerate(ice):
         cells = line.split(" ")
