@@ -1,0 +1,143 @@
+"""How good a model is, from its episodes: pass@k and how sure one can be of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+from rllm_gym.core import Episode, StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A share with its confidence interval.
+
+    Attributes:
+        value: Mean over tasks, in [0, 1].
+        low: Lower end of the interval.
+        high: Upper end.
+        tasks: Tasks it is the mean of.
+        episodes: Episodes behind it, dropped ones included.
+        dropped: Episodes that broke (faults, agent errors, cancelled); each counts as an attempt that failed.
+    """
+
+    value: float
+    low: float
+    high: float
+    tasks: int
+    episodes: int
+    dropped: int = 0
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def pass_at_k(attempts: int, successes: int, k: int) -> float:
+    """Probability that at least one of ``k`` attempts at a task succeeds, estimated without bias from ``attempts``.
+
+    ``1 - C(n - c, k) / C(n, k)``: Chen et al. 2021, "Evaluating Large Language Models Trained on Code", eq. 1.
+
+    >>> pass_at_k(4, 1, 1), pass_at_k(4, 1, 4)
+    (0.25, 1.0)
+
+    Raises:
+        ValueError: ``k`` is not in 1..attempts, or ``successes`` not in 0..attempts.
+    """
+    if not 1 <= k <= attempts:
+        raise ValueError(f"pass@{k} needs 1 <= k <= attempts, and this task has {attempts} attempt(s)")
+    if not 0 <= successes <= attempts:
+        raise ValueError(f"successes={successes!r} must be in 0..{attempts}")
+    return 1.0 - math.comb(attempts - successes, k) / math.comb(attempts, k)
+
+
+def compute_pass_at_k(
+    results: Iterable[Any], k: int | Iterable[int] | None = None, *, confidence: float = 0.95
+) -> dict[int, Estimate]:
+    """pass@k over the tasks of ``results``.
+
+    Episodes that broke count as attempts that failed: leaving them out would let a crash raise the score.
+
+    Args:
+        results: Episodes, told apart by ``task_id``; or rLLM's trajectories, told apart by ``task``, whose success is
+            ``reward > 0``.
+        k: One k or several; ``None`` for 1 and the number of attempts every task has.
+        confidence: Of the interval: Wilson's score interval over tasks, with the effective number of tasks of
+            Korn & Graubard 1998, so that several attempts at a task narrow it only as far as they agree.
+
+    Raises:
+        ValueError: There are no results, or a task has fewer than k attempts.
+    """
+    attempts = _by_task(results)
+    if not attempts:
+        raise ValueError("there are no results to compute pass@k from")
+    fewest = min(len(outcomes) for outcomes in attempts.values())
+    wanted = sorted({1, fewest} if k is None else {k} if isinstance(k, int) else set(k))
+    for size in wanted:
+        if size < 1:
+            raise ValueError(f"k={size!r} must be at least 1")
+        if size > fewest:
+            name = next(name for name, outcomes in attempts.items() if len(outcomes) < size)
+            raise ValueError(
+                f"pass@{size} needs {size} attempts at every task, and task {name[:200]!r} has {len(attempts[name])}"
+            )
+    total = sum(len(outcomes) for outcomes in attempts.values())
+    dropped = sum(outcome is None for outcomes in attempts.values() for outcome in outcomes)
+    table = {}
+    for size in wanted:
+        values = [pass_at_k(len(outcomes), sum(map(bool, outcomes)), size) for outcomes in attempts.values()]
+        low, high = interval(values, episodes=total, confidence=confidence)
+        table[size] = Estimate(math.fsum(values) / len(values), low, high, len(values), total, dropped)
+    return table
+
+
+def interval(values: Sequence[float], *, episodes: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Confidence interval of the mean of one value in [0, 1] per task.
+
+    Wilson's score interval with ``p (1 - p) / variance of the mean`` in place of the number of trials, which lies
+    between the number of tasks and that of episodes. Never of width 0, not even where all values agree.
+
+    Raises:
+        ValueError: There are no values, or ``confidence`` is not inside (0, 1).
+    """
+    if not values:
+        raise ValueError("there are no values, so there is no interval")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence={confidence!r} must be inside (0, 1)")
+    count = len(values)
+    mean = math.fsum(values) / count
+    effective = float(count)
+    if count > 1 and 0 < mean < 1:
+        variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1) / count
+        most = max(count, episodes)
+        effective = min(most, mean * (1 - mean) / variance) if variance > 0 else float(most)
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    centre = mean + z * z / (2 * effective)
+    spread = z * math.sqrt(mean * (1 - mean) / effective + z * z / (4 * effective * effective))
+    scale = 1 + z * z / effective
+    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+
+
+def _by_task(results: Iterable[Any]) -> dict[str, list[bool | None]]:
+    """Outcomes by task: solved, not solved, or ``None`` for dropped."""
+    rows = list(results)
+    # An episode that broke before its reset may not know its task; the others of its group do.
+    known = {row.group_id: row.task_id for row in rows if isinstance(row, Episode) and row.group_id and row.task_id}
+    attempts: dict[str, list[bool | None]] = defaultdict(list)
+    for row in rows:
+        if isinstance(row, Episode):
+            name = row.task_id or known.get(row.group_id) or f"episode {row.episode_id}"
+            broke = row.stop_reason in (StopReason.FAULT, StopReason.AGENT_ERROR, StopReason.CANCELLED)
+            attempts[name].append(None if broke else row.success)
+        else:
+            task = row.task
+            name = json.dumps(task, sort_keys=True, default=repr) if isinstance(task, Mapping | list) else str(task)
+            attempts[name].append((row.reward or 0.0) > 0)
+    return dict(attempts)
