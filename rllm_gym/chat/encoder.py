@@ -63,9 +63,7 @@ class TemplateEncoder:
     def __init__(self, tokenizer: Any) -> None:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None or not hasattr(backend, "to_str"):
-            raise ValueError(
-                f"{type(tokenizer).__name__} has no `tokenizers` backend; load it with AutoTokenizer, which makes a fast one"
-            )
+            raise ValueError(f"{type(tokenizer).__name__} has no `tokenizers` backend; load it with AutoTokenizer")
         added = {index: token for index, token in tokenizer.added_tokens_decoder.items() if token.content}
         controls = {index: token for index, token in added.items() if _is_control(token)}
         names = {token.content: f"rllm{secrets.token_hex(16)}z" for token in controls.values()}
@@ -165,10 +163,11 @@ def _copy_with_names(
     original = {token["content"]: token["id"] for token in spec["added_tokens"]}
     copy = Tokenizer.from_str(json.dumps(spec))
     copy.add_special_tokens([AddedToken(anchor, normalized=False)])
-    remap = {}
+    remap: dict[int, int] = {}
     for content, index in original.items():
-        if copy.token_to_id(content) != index:
-            remap[copy.token_to_id(content)] = index
+        given = copy.token_to_id(content)
+        if given is not None and given != index:
+            remap[given] = index
     taken = set(model["vocab"].values()) if isinstance(model.get("vocab"), dict) else set()
     if taken & remap.keys():
         raise ValueError(

@@ -277,7 +277,7 @@ class ChatRenderer:
 
     def _after_reply(self, chat: list[dict[str, Any]], tools: list[Any] | None) -> str:
         rendered = self._render(chat, tools)
-        before, found, after = rendered.partition(self._reply)
+        _, found, after = rendered.partition(self._reply)
         if not found or self._reply in after:
             raise ChatTemplateError(
                 f"the chat template writes an assistant message {rendered.count(self._reply)} times, not once, so its "
@@ -287,7 +287,7 @@ class ChatRenderer:
 
     def _render(self, chat: list[dict[str, Any]], tools: list[Any] | None) -> str:
         try:
-            return self.tokenizer.apply_chat_template(
+            rendered: str = self.tokenizer.apply_chat_template(
                 chat,
                 tools=tools,
                 chat_template=self._template,
@@ -295,6 +295,7 @@ class ChatRenderer:
                 add_generation_prompt=True,
                 **self._template_kwargs,
             )
+            return rendered
         except Exception as error:
             if type(error).__module__.partition(".")[0] != "jinja2" and not isinstance(error, TypeError):
                 raise

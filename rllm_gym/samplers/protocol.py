@@ -88,8 +88,9 @@ class WeightUpdate:
 
     Attributes:
         tensors: ``(name, tensor)`` pairs as in ``state_dict()`` of the plain Hugging Face model (``kind="full"``),
-            or of the PEFT adapter (``kind="lora"``).
-        kind: ``"full"`` or ``"lora"``.
+            or of the PEFT adapter (``kind="lora"``); none for ``kind="shared"``.
+        kind: ``"full"``, ``"lora"``, or ``"shared"`` where the sampler works on the trainer's own model, which was
+            changed in place: only what is cached must be forgotten.
         lora_config: The PEFT configuration as a dict, for ``kind="lora"``.
     """
 

@@ -98,9 +98,9 @@ QWEN3 = (
 )
 
 LLAMA3 = r"""{%- for message in messages %}
-    {%- set text = "<|start_header_id|>" + message["role"] + "<|end_header_id|>\n\n" + message["content"] | trim + "<|eot_id|>" %}
-    {%- if loop.index0 == 0 %}{%- set text = bos_token + text %}{%- endif %}
-    {{- text }}
+    {%- set header = "<|start_header_id|>" + message["role"] + "<|end_header_id|>\n\n" %}
+    {%- if loop.index0 == 0 %}{{- bos_token }}{%- endif %}
+    {{- header + message["content"] | trim + "<|eot_id|>" }}
 {%- endfor %}
 {%- if add_generation_prompt %}{{- "<|start_header_id|>assistant<|end_header_id|>\n\n" }}{%- endif %}
 """
@@ -116,7 +116,8 @@ STRICT = r"""{{- bos_token }}
 """
 
 ROUNDS = r"""{%- for message in messages %}
-    {%- if message.role == "user" %}{{- "[Round " ~ (loop.index0 // 2 + 1) ~ "]\n" + message.content + "\n<|im_start|>" }}
+    {%- if message.role == "user" %}
+        {{- "[Round " ~ (loop.index0 // 2 + 1) ~ "]\n" + message.content + "\n<|im_start|>" }}
     {%- else %}{{- message.content + "<|im_end|>\n" }}{%- endif %}
 {%- endfor %}
 """

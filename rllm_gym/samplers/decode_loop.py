@@ -1,0 +1,462 @@
+"""The thread that decodes: requests join and leave a running batch between steps.
+
+What lives here owns the slots, the kept prefixes and the order of things. It knows ids and weights; how callers wait
+is ``torch_sampler``'s.
+
+A request goes through: queued → (a free slot) → its prompt computed, from the longest beginning at hand → one token a
+step → finished, its keys and values kept aside for the conversation's next turn.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rllm_gym.samplers.draw import draw_tokens
+from rllm_gym.samplers.kv_slots import KVSlots
+from rllm_gym.samplers.merged_weights import MergedWeights
+from rllm_gym.samplers.prefix_store import PrefixStore, Source
+from rllm_gym.samplers.protocol import Completion, Request, SamplerError, WeightUpdate
+
+_BLOCK = 16
+_CHUNK = 64  # deterministic mode: prompts are computed in chunks of this many tokens, at fixed places
+_PREFILL_TOKENS = 4096  # most new tokens in one pass
+_STOP_MARGIN = 8
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """One request and who waits for it.
+
+    Attributes:
+        done: Called once, from the decode thread, with the completion or the exception.
+    """
+
+    request: Request
+    limit: int
+    stops: frozenset[int]
+    done: Callable[[Completion | BaseException], None]
+    cancelled: bool = False
+    keep: bool = True
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    source: Source | None = None
+    finish: str = ""
+
+    @property
+    def window(self) -> int:
+        """Last tokens that can hold a stop string, each at least one byte of it."""
+        return 4 * max(map(len, self.request.params.stop)) + _STOP_MARGIN
+
+
+@dataclass(eq=False, slots=True)
+class Push:
+    """New weights, and who waits for them."""
+
+    update: WeightUpdate
+    done: Callable[[int | BaseException], None]
+
+
+class DecodeLoop:
+    """Runs jobs in a thread of its own. Closed with :meth:`stop`.
+
+    Args:
+        model: The decoder.
+        decode: Ids to text, special tokens left out.
+        max_batch: Most replies under way at once.
+        context_length: Most tokens of prompt and reply.
+        cache_bytes: Most memory for kept prefixes.
+        deterministic: Make what a request gets a function of that request alone, bit for bit.
+        num_threads: torch threads of this thread; ``None`` leaves torch's setting.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        decode: Callable[[list[int]], str],
+        *,
+        max_batch: int,
+        context_length: int,
+        cache_bytes: int,
+        deterministic: bool,
+        num_threads: int | None,
+    ) -> None:
+        self._model = model
+        self._decode = decode
+        self._max_batch = max_batch
+        self._context_length = context_length
+        self._deterministic = deterministic
+        self._num_threads = num_threads
+        self._cache_bytes = cache_bytes
+        self.version = 0
+        self.prefilled = 0
+        self._inbox: deque[Job | Push] = deque()
+        self._releases: deque[str] = deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._ready: BaseException | None = None
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rllm-gym-sampler", daemon=True)
+        self._thread.start()
+        self._started.wait()
+        if self._ready is not None:
+            raise self._ready
+
+    # From any thread --------------------------------------------------------------------------------------
+
+    def put(self, items: list[Job | Push]) -> None:
+        """Queue jobs or a push, in order.
+
+        Raises:
+            SamplerError: The loop is stopped.
+        """
+        with self._wake:
+            if self._closing:
+                raise SamplerError("this sampler is closed; make a new one")
+            self._inbox.extend(items)
+            self._wake.notify()
+
+    def release(self, conversation: str) -> None:
+        """Forget a conversation, now or when its reply is done."""
+        with self._wake:
+            self._releases.append(conversation)
+            self._wake.notify()
+
+    def stop(self, timeout: float = 60.0) -> bool:
+        """End the thread; what is under way fails. True if it ended in time."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    # The thread -------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        queue: deque[Job | Push] = deque()
+        with torch.inference_mode():
+            try:
+                if self._num_threads is not None:
+                    torch.set_num_threads(self._num_threads)
+                self._model.eval()
+                self._setup()
+            except BaseException as error:
+                self._ready = error
+                self._started.set()
+                return
+            self._started.set()
+            while True:
+                with self._wake:
+                    while not (self._inbox or queue or self._jobs_running or self._releases or self._closing):
+                        self._wake.wait()
+                    queue.extend(self._inbox)
+                    self._inbox.clear()
+                    releases = list(self._releases)
+                    self._releases.clear()
+                    if self._closing:
+                        break
+                for name in releases:
+                    self._forget(name)
+                try:
+                    self._turn(queue)
+                except Exception as error:
+                    self._fail_running(error)
+        error = SamplerError("the sampler was closed while this was under way")
+        for item in [*self._jobs, *queue]:
+            if item is not None:
+                item.done(error)
+
+    def _setup(self) -> None:
+        self._weights = MergedWeights(self._model)
+        self._kv = KVSlots(self._model, self._max_batch)
+        self._device = self._kv.device
+        self._store = PrefixStore(_CHUNK if self._deterministic else _BLOCK, self._cache_bytes)
+        self._jobs: list[Job | None] = []
+        self._ints = torch.zeros(4, self._max_batch, dtype=torch.long, device=self._device)
+        self._floats = torch.ones(2, self._max_batch, dtype=torch.float32, device=self._device)
+        self._uniform = torch.ones(self._max_batch, 64, dtype=torch.float64, device=self._device)
+        self._unnamed = 0
+
+    @property
+    def _jobs_running(self) -> bool:
+        return bool(self._jobs)
+
+    def _turn(self, queue: deque[Job | Push]) -> None:
+        """Between two steps: leave, join, or take new weights; then one step."""
+        if self._model.training:
+            # The trainer may share this model; dropout is not for sampling.
+            self._model.eval()
+        self._leave_cancelled()
+        while queue and isinstance(queue[0], Push) and not self._jobs:
+            self._take_weights(queue.popleft())
+        joining: list[Job] = []
+        while queue and isinstance(queue[0], Job) and len(self._jobs) + len(joining) < self._max_batch:
+            job = queue.popleft()
+            if not job.cancelled:
+                joining.append(job)
+        if joining:
+            self._join(joining)
+        if self._jobs:
+            self._step()
+
+    def _take_weights(self, push: Push) -> None:
+        try:
+            self._weights.apply(push.update)
+        except Exception as error:
+            push.done(error)
+            return
+        self._store.clear()
+        self.version += 1
+        push.done(self.version)
+
+    def _fail_running(self, error: Exception) -> None:
+        failure = SamplerError(
+            f"the sampler failed while decoding {len(self._jobs)} replies: {type(error).__name__}: {error}. If memory "
+            "ran out, give a smaller max_batch, cache_bytes or context_length"
+        )
+        failure.__cause__ = error
+        jobs, self._jobs = self._jobs, []
+        self._store.clear()
+        for job in jobs:
+            if job is not None:
+                job.done(failure)
+
+    def _forget(self, name: str) -> None:
+        self._store.drop(name)
+        for job in self._jobs:
+            if job is not None and job.request.conversation == name:
+                job.keep = False
+
+    # Joining ----------------------------------------------------------------------------------------------
+
+    def _join(self, jobs: list[Job]) -> None:
+        """Give jobs slots behind the running ones and compute their prompts."""
+        begin = len(self._jobs)
+        leaders: dict[tuple[int, ...], list[Job]] = {}
+        for job in jobs:
+            leaders.setdefault(job.request.ids, []).append(job)
+        found = {}
+        for ids in leaders:
+            source, length = self._store.find(ids, len(ids) - 1)
+            found[ids] = (source, length)
+        order = sorted(leaders, key=lambda ids: len(ids) - found[ids][1])
+        longest = max(map(len, order))
+        self._jobs.extend(leaders[ids][0] for ids in order)
+        try:
+            self._kv.reserve(begin + len(jobs), longest + 1)
+            for slot, ids in enumerate(order, begin):
+                self._start(slot, leaders[ids][0])
+                source, length = found[ids]
+                if source is not None:
+                    self._copy_prefix(source, length, slot)
+        except Exception:
+            self._jobs.extend(job for group in leaders.values() for job in group[1:])
+            raise
+        lengths = [found[ids][1] for ids in order]
+        logits_NV = self._prefill(begin, order, lengths)
+        rows = list(range(len(order)))
+        for number, ids in enumerate(order):
+            for job in leaders[ids][1:]:
+                slot = len(self._jobs)
+                self._jobs.append(job)
+                self._start(slot, job)
+                self._kv.put(slot, *self._kv.view(begin + number, len(ids)))
+                rows.append(number)
+        if len(rows) > len(order):
+            logits_NV = logits_NV[torch.tensor(rows, device=self._device)]
+        self._absorb(logits_NV, begin, len(self._jobs))
+
+    def _start(self, slot: int, job: Job) -> None:
+        """Set up the row of a slot."""
+        params = job.request.params
+        count = job.limit
+        if count > self._uniform.shape[1]:
+            wider = torch.ones(self._max_batch, count, dtype=torch.float64, device=self._device)
+            wider[:, : self._uniform.shape[1]] = self._uniform
+            self._uniform = wider
+        if params.temperature > 0:
+            # 1 - u: never 0, so that a token without probability is never drawn.
+            numbers = 1.0 - np.random.Generator(np.random.PCG64(abs(job.request.seed))).random(count)
+            self._uniform[slot, :count] = torch.from_numpy(numbers).to(self._device)
+        # last token, its position, tokens drawn, top_k
+        self._ints[:, slot] = torch.tensor([0, len(job.request.ids) - 1, 0, params.top_k], device=self._device)
+        self._floats[:, slot] = torch.tensor([params.temperature, params.top_p], device=self._device)
+        job.source = Source(job.request.ids, slot=slot)
+
+    def _copy_prefix(self, source: Source, length: int, slot: int) -> None:
+        if source.kept is not None:
+            keys, values = source.kept
+            self._kv.put(slot, keys[:, :length], values[:, :length])
+        else:
+            self._kv.put(slot, *self._kv.view(source.slot, length))
+
+    def _prefill(self, begin: int, prompts: list[tuple[int, ...]], lengths: list[int]) -> Tensor:
+        """Compute the rest of each prompt; logits ``[N, V]`` of their last tokens. Rows come by growing rest."""
+        logits = []
+        first = 0
+        while first < len(prompts):
+            last = first + 1
+            # Rows of like length share a pass: padding at most doubles the work.
+            base = len(prompts[first]) - lengths[first]
+            while last < len(prompts):
+                rest = len(prompts[last]) - lengths[last]
+                if rest > max(2 * base, 32) or rest * (last + 1 - first) > _PREFILL_TOKENS:
+                    break
+                last += 1
+            logits.append(self._prefill_rows(begin + first, prompts[first:last], lengths[first:last]))
+            first = last
+        for slot in range(begin, begin + len(prompts)):
+            job = self._jobs[slot]
+            assert job is not None
+            assert job.source is not None
+            self._store.add(job.source)
+        return torch.cat(logits)
+
+    def _prefill_rows(self, begin: int, prompts: list[tuple[int, ...]], lengths: list[int]) -> Tensor:
+        """Compute prompts in neighbouring slots, padded on the left so that all end in the last column."""
+        width = max(len(ids) - length for ids, length in zip(prompts, lengths, strict=True))
+        stride = self._kv.length
+        rows, positions, flat = [], [], []
+        for slot, (ids, length) in enumerate(zip(prompts, lengths, strict=True), begin):
+            pad = width - (len(ids) - length)
+            rows.append([0] * pad + list(ids[length:]))
+            positions.append([0] * pad + list(range(length, len(ids))))
+            flat.append([self._kv.scratch] * pad + list(range(slot * stride + length, slot * stride + len(ids))))
+            self.prefilled += len(ids) - length
+        ids_NQ, positions_NQ, flat_NQ = torch.tensor([rows, positions, flat], device=self._device)
+        chunk = max(_PREFILL_TOKENS // len(prompts), 1)
+        longest = max(map(len, prompts))
+        logits = torch.empty(0)
+        for column in range(0, width, chunk):
+            end = min(column + chunk, width)
+            logits = self._kv.forward(
+                ids_NQ[:, column:end],
+                positions_NQ[:, column:end],
+                flat_NQ[:, column:end].reshape(-1),
+                longest,
+                first=begin,
+            )
+        return logits[:, -1]
+
+    # Stepping ---------------------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        """One token for every running reply."""
+        count = len(self._jobs)
+        tokens, positions = self._ints[0, :count], self._ints[1, :count]
+        longest = max(len(job.request.ids) + len(job.ids) for job in self._jobs if job is not None)
+        self._kv.reserve(count, longest + 1)
+        span = min(-(-(longest + 1) // 32) * 32, self._kv.length)
+        if self._bases.shape[0] != count or self._base_length != self._kv.length:
+            self._base_length = self._kv.length
+            self._bases = torch.arange(count, device=self._device) * self._kv.length
+        logits_NV = self._kv.forward(tokens.unsqueeze(1), positions.unsqueeze(1), self._bases + positions, span)[:, -1]
+        self._absorb(logits_NV, 0, count)
+
+    _bases = torch.empty(0)
+    _base_length = 0
+
+    def _absorb(self, logits_NV: Tensor, begin: int, end: int) -> None:
+        """Draw a token for each row ``begin … end``, and let the finished leave."""
+        ints = self._ints[:, begin:end]
+        floats = self._floats[:, begin:end]
+        jobs = self._jobs[begin:end]
+        cut = any(job.request.params.top_k or job.request.params.top_p < 1 for job in jobs if job is not None)
+        uniform_N = self._uniform[begin:end].gather(1, ints[2].unsqueeze(1)).squeeze(1)
+        tokens_N, logp_N = draw_tokens(
+            logits_NV, floats[0], uniform_N, floats[1] if cut else None, ints[3] if cut else None
+        )
+        ints[0] = tokens_N
+        ints[1:3] += 1
+        leaving = []
+        for slot, job, token, logp in zip(range(begin, end), jobs, tokens_N.tolist(), logp_N.tolist(), strict=True):
+            assert job is not None
+            ids = job.ids
+            ids.append(token)
+            job.logprobs.append(logp)
+            if token in job.stops:
+                job.finish = "stop"
+            elif job.request.params.stop and self._meets_stop(job):
+                job.finish = "stop"
+            elif len(ids) >= job.limit:
+                job.finish = "length"
+            else:
+                continue
+            leaving.append(slot)
+        # The last row may hold the width of the table of uniform numbers; a row past its limit has left.
+        if leaving:
+            for slot in leaving:
+                self._finish(slot)
+            self._close_gaps(leaving)
+
+    def _meets_stop(self, job: Job) -> bool:
+        tail = self._decode(job.ids[-job.window :])
+        return any(stop in tail for stop in job.request.params.stop)
+
+    def _finish(self, slot: int) -> None:
+        job = self._jobs[slot]
+        assert job is not None
+        self._set_aside(slot, job)
+        text = self._decode(job.ids)
+        cut = min((text.find(stop) for stop in job.request.params.stop if stop in text), default=None)
+        job.done(
+            Completion(
+                tuple(job.ids), tuple(job.logprobs), text if cut is None else text[:cut], job.finish, self.version
+            )
+        )
+
+    def _set_aside(self, slot: int, job: Job) -> None:
+        """Keep the keys and values of a slot for the conversation's next turn."""
+        assert job.source is not None
+        self._store.remove(job.source)
+        if not job.keep:
+            return
+        # The last token drawn has not been through the model.
+        ids = job.request.ids + tuple(job.ids[:-1])
+        name: object = job.request.conversation
+        if not name:
+            self._unnamed += 1
+            name = self._unnamed
+        kept = self._kv.take(slot, len(ids))
+        self._store.keep(name, Source(ids, kept=kept, size=len(ids) * self._kv.bytes_per_token))
+
+    def _close_gaps(self, leaving: list[int]) -> None:
+        """Move the last rows into the slots that became free, so that the running ones stay neighbours."""
+        remaining = len(self._jobs) - len(leaving)
+        gaps = [slot for slot in leaving if slot < remaining]
+        gone = set(leaving)
+        movers = [slot for slot in range(remaining, len(self._jobs)) if slot not in gone]
+        if gaps:
+            sources = torch.tensor(movers, device=self._device)
+            targets = torch.tensor(gaps, device=self._device)
+            longest = 0
+            for source, target in zip(movers, gaps, strict=True):
+                job = self._jobs[source]
+                assert job is not None
+                assert job.source is not None
+                self._jobs[target] = job
+                job.source.slot = target
+                longest = max(longest, len(job.request.ids) + len(job.ids))
+            self._kv.move(sources, targets, longest)
+            self._ints[:, targets] = self._ints[:, sources]
+            self._floats[:, targets] = self._floats[:, sources]
+            self._uniform[targets] = self._uniform[sources]
+        del self._jobs[remaining:]
+
+    def _leave_cancelled(self) -> None:
+        gone = [slot for slot, job in enumerate(self._jobs) if job is not None and job.cancelled]
+        if gone:
+            for slot in gone:
+                job = self._jobs[slot]
+                assert job is not None
+                if job.source is not None:
+                    self._store.remove(job.source)
+            self._close_gaps(gone)

@@ -1,0 +1,63 @@
+"""Drawing tokens from logits for many requests at once. Pure functions of tensors.
+
+Axes: N rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def draw_tokens(
+    logits_NV: Tensor,
+    temperature_N: Tensor,
+    uniform_N: Tensor,
+    top_p_N: Tensor | None = None,
+    top_k_N: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """One token a row, by inverting the cumulative distribution at a uniform number.
+
+    What a row gets depends on that row alone, so that a request with its own stream of uniform numbers gets the same
+    tokens in every batch.
+
+    Args:
+        logits_NV: Logits, in any floating type; computed in float32.
+        temperature_N: 0 is greedy.
+        uniform_N: Numbers in (0, 1], float64.
+        top_p_N: Nucleus mass, 1 keeps all; ``None`` where no row cuts.
+        top_k_N: Most likely tokens kept, 0 keeps all; ``None`` where no row cuts.
+
+    Returns:
+        Token ids ``[N]`` and their log-probs ``[N]`` at the temperature (at 0: at temperature 1), before any cut.
+    """
+    logits_NV = logits_NV.float()
+    greedy_N = temperature_N == 0
+    scale_N = torch.where(greedy_N, 1.0, temperature_N).unsqueeze(1)
+    logp_NV = torch.log_softmax(logits_NV / scale_N, dim=-1)
+    prob_NV = logp_NV.exp()
+    if top_p_N is not None and top_k_N is not None:
+        prob_NV = _cut(prob_NV, top_p_N, top_k_N)
+    cumulative_NV = prob_NV.double().cumsum(-1)
+    # The uniform number is never 0, so a token of probability 0 is never the first to reach it.
+    target_N1 = uniform_N.unsqueeze(1) * cumulative_NV[:, -1:]
+    drawn_N = (cumulative_NV < target_N1).sum(-1)
+    token_N = torch.where(greedy_N, logp_NV.argmax(-1), drawn_N)
+    return token_N, logp_NV.gather(1, token_N.unsqueeze(1)).squeeze(1)
+
+
+def _cut(prob_NV: Tensor, top_p_N: Tensor, top_k_N: Tensor) -> Tensor:
+    """Zero outside the ``top_k`` most likely tokens and outside the smallest set whose mass reaches ``top_p``.
+
+    As elsewhere, top-k comes first and top-p looks at what is left of it, renormalised.
+    """
+    ordered_NV, order_NV = prob_NV.sort(dim=-1, descending=True, stable=True)
+    rank_V = torch.arange(prob_NV.shape[1], device=prob_NV.device)
+    k_N1 = torch.where(top_k_N == 0, prob_NV.shape[1], top_k_N).unsqueeze(1)
+    kept_NV = ordered_NV * (rank_V < k_N1)
+    mass_NV = kept_NV.double().cumsum(-1)
+    before_NV = mass_NV - kept_NV
+    # A token stays if the ones before it do not reach the mass yet; the first always stays.
+    stays_NV = (rank_V < k_N1) & ((before_NV < top_p_N.unsqueeze(1) * mass_NV[:, -1:]) | (top_p_N >= 1).unsqueeze(1))
+    stays_NV[:, 0] = True
+    return torch.where(torch.zeros_like(stays_NV).scatter(1, order_NV, stays_NV), prob_NV, 0.0)

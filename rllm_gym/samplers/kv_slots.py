@@ -1,0 +1,230 @@
+"""Keys and values of many conversations in fixed slots, as a cache that Hugging Face decoders write through.
+
+What lives here is memory and one forward pass over some of its rows. What the rows mean, and when, is the decode loop's.
+
+Axes: L layers, S slots, T positions, H key-value heads, D head dimension, N rows of a pass, Q new tokens a row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Cache
+
+_CHECK_TOKENS = 12
+
+
+class KVSlots(Cache):
+    """A key-value cache with one slot per running reply, and a forward pass that reads and writes it.
+
+    The tensors grow as they are needed: slots to ``max_slots``, positions to the longest conversation. The slot behind
+    the last is scratch: padding writes there.
+
+    Args:
+        model: A Hugging Face decoder.
+        max_slots: Most slots.
+
+    Raises:
+        ValueError: The model does not keep plain keys and values, or does not compute with them what it computes
+            without: said with what to do.
+    """
+
+    def __init__(self, model: Any, max_slots: int) -> None:
+        super().__init__(layers=[])
+        self._model = model
+        self.max_slots = max_slots
+        self.device = next(model.parameters()).device
+        self._windows = _windows(model.config)
+        self._shapes: list[tuple[int, int, int, torch.dtype]] = []
+        self._recording = True
+        self._keys = self._values = torch.empty(0)
+        self.slots = self.length = 0
+        self._flat = self._rows = torch.empty(0)
+        self._first = self._last = self._span = 0
+        self._zero = torch.zeros((), device=self.device)
+        self._check_model()
+
+    # Memory -----------------------------------------------------------------------------------------------
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Memory one token of one conversation takes."""
+        heads, key_dim, value_dim, dtype = self._shapes[0]
+        return len(self._shapes) * heads * (key_dim + value_dim) * dtype.itemsize
+
+    def reserve(self, slots: int, length: int) -> None:
+        """Make room for this many slots of this many positions; what is stored stays."""
+        if slots <= self.slots and length <= self.length:
+            return
+        new_slots = max(self.slots, min(self.max_slots, 1 << (slots - 1).bit_length()))
+        new_length = self.length
+        if length > self.length:
+            # Multiples of 64 keep every slot aligned alike, which bit-for-bit repeatability rests on.
+            new_length = -(-max(length, self.length * 3 // 2, 128) // 64) * 64
+        heads, key_dim, value_dim, dtype = self._shapes[0]
+        layers = len(self._shapes)
+        # Zeros, not garbage: a masked value still takes part in a product with zero.
+        keys = torch.zeros(layers, new_slots + 1, new_length, heads, key_dim, dtype=dtype, device=self.device)
+        values = torch.zeros(layers, new_slots + 1, new_length, heads, value_dim, dtype=dtype, device=self.device)
+        if self.slots:
+            keys[:, : self.slots, : self.length] = self._keys[:, : self.slots]
+            values[:, : self.slots, : self.length] = self._values[:, : self.slots]
+        self._keys, self._values, self.slots, self.length = keys, values, new_slots, new_length
+        self._flat_keys = [layer.view(-1, heads, key_dim) for layer in keys]
+        self._flat_values = [layer.view(-1, heads, value_dim) for layer in values]
+        self.scratch = new_slots * new_length
+
+    def take(self, slot: int, length: int) -> tuple[Tensor, Tensor]:
+        """A copy of the first ``length`` positions of a slot: keys and values ``[L, length, H, D]``."""
+        return self._keys[:, slot, :length].clone(), self._values[:, slot, :length].clone()
+
+    def view(self, slot: int, length: int) -> tuple[Tensor, Tensor]:
+        """The first ``length`` positions of a slot, not copied."""
+        return self._keys[:, slot, :length], self._values[:, slot, :length]
+
+    def put(self, slot: int, keys: Tensor, values: Tensor) -> None:
+        """Write keys and values at the beginning of a slot."""
+        length = keys.shape[1]
+        self._keys[:, slot, :length] = keys
+        self._values[:, slot, :length] = values
+
+    def move(self, sources: Tensor, targets: Tensor, length: int) -> None:
+        """Copy the first ``length`` positions from some slots to others."""
+        self._keys[:, targets, :length] = self._keys[:, sources, :length]
+        self._values[:, targets, :length] = self._values[:, sources, :length]
+
+    # The forward pass -------------------------------------------------------------------------------------
+
+    def forward(
+        self,
+        ids_NQ: Tensor,
+        positions_NQ: Tensor,
+        flat: Tensor,
+        span: int,
+        *,
+        first: int = 0,
+        rows: Tensor | None = None,
+        keep: int | Tensor = 1,
+    ) -> Tensor:
+        """Logits ``[N, kept, V]`` of new tokens, whose keys and values are written on the way.
+
+        Args:
+            ids_NQ: New tokens.
+            positions_NQ: Their positions; a token sees the positions up to its own.
+            flat: Where each goes, ``slot * length + position``, or ``scratch`` for padding; length N * Q.
+            span: Positions that take part: more than the greatest of ``positions_NQ``.
+            first: The first slot; the rows are the slots ``first … first + N``.
+            rows: The slots by number, where they do not follow each other.
+            keep: As ``logits_to_keep`` of the model.
+        """
+        self._flat, self._span = flat, span
+        self._first, self._last = first, first + ids_NQ.shape[0]
+        self._rows = rows
+        output = self._model(
+            input_ids=ids_NQ,
+            attention_mask=self._mask(positions_NQ, span),
+            position_ids=positions_NQ,
+            past_key_values=self,
+            use_cache=True,
+            logits_to_keep=keep,
+        )
+        return output.logits
+
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> Any:
+        """Called by the model's attention; see ``transformers.Cache.update``."""
+        if self._recording:
+            if layer_idx != len(self._shapes):
+                raise ValueError(f"layer {layer_idx} stores its keys and values out of order")
+            self._shapes.append((key_states.shape[1], key_states.shape[3], value_states.shape[3], key_states.dtype))
+            return key_states, value_states
+        heads = key_states.shape[1]
+        keys, values = self._keys[layer_idx], self._values[layer_idx]
+        self._flat_keys[layer_idx].index_copy_(
+            0, self._flat, key_states.transpose(1, 2).reshape(-1, heads, key_states.shape[3])
+        )
+        self._flat_values[layer_idx].index_copy_(
+            0, self._flat, value_states.transpose(1, 2).reshape(-1, heads, value_states.shape[3])
+        )
+        if self._rows is None:
+            keys, values = keys[self._first : self._last, : self._span], values[self._first : self._last, : self._span]
+        else:
+            keys, values = keys[self._rows, : self._span], values[self._rows, : self._span]
+        return keys.transpose(1, 2), values.transpose(1, 2)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return 0
+
+    def _mask(self, positions_NQ: Tensor, span: int) -> Any:
+        """Additive masks ``[N, 1, Q, T]``, by kind of layer where a model has several."""
+        keys_T = torch.arange(span, device=self.device)
+        seen = keys_T <= positions_NQ.unsqueeze(-1)
+        masks = {}
+        for kind, window in self._windows.items():
+            allowed = seen if window is None else seen & (keys_T > positions_NQ.unsqueeze(-1) - window)
+            masks[kind] = torch.where(allowed, self._zero, self._lowest).unsqueeze(1)
+        return masks if len(masks) > 1 else next(iter(masks.values()))
+
+    def _check_model(self) -> None:
+        """Learn the shapes, and see that a pass in slots gives what the model alone gives."""
+        model = self._model
+        name = type(model).__name__
+        implementation = getattr(model.config, "_attn_implementation", "sdpa")
+        if implementation not in ("sdpa", "eager"):
+            raise ValueError(
+                f"TorchSampler computes with attn_implementation 'sdpa' or 'eager', and this {name} has "
+                f"{implementation!r}; load it with attn_implementation='sdpa'"
+            )
+        vocabulary = model.get_input_embeddings().weight.shape[0]
+        ids = torch.arange(1, _CHECK_TOKENS + 1, device=self.device).remainder(vocabulary).unsqueeze(0)
+        positions = torch.arange(_CHECK_TOKENS, device=self.device).unsqueeze(0)
+        try:
+            expected = model(input_ids=ids, past_key_values=self, use_cache=True).logits[0, -1].float()
+        except Exception as error:
+            raise ValueError(
+                f"TorchSampler needs a decoder that keeps keys and values for every layer; {name} is not one ({error})"
+            ) from error
+        self._recording = False
+        if len(set(self._shapes)) != 1:
+            raise ValueError(
+                f"TorchSampler needs layers of one shape; {name} has {sorted(set(map(str, self._shapes)))}"
+            )
+        dtype = self._shapes[0][3]
+        self._zero = torch.zeros((), device=self.device, dtype=dtype)
+        self._lowest = torch.full((), torch.finfo(dtype).min, device=self.device, dtype=dtype)
+        self.reserve(1, _CHECK_TOKENS)
+        try:
+            for begin, end in ((0, _CHECK_TOKENS - 1), (_CHECK_TOKENS - 1, _CHECK_TOKENS)):
+                got = self.forward(ids[:, begin:end], positions[:, begin:end], positions[0, begin:end], 64)[
+                    0, -1
+                ].float()
+        except Exception as error:
+            raise ValueError(f"{name} does not compute with a cache in slots ({error}); use another sampler") from error
+        gap = float((got - expected).abs().max()) / max(1.0, float(expected.abs().max()))
+        if not gap < (1e-3 if dtype == torch.float32 else 0.1):
+            raise ValueError(
+                f"{name} computes other logits with a cache in slots than without (relative gap {gap:.2g}); its "
+                "attention is of a kind TorchSampler does not know; use another sampler"
+            )
+
+
+def _windows(config: Any) -> dict[str, int | None]:
+    """The attention window by kind of layer; ``None`` is all that came before."""
+    config = config.get_text_config() if hasattr(config, "get_text_config") else config
+    window = getattr(config, "sliding_window", None)
+    kinds = set(getattr(config, "layer_types", None) or ())
+    unknown = kinds - {"full_attention", "sliding_attention"}
+    if unknown:
+        raise ValueError(
+            f"TorchSampler needs a decoder with attention in every layer; {type(config).__name__} has {sorted(unknown)}"
+        )
+    if kinds == {"full_attention"}:
+        return {"full_attention": None}
+    if kinds == {"sliding_attention"}:
+        return {"full_attention": None, "sliding_attention": window}
+    if kinds:
+        return {"full_attention": None, "sliding_attention": window}
+    if getattr(config, "use_sliding_window", True) and window is not None:
+        return {"all": window}
+    return {"all": None}

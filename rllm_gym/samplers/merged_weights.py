@@ -1,0 +1,163 @@
+"""New weights for a model that samples: whole ones copied in place, adapters merged into a base that is kept.
+
+Merging always starts from the kept base, so that a thousand pushes drift no further than one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rllm_gym.samplers.protocol import WeightUpdate
+
+_PEFT_PREFIX = "base_model.model."
+_LORA_NAME = re.compile(
+    r"^(?P<module>.+)\.(?P<part>lora_A|lora_B|lora_embedding_A|lora_embedding_B|lora_magnitude_vector)"
+    r"(?:\.(?!weight$)[^.]+)?(?:\.weight)?$"  # the adapter's name may stand before the end
+)
+
+
+class MergedWeights:
+    """Applies weight updates to a model, all or nothing.
+
+    Args:
+        model: The model whose parameters are overwritten.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._base: dict[str, Tensor] = {}
+
+    def apply(self, update: WeightUpdate) -> None:
+        """Take an update.
+
+        Raises:
+            ValueError: A name, a shape or the kind does not fit; nothing was changed.
+        """
+        if update.kind == "full":
+            self._apply_full(update)
+        elif update.kind == "lora":
+            self._apply_lora(update)
+        elif update.kind == "shared":
+            # Whoever shares the model has changed it in place.
+            self._base.clear()
+        else:
+            raise ValueError(f"a weight update is 'full', 'lora' or 'shared'; got kind={update.kind!r}")
+
+    def _apply_full(self, update: WeightUpdate) -> None:
+        own = self._model.state_dict(keep_vars=True)
+        tensors = {name.removeprefix("module."): tensor for name, tensor in update.tensors}
+        given = set()
+        for name, tensor in tensors.items():
+            if name not in own:
+                raise ValueError(
+                    f"a full update has {name!r}, which the sampler's model has not; give state_dict() of the plain "
+                    "Hugging Face model (adapters merged or kind='lora')"
+                )
+            _check_shape(name, tensor, own[name])
+            given.add(own[name].data_ptr())
+        missing = sorted(name for name, tensor in own.items() if tensor.data_ptr() not in given)
+        if missing:
+            raise ValueError(
+                f"a full update lacks {len(missing)} of {len(own)} tensors, such as {missing[0]!r}; give the whole "
+                "state_dict()"
+            )
+        for name, tensor in tensors.items():
+            if own[name].data_ptr() != tensor.data_ptr():
+                own[name].data.copy_(tensor)
+        self._base.clear()
+
+    def _apply_lora(self, update: WeightUpdate) -> None:
+        config = dict(update.lora_config or {})
+        if "r" not in config:
+            raise ValueError(
+                "a lora update needs lora_config, the PEFT configuration as a dict (peft_config.to_dict())"
+            )
+        modules: dict[str, dict[str, Tensor]] = {}
+        replaced: dict[str, Tensor] = {}
+        for name, tensor in update.tensors:
+            name = name.removeprefix(_PEFT_PREFIX)
+            match = _LORA_NAME.match(name)
+            if match:
+                modules.setdefault(match["module"], {})[match["part"]] = tensor
+            else:
+                plain = re.sub(r"\.(modules_to_save|original_module)\.[^.]+\.", ".", name).replace(".base_layer.", ".")
+                replaced[plain] = tensor
+        own = self._model.state_dict(keep_vars=True)
+        merged: dict[str, Tensor] = {}
+        for name, tensor in replaced.items():
+            if name not in own:
+                raise ValueError(f"a lora update has {name!r}, which the sampler's model has not")
+            _check_shape(name, tensor, own[name])
+            merged[name] = tensor
+        for module_name, parts in modules.items():
+            name = f"{module_name}.weight"
+            if name not in own:
+                raise ValueError(
+                    f"a lora update adapts {module_name!r}, which the sampler's model has not; it must come from an "
+                    "adapter of the same base model"
+                )
+            layer = self._model.get_submodule(module_name)
+            base = self._base.get(name, own[name].data)
+            merged[name] = _merge(module_name, layer, base, parts, config)
+        # Everything fits. What an earlier adapter changed and this one does not goes back to the base.
+        for name, tensor in self._base.items():
+            if name not in merged:
+                own[name].data.copy_(tensor)
+        for name, tensor in merged.items():
+            if name not in self._base:
+                self._base[name] = own[name].data.clone()
+            own[name].data.copy_(tensor)
+
+
+def _merge(name: str, layer: nn.Module, base: Tensor, parts: Mapping[str, Tensor], config: Mapping[str, Any]) -> Tensor:
+    """The base weight with the adapter in it, in float32 or wider.
+
+    LoRA adds ``scale * B @ A``; DoRA gives the columns of the sum their own length (Liu et al. 2024, eq. 5).
+    """
+    if not base.is_floating_point() or not isinstance(layer, nn.Linear | nn.Embedding):
+        raise ValueError(
+            f"an adapter can be merged into nn.Linear and nn.Embedding with floating-point weights; {name!r} is "
+            f"{type(layer).__name__} of {base.dtype}. Load the sampler's model unquantised"
+        )
+    embedding = isinstance(layer, nn.Embedding)
+    down, up = (parts.get(f"lora_{'embedding_' if embedding else ''}{side}") for side in "AB")
+    if down is None or up is None:
+        raise ValueError(f"a lora update has only {sorted(parts)} for {name!r}; it needs lora_A and lora_B")
+    dtype = torch.promote_types(base.dtype, torch.float32)
+    down, up = down.to(base.device, dtype), up.to(base.device, dtype)
+    rank = down.shape[0]
+    alpha = float(_for_module(name, config.get("alpha_pattern"), config.get("lora_alpha", rank)))
+    scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+    delta = scale * (up @ down)
+    if embedding:
+        delta = delta.T
+    if delta.shape != base.shape:
+        raise ValueError(f"the adapter of {name!r} has shape {tuple(delta.shape)}; the weight has {tuple(base.shape)}")
+    merged = base.to(dtype) + delta
+    magnitude = parts.get("lora_magnitude_vector")
+    if config.get("use_dora") and magnitude is None:
+        raise ValueError(f"lora_config has use_dora, but the update has no magnitude vector for {name!r}")
+    if magnitude is not None:
+        axis = 0 if embedding else 1
+        length = torch.linalg.norm(merged, dim=axis, keepdim=True)
+        merged = merged * (magnitude.to(base.device, dtype).reshape(length.shape) / length)
+    return merged
+
+
+def _for_module(name: str, patterns: Mapping[str, Any] | None, default: Any) -> Any:
+    # As PEFT's get_pattern_key: a key matches the whole name or its end, from a dot on.
+    for pattern, value in (patterns or {}).items():
+        if re.match(rf"(.*\.)?({pattern})$", name):
+            return value
+    return default
+
+
+def _check_shape(name: str, tensor: Tensor, own: Tensor) -> None:
+    if tuple(tensor.shape) != tuple(own.shape):
+        raise ValueError(f"{name!r} has shape {tuple(tensor.shape)}; the sampler's model has {tuple(own.shape)}")

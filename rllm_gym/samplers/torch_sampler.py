@@ -1,0 +1,227 @@
+"""The embedded sampler: a Hugging Face model decoding in a thread of this process, many requests in one batch.
+
+What lives here is the asynchronous face: checking requests, waiting, giving up. The thread is ``decode_loop``'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rllm_gym.samplers.decode_loop import DecodeLoop, Job, Push
+from rllm_gym.samplers.protocol import Completion, Request, SamplerError, WeightUpdate
+
+
+class TorchSampler:
+    """Samples from a Hugging Face decoder.
+
+    Requests of overlapping :meth:`sample` calls join the running batch between two decode steps. The keys and values
+    of a conversation are kept until its next turn, and a prompt that begins like another, running or kept, is computed
+    only from where they part; the replies of a group share their prompt. A push waits until the replies under way are
+    done (they keep their version) and forgets what is kept.
+
+    The model is used as it is, not copied. A trainer that trains all its weights can give the very model it trains,
+    never stepping while replies are under way, and say ``push(WeightUpdate((), kind="shared"))`` after each step.
+
+    Args:
+        model: A loaded ``transformers`` causal language model, or the path of one.
+        tokenizer: Its tokenizer; with a path it may be left out.
+        max_batch: Most replies under way at once.
+        context_length: Most tokens of prompt and reply together; by default what the model was built for.
+        cache_bytes: Most memory for keys and values kept between turns.
+        deterministic: What a request gets depends on that request alone, bit for bit, whatever else is in the batch
+            and whenever it came: fixed shapes, prompts computed in fixed chunks. Slower.
+        num_threads: torch threads of the decoding thread; ``None`` leaves torch's setting.
+        eos_token_ids: Ids that end a reply; by default those of the model's generation config and of the tokenizer.
+        device: Where a model given as a path goes.
+        dtype: Type of the weights of a model given as a path.
+
+    Raises:
+        ValueError: The model's attention is of a kind that cannot be cached in slots.
+    """
+
+    returns_tokens = True
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        *,
+        max_batch: int = 64,
+        context_length: int | None = None,
+        cache_bytes: int = 1 << 30,
+        deterministic: bool = False,
+        num_threads: int | None = None,
+        eos_token_ids: Sequence[int] | None = None,
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if max_batch < 1:
+            raise ValueError(f"max_batch={max_batch!r} must be at least 1")
+        if isinstance(model, str | Path):
+            model, tokenizer = _load(model, tokenizer, device, dtype)
+        elif device is not None or dtype is not None:
+            raise ValueError("device and dtype are for a model given as a path; move a loaded model with model.to()")
+        if tokenizer is None:
+            raise ValueError("give the model's tokenizer: it turns the sampled ids into text")
+        self.model = model
+        self.tokenizer = tokenizer
+        self.deterministic = deterministic
+        built_for = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 20
+        self.context_length: int | None = min(context_length or built_for, built_for)
+        self._vocabulary = model.get_input_embeddings().weight.shape[0]
+        self._eos = frozenset(_eos_ids(model, tokenizer) if eos_token_ids is None else eos_token_ids)
+        self._loop = DecodeLoop(
+            model,
+            lambda ids: tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False),
+            max_batch=max_batch,
+            context_length=self.context_length,
+            cache_bytes=cache_bytes,
+            deterministic=deterministic,
+            num_threads=num_threads,
+        )
+        # Also at the end of the program, when nobody closed it: a thread inside torch must not outlive torch.
+        self._finalizer = weakref.finalize(self, self._loop.stop)
+
+    @property
+    def weight_version(self) -> int:
+        """Version of the weights that serve now."""
+        return self._loop.version
+
+    @property
+    def prefilled_tokens(self) -> int:
+        """Prompt tokens computed so far; those taken from a cache are not among them."""
+        return self._loop.prefilled
+
+    async def sample(self, requests: Sequence[Request]) -> list[Completion]:
+        """One completion per request, in order. See :class:`~rllm_gym.samplers.Sampler`.
+
+        Raises:
+            ValueError: A prompt is empty, too long, or has ids outside the vocabulary; nothing was sampled.
+            SamplerError: The sampler is closed or failed.
+        """
+        if not requests:
+            return []
+        event_loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[Completion]] = event_loop.create_future()
+        completions: list[Any] = [None] * len(requests)
+        missing = len(requests)
+
+        def receive(index: int, result: Completion | BaseException) -> None:
+            # In the decode thread; one wake-up of the event loop a call, not one a request.
+            nonlocal missing
+            completions[index] = result
+            missing -= 1
+            if missing == 0 or (isinstance(result, BaseException) and not future.done()):
+                try:
+                    event_loop.call_soon_threadsafe(_settle, future, completions, result)
+                except RuntimeError:
+                    return  # the event loop is closed: nobody waits any more
+
+        jobs = [
+            self._job(request, index, lambda result, index=index: receive(index, result))  # type: ignore[misc]
+            for index, request in enumerate(requests)
+        ]
+        self._loop.put(list(jobs))
+        try:
+            return await future
+        except BaseException:
+            for job in jobs:
+                job.cancelled = True
+            raise
+
+    async def push(self, update: WeightUpdate) -> int:
+        """Load new weights; returns the new version.
+
+        Requests that were made before the push get the old weights, those made after it the new ones.
+
+        Args:
+            update: ``kind="full"``: the whole state dict, copied in place. ``"lora"``: a PEFT adapter, merged into
+                weights of the sampler's own (LoRA, rsLoRA and DoRA). ``"shared"``: no tensors; the model was changed
+                in place by whoever shares it.
+
+        Raises:
+            ValueError: The tensors do not fit the model; nothing was changed.
+            SamplerError: The sampler is closed.
+        """
+        event_loop = asyncio.get_running_loop()
+        future: asyncio.Future[int] = event_loop.create_future()
+
+        def receive(result: int | BaseException) -> None:
+            try:
+                event_loop.call_soon_threadsafe(_settle, future, result, result)
+            except RuntimeError:
+                return
+
+        self._loop.put([Push(update, receive)])
+        return await future
+
+    async def release(self, conversation: str) -> None:
+        """Forget what is kept for a conversation."""
+        self._loop.release(conversation)
+
+    async def close(self) -> None:
+        """End the thread; replies under way fail with :class:`~rllm_gym.samplers.SamplerError`."""
+        ended = await asyncio.to_thread(self._loop.stop)
+        self._finalizer.detach()
+        if not ended:
+            raise SamplerError("the decoding thread did not end within a minute; it ends with the program")
+
+    async def __aenter__(self) -> TorchSampler:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    def _job(self, request: Request, index: int, done: Any) -> Job:
+        length = len(request.ids)
+        assert self.context_length is not None
+        if length == 0:
+            raise ValueError(f"the prompt of request {index} is empty; it needs at least one token")
+        if length >= self.context_length:
+            raise ValueError(
+                f"the prompt of request {index} has {length} tokens, which leaves no room for a reply in a context of "
+                f"{self.context_length}; shorten the conversation"
+            )
+        if min(request.ids) < 0 or max(request.ids) >= self._vocabulary:
+            raise ValueError(
+                f"the prompt of request {index} has token ids outside 0..{self._vocabulary - 1}; it was made with "
+                "another tokenizer than the model's"
+            )
+        return Job(
+            request=request,
+            limit=min(request.params.max_tokens, self.context_length - length),
+            stops=self._eos.union(request.params.stop_token_ids) if request.params.stop_token_ids else self._eos,
+            done=done,
+        )
+
+
+def _settle(future: asyncio.Future[Any], value: Any, outcome: Any) -> None:
+    if future.done():
+        return
+    if isinstance(outcome, BaseException):
+        future.set_exception(outcome)
+    else:
+        future.set_result(value)
+
+
+def _eos_ids(model: Any, tokenizer: Any) -> set[int]:
+    ids: set[int] = set()
+    for config in (getattr(model, "generation_config", None), model.config):
+        given = getattr(config, "eos_token_id", None)
+        ids.update(given if isinstance(given, list | tuple) else [] if given is None else [given])
+    if tokenizer.eos_token_id is not None:
+        ids.add(tokenizer.eos_token_id)
+    return ids
+
+
+def _load(path: str | Path, tokenizer: Any, device: Any, dtype: Any) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype or "auto", attn_implementation="sdpa")
+    return model.to(device) if device is not None else model, tokenizer or AutoTokenizer.from_pretrained(path)
