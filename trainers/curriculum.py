@@ -6,9 +6,10 @@ The order is a pure function of (seed, pass), so that a resumed run loses and re
 from __future__ import annotations
 
 import random
+from collections.abc import Sized
 from typing import Any
 
-from rllm_gym.core import TaskSource, stream_seed
+from rllm_gym.core import stream_seed
 from trainers.config import CurriculumConfig
 
 
@@ -41,7 +42,7 @@ class Curriculum:
         seed: Decides the order.
     """
 
-    def __init__(self, tasks: TaskSource, config: CurriculumConfig, seed: int) -> None:
+    def __init__(self, tasks: Sized, config: CurriculumConfig, seed: int) -> None:
         self._tasks = tasks
         self._config = config
         self._seed = seed

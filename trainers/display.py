@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -95,9 +96,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
     """
     if len(values) > width:
         edges = [round(index * len(values) / width) for index in range(width + 1)]
-        values = [
-            sum(values[low:high]) / (high - low) for low, high in zip(edges[:-1], edges[1:], strict=True) if high > low
-        ]
+        values = [sum(values[low:high]) / (high - low) for low, high in itertools.pairwise(edges)]
     low, high = min(values), max(values)
     span = (high - low) or 1.0
     return "".join(_BARS[round((value - low) / span * (len(_BARS) - 1))] for value in values)

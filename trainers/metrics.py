@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from rllm_gym.core import Episode
+from rllm_gym.engine import pass_at_k
 from trainers.samples import Sample
 
 FILE = "metrics.jsonl"
@@ -158,17 +159,6 @@ def validation_metrics(episodes: Sequence[Episode], samples: int) -> dict[str, f
     if greedy:
         row["validation/greedy_success"] = _mean([episode.success and episode.trainable for episode in greedy])
     return row
-
-
-def pass_at_k(n: int, correct: int, k: int) -> float:
-    """Unbiased estimate of the chance that one of ``k`` tries succeeds, from ``correct`` of ``n`` (Chen et al. 2021).
-
-    >>> round(pass_at_k(4, 1, 2), 6)
-    0.5
-    """
-    if n - correct < k:
-        return 1.0
-    return 1.0 - math.comb(n - correct, k) / math.comb(n, k)
 
 
 def _sampled_tokens(episode: Episode) -> int:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import torch
 
 from rllm_gym.samplers.protocol import Sampler
-from trainers.config import TrainConfig
 from trainers.model import Policy, load_causal_lm
 
 
-def make_sampler(policy: Policy, config: TrainConfig) -> Sampler:
-    """An embedded sampler with the base weights; pushes bring it up to date."""
+def make_sampler(policy: Policy, path: str, *, deterministic: bool) -> Sampler:
+    """An embedded sampler with the base weights at ``path``; pushes bring it up to date."""
     from rllm_gym.samplers import TorchSampler
 
-    dtype = torch.bfloat16 if config.model.dtype == "bfloat16" else torch.float32
-    model = load_causal_lm(config.model.path, dtype=dtype).to(policy.device).eval()
-    return TorchSampler(model, policy.tokenizer, deterministic=config.deterministic)
+    dtype = torch.bfloat16 if policy.config.dtype == "bfloat16" else torch.float32
+    model = load_causal_lm(path, dtype=dtype).to(policy.device).eval()
+    return TorchSampler(model, policy.tokenizer, deterministic=deterministic, num_threads=torch.get_num_threads())

@@ -1,0 +1,90 @@
+"""`rllm-gym train` and `rllm-gym sft`: read options, run, say where the result lies. Logic lives elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+
+from rllm_gym.commands.errors import CommandError
+from trainers.config import ConfigError, SftConfig, TrainConfig
+from trainers.settings import Config, read_command_line
+
+_EXIT_OK, _EXIT_TERMINATED = 0, 143
+
+_TRAIN = """Train a model by reinforcement learning (GRPO) in an environment.
+
+Every option can stand in a YAML file (--config FILE, or the name of a recipe that comes with the package); what is
+given on the command line wins. Metrics, TensorBoard logs, checkpoints and the final model go to --output.
+
+A tiny model, from nothing to a policy for a small world, on two CPU cores:
+  rllm-gym sft --config frozen_lake_sft --output runs/base
+  rllm-gym train --config frozen_lake_full --model.path runs/base/model --output runs/rl
+  rllm-gym report runs/rl
+
+A real model with LoRA:
+  rllm-gym train --env.id rllm/Math-v0 --model.path Qwen/Qwen2.5-0.5B-Instruct --sampling.max-tokens 512
+
+Go on after a crash:
+  rllm-gym train --config frozen_lake_full --model.path runs/base/model --output runs/rl --resume
+"""
+
+_SFT = """Fine-tune a model on demonstrations, so that it knows the answer format before reinforcement learning.
+
+Demonstrations are saved episodes or chats (--demonstrations.file), or a policy that plays in the environment
+(--demonstrations.policy module:function). The model is written to OUTPUT/model.
+
+A tiny model made on the spot, taught by a weak policy until a rule on validation tasks is met:
+  rllm-gym sft --config frozen_lake_sft --output runs/base
+
+Your own chats, one {"messages": [...]} a line:
+  rllm-gym sft --model.path Qwen/Qwen2.5-0.5B-Instruct --demonstrations.file chats.jsonl --optimizer.lr 1e-5
+"""
+
+
+def train(argv: Sequence[str] | None = None) -> int:
+    """``rllm-gym train``. Returns the exit status: 143 if SIGTERM ended it (resume with ``--resume``)."""
+    config = _read(TrainConfig, argv, "rllm-gym train", _TRAIN)
+    from trainers.loop import train as run
+    from trainers.model import ModelUnusable
+
+    try:
+        result = run(config)
+    except (ConfigError, ModelUnusable) as error:
+        raise CommandError(str(error)) from error
+    if result.interrupted:
+        print(f"stopped after step {result.steps}; go on with the same command and --resume")
+        return _EXIT_TERMINATED
+    _print_result(str(result.model), result.validation, str(result.output))
+    return _EXIT_OK
+
+
+def sft(argv: Sequence[str] | None = None) -> int:
+    """``rllm-gym sft``. Returns the exit status."""
+    config = _read(SftConfig, argv, "rllm-gym sft", _SFT)
+    from trainers.sft import sft as run
+
+    try:
+        result = run(config)
+    except ConfigError as error:
+        raise CommandError(str(error)) from error
+    if config.stop.metric != "none":
+        print(f"{'the rule was met' if result.stopped else 'the rule was NOT met'} after {result.steps} steps")
+    _print_result(str(result.model), result.validation, str(result.output))
+    return _EXIT_OK
+
+
+def _read(config_type: type[Config], argv: Sequence[str] | None, program: str, description: str) -> Config:
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    try:
+        return read_command_line(
+            config_type, sys.argv[1:] if argv is None else argv, program=program, description=description
+        )
+    except ConfigError as error:
+        raise CommandError(str(error)) from error
+
+
+def _print_result(model: str, validation: dict[str, float], output: str) -> None:
+    for key, value in validation.items():
+        print(f"{key:<28} {value:.3f}")
+    print(f"model    {model}\nmetrics  {output}/metrics.jsonl (rllm-gym report {output})")
