@@ -1,0 +1,63 @@
+r"""The boxed answer of a reply: the last ``\boxed{...}`` after the last closed ``</think>``. What it means is judged elsewhere.
+
+Everything is linear in the length of the text, whatever the text is.
+"""
+
+from __future__ import annotations
+
+import re
+
+_OPEN, _CLOSE = "<think>", "</think>"
+_COMMAND = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
+# A brace preceded by an odd number of backslashes is a printed one.
+_BRACE = re.compile(r"(?<!\\)(?:\\\\)*[{}]")
+_BARE = re.compile(r"\\[A-Za-z]+(?:\s*\{[^{}]*\})*|[^\s$\\{}]+")
+
+
+def strip_thinking(text: str) -> str | None:
+    """What a reply says after it has finished thinking: the text after the last ``</think>``.
+
+    A reply that never thinks is all answer. ``None`` where thinking was begun and not finished: such a reply has
+    no answer, whatever it boxed on the way.
+
+    >>> strip_thinking("<think>5?</think> 6")
+    ' 6'
+    >>> strip_thinking("<think>5?") is None
+    True
+    """
+    answer = text.rpartition(_CLOSE)[2]
+    return None if _OPEN in answer else answer
+
+
+def last_boxed(text: str) -> str | None:
+    r"""The content of the last ``\boxed`` or ``\fbox`` of the reply's answer, ``None`` where there is none.
+
+    Braces nest, escaped braces (``\{``) do not count, and ``\boxed 5`` boxes ``5``. Of boxes within boxes the
+    innermost counts. Neighbouring boxes are not joined: one reply, one answer. ``None`` also where the last box is
+    never closed: the reply was cut in the middle of its answer, and an earlier box is not what it came to.
+
+    >>> last_boxed(r"either \boxed{1} or \boxed{\frac{1}{2}}")
+    '\\frac{1}{2}'
+    """
+    answer = strip_thinking(text)
+    if answer is None:
+        return None
+    command = None
+    for command in _COMMAND.finditer(answer):  # noqa: B007 - the last one is wanted
+        pass
+    return None if command is None else _content(answer, command.end())
+
+
+def _content(text: str, start: int) -> str | None:
+    if not text.startswith("{", start):
+        bare = _BARE.match(text, start)
+        return (bare[0].rstrip(".,;:!?") or None) if bare else None
+    depth = 0
+    for brace in _BRACE.finditer(text, start):
+        if brace[0][-1] == "{":
+            depth += 1
+        else:
+            depth -= 1
+            if depth == 0:
+                return text[start + 1 : brace.end() - 1].strip()
+    return None

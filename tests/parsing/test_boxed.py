@@ -1,0 +1,107 @@
+r"""The boxed answer of a reply is found, and nothing else is taken for it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rllm_gym.parsing.boxed import last_boxed, strip_thinking
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        (r"So it is $\boxed{42}$.", "42"),
+        (r"\boxed{1} then \boxed{2}", "2"),
+        (r"\boxed{\frac{1}{\sqrt{2}}}", r"\frac{1}{\sqrt{2}}"),
+        (r"\boxed { 7 }", "7"),
+        (r"\boxed 5", "5"),
+        (r"$\boxed 5$", "5"),
+        (r"it is \boxed 12.5.", "12.5"),
+        (r"$\boxed \frac{1}{2}$", r"\frac{1}{2}"),
+        (r"\fbox{99}", "99"),
+        (r"\boxed{1}, \fbox{2}", "2"),
+        (r"\fbox{1}, \boxed{2}", "2"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{\left\{ x \mid x > 0 \right\}}", r"\left\{ x \mid x > 0 \right\}"),
+        (r"\boxed{\begin{pmatrix} 1 \\ 2 \end{pmatrix}}", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}"),
+        (r"\boxed{a \\}", r"a \\"),
+        (r"} } \boxed{3} } }", "3"),
+        (r"\boxed{\boxed{5}}", "5"),
+        (r"\boxed{}", ""),
+        ("\\\\boxed{4}", "4"),
+        ("\\boxed{1}\n\\boxed{two\nlines}", "two\nlines"),
+        (r"<think>\boxed{1}</think> \boxed{2}", "2"),
+        (r"<think>a</think><think>b \boxed{1}</think> \boxed{2}", "2"),
+        (r"thinking was begun by the prompt \boxed{1}</think>\boxed{2}", "2"),
+    ],
+)
+def test_the_last_box_of_the_answer_is_found(reply, answer):
+    assert last_boxed(reply) == answer
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "",
+        "42",
+        r"\boxedness{5}",
+        r"\boxed",
+        r"\boxed{",
+        r"\boxed{5",
+        r"\boxed{\frac{1}{2}",
+        r"\boxed{1} and, cut off, \boxed{2",
+        r"<think>\boxed{5}",
+        r"\boxed{5}<think>\boxed{6}",
+        r"<think>a</think>\boxed{5}<think>wait",
+        r"<think>\boxed{5}</think> so that is it",
+        r"\boxed $5$",
+    ],
+)
+def test_what_is_no_answer_is_none(reply):
+    assert last_boxed(reply) is None
+
+
+def test_thinking_is_stripped_up_to_its_last_end():
+    assert strip_thinking("no thoughts") == "no thoughts"
+    assert strip_thinking("<think>a</think>b</think>c") == "c"
+    assert strip_thinking("<think>a</think>b<think>c") is None
+    assert strip_thinking("<think>") is None
+    assert strip_thinking("") == ""
+
+
+balanced = st.recursive(
+    st.text(alphabet="ab12+-^_ .,()[]\n", max_size=8),
+    lambda inner: st.lists(
+        st.one_of(inner, inner.map(lambda s: "{" + s + "}"), st.just(r"\{"), st.just(r"\}")), max_size=4
+    ).map("".join),
+    max_leaves=12,
+)
+
+
+@given(
+    before=st.text(alphabet="ab {}$\\", max_size=30), content=balanced, after=st.text(alphabet="ab {}$.", max_size=30)
+)
+def test_any_balanced_content_is_returned_whole(before, content, after):
+    assert last_boxed(f"{before} \\boxed{{{content}}}{after}") == content.strip()
+
+
+@given(st.text())
+def test_any_text_is_read_without_an_error(text):
+    for reply in (text, f"\\boxed{{{text}", f"\\boxed {text}", f"<think>{text}</think>{text}"):
+        answer = last_boxed(reply)
+        assert answer is None or answer in reply
+
+
+@pytest.mark.parametrize(
+    "piece", [r"\boxed{", "{", "}", "\\", r"\boxed", r"\boxed{}", "<think>", "</think>", r"\{", r"\boxed ", " "]
+)
+def test_a_megabyte_of_anything_costs_linear_time(piece):
+    hostile = piece * (1_000_000 // len(piece))
+    for reply in (hostile, "\\boxed{" + hostile, hostile + "\\boxed{1}"):
+        began = time.perf_counter()
+        last_boxed(reply)
+        assert time.perf_counter() - began < 2.0
