@@ -108,7 +108,10 @@ class Run:
         write_manifest(self.output / "manifest.json", config=to_mapping(config), seeds={"run": config.seed})
         self.rollouts = Rollouts(
             self.world,
-            sampler or make_sampler(self.policy, config.model.path, deterministic=config.deterministic),
+            sampler
+            or make_sampler(
+                self.policy, config.model.path, max_batch=config.env.parallel, deterministic=config.deterministic
+            ),
             self.policy.tokenizer,
             env=config.env,
             sampling=config.sampling,

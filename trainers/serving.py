@@ -8,10 +8,12 @@ from rllm_gym.samplers.protocol import Sampler
 from trainers.model import Policy, load_causal_lm
 
 
-def make_sampler(policy: Policy, path: str, *, deterministic: bool) -> Sampler:
+def make_sampler(policy: Policy, path: str, *, max_batch: int, deterministic: bool) -> Sampler:
     """An embedded sampler with the base weights at ``path``; pushes bring it up to date."""
     from rllm_gym.samplers import TorchSampler
 
     dtype = torch.bfloat16 if policy.config.dtype == "bfloat16" else torch.float32
     model = load_causal_lm(path, dtype=dtype).to(policy.device).eval()
-    return TorchSampler(model, policy.tokenizer, deterministic=deterministic, num_threads=torch.get_num_threads())
+    return TorchSampler(
+        model, policy.tokenizer, max_batch=max_batch, deterministic=deterministic, num_threads=torch.get_num_threads()
+    )

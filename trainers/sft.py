@@ -199,7 +199,7 @@ class _Rule:
         self._policy = policy
         self._rollouts = Rollouts(
             world,
-            make_sampler(policy, config.model.path, deterministic=False),
+            make_sampler(policy, config.model.path, max_batch=config.env.parallel, deterministic=False),
             policy.tokenizer,
             env=config.env,
             sampling=config.sampling,

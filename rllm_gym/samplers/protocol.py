@@ -115,7 +115,9 @@ class Sampler(Protocol):
 
     returns_tokens: bool
     context_length: int | None
-    weight_version: int
+
+    @property
+    def weight_version(self) -> int: ...
 
     async def sample(self, requests: Sequence[Request]) -> list[Completion]:
         """One completion per request, in order. Calls may overlap: requests of all calls share one batch.
