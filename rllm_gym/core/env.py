@@ -266,12 +266,17 @@ class TextEnv(gymnasium.Env[str, str]):
             raise ValueError(
                 f"this state is of {name!r} (schema {schema}), not of {type(self).__name__!r} ({_STATE_SCHEMA})"
             )
-        generator = np.random.Generator(np.random.PCG64())
-        generator.bit_generator.state = saved["np_random"]
-        self.np_random = generator
-        self._task = Task.from_json(saved["task"])
-        self._turn, self._over, self._observation = saved["turn"], saved["over"], saved["observation"]
-        self._restore_world(saved["world"])
+        try:
+            generator = np.random.Generator(np.random.PCG64())
+            generator.bit_generator.state = saved["np_random"]
+            task, turn, over = Task.from_json(saved["task"]), int(saved["turn"]), bool(saved["over"])
+            observation, world = str(saved["observation"]), saved["world"]
+            self._task, self._turn, self._over, self._observation = task, turn, over, observation
+            self._restore_world(world)
+            self.np_random = generator
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            self._over = True  # half a state is none: the next step() asks for reset()
+            raise ValueError(f"the saved state of {name!r} is damaged ({type(error).__name__}: {error})") from error
 
     def fork(self) -> Self:
         """An independent twin in the same state: what happens to one never shows in the other."""

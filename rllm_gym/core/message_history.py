@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import gymnasium
 
 from rllm_gym.core.text_space import Text
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class MessageHistory(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordConstructorArgs):
@@ -29,9 +32,14 @@ class MessageHistory(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.Reco
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         observation, info = self.env.reset(seed=seed, options=options)
         self._messages = [{"role": "user", "content": observation}]
-        return json.dumps(self._messages, ensure_ascii=False), info
+        return self._conversation(), info
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._messages += [{"role": "assistant", "content": action}, {"role": "user", "content": observation}]
-        return json.dumps(self._messages, ensure_ascii=False), float(reward), terminated, truncated, info
+        return self._conversation(), float(reward), terminated, truncated, info
+
+    def _conversation(self) -> str:
+        text = json.dumps(self._messages, ensure_ascii=False)
+        # A reply may hold lone surrogates, which no file and no tokenizer takes; JSON can escape them without loss.
+        return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -1,0 +1,44 @@
+"""MessageHistory: whole-conversation observations for those who want them."""
+
+from __future__ import annotations
+
+import json
+
+import gymnasium
+from gymnasium.utils.env_checker import check_env
+
+import rllm_gym
+from rllm_gym import MessageHistory
+from rllm_gym.testing import check_text_env
+
+
+def make() -> gymnasium.Env:
+    return MessageHistory(gymnasium.make("rllm/FrozenLake-v0", disable_env_checker=True))
+
+
+def test_the_conversation_grows_and_reset_begins_a_new_one():
+    assert rllm_gym.__version__
+    env = make()
+    first, _ = env.reset(seed=1)
+    assert [message["role"] for message in json.loads(first)] == ["user"]
+    second, *_ = env.step("jump")
+    conversation = json.loads(second)
+    assert [message["role"] for message in conversation] == ["user", "assistant", "user"]
+    assert conversation[:1] == json.loads(first)
+    assert conversation[1]["content"] == "jump"
+    assert "jump" in conversation[2]["content"]
+    assert env.reset(seed=1)[0] == first
+
+
+def test_what_the_model_said_comes_back_unchanged_even_if_it_is_no_valid_utf8():
+    env = make()
+    env.reset(seed=1)
+    for action in ("\ud800", "é🙂", '"\\', "<|im_end|>", "\x00"):
+        observation, *_ = env.step(action)
+        observation.encode()
+        assert json.loads(observation)[-2] == {"role": "assistant", "content": action}
+
+
+def test_it_is_a_gymnasium_environment():
+    check_env(make(), skip_render_check=True)
+    check_text_env(make).raise_for_failures()

@@ -1,0 +1,294 @@
+"""The contract as TextEnv keeps it for every subclass: a user's environment gets these promises for nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from gymnasium.error import ResetNeeded
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rllm_gym.core import EnvironmentFault, InvalidAction, Outcome, Task, TaskError, TextEnv
+
+
+class Tasks:
+    def __init__(self, number: int = 5) -> None:
+        self.tasks = [Task(f"t/{i}", f"content {i}", {"n": i}) for i in range(number)]
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __getitem__(self, index: int) -> Task:
+        return self.tasks[index]
+
+    def __iter__(self):
+        return iter(self.tasks)
+
+    def find(self, task_id: str) -> Task:
+        for task in self.tasks:
+            if task.task_id == task_id:
+                return task
+        raise TaskError(f"no task {task_id!r}")
+
+
+class Guess(TextEnv):
+    """Say the number of the task; "break" breaks the world."""
+
+    def __init__(self, max_turns: int = 3, number: int = 5, **kwargs) -> None:
+        super().__init__(tasks=Tasks(number), max_turns=max_turns, **kwargs)
+        self.seen: list[int] = []
+
+    def _begin(self, task: Task) -> str:
+        self.seen = [int(self.np_random.integers(1000))]
+        return f"Guess a number. Die: {self.seen[0]}"
+
+    def _act(self, action: str) -> Outcome:
+        if action == "break":
+            raise EnvironmentFault("the world broke", kind="test")
+        if not action.isascii() or not action.isdigit() or len(action) > 4:
+            raise InvalidAction(f"{action[:20]!r} is not a number")
+        self.seen.append(int(self.np_random.integers(1000)))
+        right = int(action) == self.task.data["n"]
+        return Outcome(f"Die: {self.seen[-1]}", {"right": float(right), "effort": -0.25}, right, right)
+
+    def _add_info(self, info) -> None:
+        info["dice"] = len(self.seen)
+
+    def _world_state(self):
+        return {"seen": self.seen}
+
+    def _restore_world(self, state) -> None:
+        self.seen = [int(x) for x in state["seen"]]
+
+
+def test_a_valid_turn_an_invalid_one_and_the_end_are_told_apart():
+    env = Guess(invalid_action_penalty=0.5)
+    _, info = env.reset(seed=1, options={"task": 2})
+    assert info == {
+        "task_id": "t/2",
+        "turn": 0,
+        "invalid_action": False,
+        "success": False,
+        "stop_reason": "",
+        "reward_components": {},
+        "dice": 1,
+        "tools": "[]",
+    }
+    observation, reward, terminated, truncated, info = env.step("two")
+    assert (reward, terminated, truncated) == (-0.5, False, False)
+    assert "two" in observation
+    assert info["invalid_action"] is True
+    assert info["dice"] == 1  # an invalid action changes nothing, and the world's own keys are still there
+    _, reward, terminated, truncated, info = env.step("2")
+    assert (reward, terminated, truncated) == (0.75, True, False)
+    assert info["success"] is True
+    assert info["stop_reason"] == "success"
+    assert info["reward_components"] == {"right": 1.0, "effort": -0.25}
+    with pytest.raises(ResetNeeded):
+        env.step("2")
+
+
+def test_running_out_of_turns_truncates_also_when_the_last_reply_is_invalid():
+    for last in ("4", "nonsense"):
+        env = Guess()
+        env.reset(options={"task": 1})
+        assert env.step("3")[2:4] == (False, False)
+        assert env.step("3")[2:4] == (False, False)
+        _, _, terminated, truncated, info = env.step(last)
+        assert (terminated, truncated) == (False, True)
+        assert info["stop_reason"] == "max_turns"
+        assert info["success"] is False
+
+
+def test_solving_on_the_last_turn_is_success_not_truncation():
+    env = Guess(max_turns=2)
+    env.reset(options={"task": 1})
+    env.step("0")
+    assert env.step("1")[2:4] == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"), [("1", "success"), ("2", "failure"), ("what?", "invalid_action")], ids=str
+)
+def test_a_single_turn_environment_terminates_whatever_the_reply(reply, reason):
+    env = Guess(max_turns=1)
+    env.reset(options={"task": 1})
+    _, _, terminated, truncated, info = env.step(reply)
+    assert (terminated, truncated, info["stop_reason"]) == (True, False, reason)
+
+
+def test_a_fault_is_raised_not_rewarded_and_the_episode_cannot_go_on():
+    env = Guess()
+    env.reset(seed=0)
+    with pytest.raises(EnvironmentFault):
+        env.step("break")
+    with pytest.raises(ResetNeeded):
+        env.step("1")
+    env.reset(seed=0)
+    env.step("1")
+
+
+def test_a_reply_longer_than_is_read_is_an_invalid_action():
+    env = Guess(max_action_chars=10)
+    env.reset(seed=0)
+    observation, _, terminated, truncated, info = env.step("1" * 11)
+    assert info["invalid_action"]
+    assert "11 characters" in observation
+    assert not terminated
+    assert not truncated
+
+
+@pytest.mark.parametrize("wrong", [None, 3, b"1", ["1"], {"text": "1"}])
+def test_an_action_that_is_not_text_is_a_type_error(wrong):
+    env = Guess()
+    env.reset(seed=0)
+    with pytest.raises(TypeError, match="action is a str"):
+        env.step(wrong)
+
+
+def test_step_before_reset_names_the_way_out():
+    with pytest.raises(ResetNeeded, match=r"reset\(\)"):
+        Guess().step("1")
+
+
+def test_a_task_is_chosen_by_index_id_or_task_and_then_the_seed_drives_the_dynamics_alone():
+    env = Guess()
+    mine = Task("mine", "not of the set", {"n": 77})
+    for choice, task_id in ((3, "t/3"), (np.int64(3), "t/3"), ("t/3", "t/3"), (mine, "mine")):
+        texts = set()
+        for seed in range(4):
+            observation, info = env.reset(seed=seed, options={"task": choice})
+            assert info["task_id"] == task_id
+            texts.add(observation)
+        assert len(texts) > 1
+        again = env.reset(seed=3, options={"task": choice})[0]
+        assert again == observation
+    assert env.step("77")[4]["success"]
+
+
+def test_without_options_the_seed_picks_the_task():
+    env = Guess()
+    picked = [env.reset(seed=seed)[1]["task_id"] for seed in range(30)]
+    assert len(set(picked)) == 5
+    assert picked == [env.reset(seed=seed)[1]["task_id"] for seed in range(30)]
+    assert env.reset(seed=3, options={})[1] == env.reset(seed=3, options={"task": None})[1] == env.reset(seed=3)[1]
+
+
+@pytest.mark.parametrize(
+    "options", [{"task": 5}, {"task": -1}, {"task": "none such"}, {"task": 1.0}, {"task": True}, {"tusk": 1}]
+)
+def test_a_task_that_does_not_exist_is_an_error_that_names_it(options):
+    with pytest.raises(TaskError):
+        Guess().reset(options=options)
+
+
+def test_every_call_returns_a_fresh_info():
+    env = Guess()
+    _, first = env.reset(seed=0)
+    first["reward_components"]["stolen"] = 1.0
+    *_, second = env.step("nothing")
+    assert second is not first
+    assert "stolen" not in second["reward_components"]
+
+
+def test_a_forked_environment_goes_its_own_way():
+    env = Guess(max_turns=10)
+    env.reset(seed=5, options={"task": 4})
+    env.step("1")
+    twin = env.fork()
+    ahead = [twin.step("2")[:4] for _ in range(4)]
+    assert env.seen != twin.seen
+    assert [env.step("2")[:4] for _ in range(4)] == ahead
+
+
+def test_a_saved_state_is_json_and_brings_everything_back():
+    env = Guess(max_turns=4)
+    env.reset(seed=5, options={"task": 4})
+    env.step("1")
+    state = env.get_state()
+    json.loads(state)
+    expected = [env.step("2"), env.step("nonsense"), env.step("0")]
+    for other in (env, Guess(max_turns=4)):
+        other.set_state(state)
+        assert [other.step("2"), other.step("nonsense"), other.step("0")] == expected
+    over = env.get_state()
+    fresh = Guess(max_turns=4)
+    fresh.set_state(over)
+    with pytest.raises(ResetNeeded):
+        fresh.step("1")
+
+
+@given(st.binary(max_size=60))
+@settings(max_examples=100, deadline=None)
+def test_foreign_bytes_are_a_value_error(state):
+    with pytest.raises(ValueError):
+        Guess().set_state(state)
+
+
+@pytest.mark.parametrize("part", ["np_random", "task", "turn", "world", "over", "observation"])
+def test_a_damaged_state_is_a_value_error_and_leaves_no_half_state(part):
+    env = Guess()
+    env.reset(seed=0)
+    saved = json.loads(env.get_state())
+    del saved[part]
+    with pytest.raises(ValueError, match=f"damaged.*{part}"):
+        env.set_state(json.dumps(saved).encode())
+    with pytest.raises(ResetNeeded):
+        env.step("1")
+
+
+def test_a_state_of_another_environment_is_refused():
+    class Other(Guess):
+        pass
+
+    env = Other()
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="Other"):
+        Guess().set_state(env.get_state())
+
+
+def test_an_environment_that_cannot_be_copied_says_so():
+    class Closed(TextEnv):
+        def _begin(self, task):
+            return "go"
+
+        def _act(self, action):
+            return Outcome("ok")
+
+    env = Closed(tasks=Tasks(), max_turns=2)
+    env.reset(seed=0)
+    for call in (env.get_state, env.fork):
+        with pytest.raises(NotImplementedError, match="Closed"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_turns": 0},
+        {"number": 0},
+        {"invalid_action_penalty": -1.0},
+        {"invalid_action_penalty": math.nan},
+        {"render_mode": "hologram"},
+    ],
+    ids=str,
+)
+def test_arguments_out_of_range_are_named(wrong):
+    with pytest.raises(ValueError):
+        Guess(**wrong)
+
+
+def test_the_reward_is_the_sum_of_its_components_and_a_float():
+    class Odd(Guess):
+        def _act(self, action):
+            return Outcome("x", {"a": 1, "b": np.float32(0.5), "c": True})
+
+    env = Odd()
+    env.reset(seed=0)
+    _, reward, _, _, info = env.step("1")
+    assert type(reward) is float
+    assert reward == 2.5
+    assert all(type(value) is float for value in info["reward_components"].values())
