@@ -1,0 +1,351 @@
+r"""Mathematics as an environment: a problem is posed, the answer stands in ``\boxed{}``, and equality is reward."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rllm_gym.core import EnvironmentFault, InvalidAction, Outcome, Task, TaskError, TaskSource, TextEnv
+from rllm_gym.data import ProceduralTaskset, Taskset, load_tasks
+from rllm_gym.envs.math.calculator import TOOLS, CalculatorError, calculate
+from rllm_gym.envs.math.families import DIFFICULTIES, FAMILIES, Mixture
+from rllm_gym.envs.math.form import RULES, is_finished
+from rllm_gym.envs.math.rows import math_task, row_to_math_task
+from rllm_gym.envs.math.tool_calls import CLOSE, EXAMPLE, OPEN, expressions_asked
+from rllm_gym.grading import MathVerdict, grade_math
+from rllm_gym.parsing.boxed import strip_thinking
+
+_RENDERED_CHARS = 4_000
+
+
+class MathEnv(TextEnv):
+    r"""Solve a problem of mathematics in one reply.
+
+    **Description**: Problems come from built-in families (arithmetic, linear systems, algebra, number theory, word
+    problems and more, without limit and without a download), from a file, or from the Hugging Face hub. Answers are
+    graded by mathematical equality (:func:`rllm_gym.grading.grade_math`).
+
+    **Action space**: Any text. The answer is what stands in the last ``\boxed{}`` after the last closed
+    ``</think>``. A reply whose ``<think>`` is never closed has no answer.
+
+    **Observation space**: Text. First the problem and how to give the answer; then whether it was right. The right
+    answer is never shown.
+
+    **Starting state**: One task, by ``options={"task": index | task_id | Task}``, else drawn with the seed. Nothing
+    else is random.
+
+    **Rewards**: ``correct``: 1 for a right answer, 0 for a wrong one. A reply without an answer gets 0, less
+    ``invalid_action_penalty``. Built-in problems also want the answer *finished*: one number where the answer is a
+    number, not a calculation that equals it. An answer built to hang the grader is wrong. Should the grader itself
+    break, :class:`~rllm_gym.core.EnvironmentFault` is raised.
+
+    **Episode end**: Terminates on the one reply: ``success``, ``failure``, or ``invalid_action`` where there was no
+    answer in it.
+
+    **Information**: The keys of :class:`~rllm_gym.core.TextEnv`, and ``extracted: str``, the answer that was graded
+    (``""`` where there was none).
+
+    **Arguments**:
+
+    >>> import gymnasium as gym, rllm_gym
+    >>> env = gym.make("rllm/Math-v0", families=["linear"], difficulty=(1, 2), split="train")
+    >>> observation, info = env.reset(seed=0)
+
+    Args:
+        tasks: ``None`` for the built-in problems; ``"path.jsonl"``, ``"path.parquet"``, ``"hf:repo[:config][@split]"``,
+            a list of rows or tasks, or a :class:`~rllm_gym.data.Taskset`. Rows are those of GSM8K (``question``,
+            ``answer`` ending in ``#### 18``), of MATH (``problem``, ``solution``, ``answer``), or have one of
+            ``question``, ``problem``, ``prompt`` and one of ``answer``, ``gold``, ``ground_truth``.
+        families: Built-in families to draw from, ``None`` for all: ``arithmetic``, ``fractions``, ``linear``,
+            ``algebra``, ``number_theory``, ``word_problems``, ``sequences``, ``combinatorics``, ``geometry``,
+            ``statistics``, ``counting``, ``sorting``.
+        difficulty: Of built-in problems: 1 (easy) to 5, a pair ``(lowest, highest)``, or ``None`` for all.
+        split: ``"train"``, ``"validation"`` or ``"test"``. Splits are made by the content of a problem and share
+            none. ``None`` is ``"train"`` for built-in problems and every row of a file.
+        task_seed: Another seed gives other built-in problems.
+        num_tasks: Number of tasks: the first so many rows, or built-in problems (1,000,000 by default).
+        max_turns: 1; for more turns there is ``rllm/MathMultiTurn-v0``.
+        grading_timeout: Seconds that grading one answer may take; a slower answer is wrong.
+        invalid_action_penalty: Taken from the reward where a reply holds no answer.
+        max_observation_chars: Bound of the observation space.
+        max_action_chars: Longest reply that is read.
+        render_mode: ``"ansi"`` (the problem, replies and verdicts) or ``None``.
+
+    Raises:
+        TaskError: The tasks cannot be used; file, row and way out are named.
+        ValueError: Another argument is out of range.
+
+    **Version history**: v0: first release.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"]}  # type: ignore[misc]
+
+    def __init__(
+        self,
+        *,
+        tasks: str | os.PathLike[str] | Iterable[Mapping[str, Any] | Task] | TaskSource | None = None,
+        families: str | Iterable[str] | None = None,
+        difficulty: int | tuple[int, int] | None = None,
+        split: str | None = None,
+        task_seed: int = 0,
+        num_tasks: int | None = None,
+        max_turns: int = 1,
+        grading_timeout: float = 2.0,
+        invalid_action_penalty: float = 0.0,
+        max_observation_chars: int = 100_000,
+        max_action_chars: int = 1_000_000,
+        render_mode: str | None = None,
+    ) -> None:
+        if max_turns != 1 and type(self) is MathEnv:
+            raise ValueError(f"max_turns={max_turns!r}: rllm/Math-v0 has one turn; use rllm/MathMultiTurn-v0")
+        if not (math.isfinite(grading_timeout) and grading_timeout > 0):
+            raise ValueError(f"grading_timeout={grading_timeout!r} must be a finite number of seconds above 0")
+        if num_tasks is not None and num_tasks < 1:
+            raise ValueError(f"num_tasks={num_tasks!r} must be at least 1, or None for all")
+        super().__init__(
+            tasks=_choose_tasks(tasks, families, difficulty, split, task_seed, num_tasks),
+            max_turns=max_turns,
+            invalid_action_penalty=invalid_action_penalty,
+            max_observation_chars=max_observation_chars,
+            max_action_chars=max_action_chars,
+            render_mode=render_mode,
+        )
+        self.grading_timeout = grading_timeout
+        self._log: list[tuple[str, str]] = []
+        self._gold, self._form, self._extracted = "", "expression", ""
+
+    def _begin(self, task: Task) -> str:
+        self._read_task(task)
+        self._log, self._extracted = [], ""
+        observation = f"{task.content}\n\n{self._rule()}"
+        if len(observation) > self.observation_space.max_length:  # type: ignore[attr-defined]
+            raise TaskError(
+                f"task {task.task_id!r} has a problem of {len(task.content)} characters, too long for "
+                f"max_observation_chars={self.observation_space.max_length}; raise it"  # type: ignore[attr-defined]
+            )
+        return observation
+
+    def _read_task(self, task: Task) -> None:
+        task = math_task(task)
+        self._gold, self._form = task.data["gold"], task.data.get("form", "expression")
+
+    def _rule(self) -> str:
+        return RULES.get(self._form, RULES["expression"])
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        self._extracted = ""
+        result = super().step(action)
+        self._log.append((action, result[0]))
+        return result
+
+    def _act(self, action: str) -> Outcome:
+        verdict = self._grade(action)
+        if verdict.correct:
+            return Outcome("Correct.", {"correct": 1.0}, terminated=True, success=True)
+        return Outcome(self._wrong(verdict), {"correct": 0.0}, terminated=True)
+
+    def _grade(self, action: str) -> MathVerdict:
+        """The verdict on the answer in a reply, with what is right but unfinished counted as wrong."""
+        try:
+            verdict = grade_math(action, self._gold, extract="boxed", timeout=self.grading_timeout)
+        except (OSError, RuntimeError) as error:
+            raise EnvironmentFault(
+                f"the grader broke on task {self.task.task_id!r} ({type(error).__name__}: {error})", kind="grader"
+            ) from error
+        if not verdict.extracted:
+            raise InvalidAction(_no_answer(action))
+        self._extracted = verdict.extracted
+        if verdict.correct and not is_finished(verdict.extracted, self._form):
+            return MathVerdict(False, verdict.extracted, "unfinished", verdict.seconds)
+        return verdict
+
+    def _wrong(self, verdict: MathVerdict) -> str:
+        if verdict.method == "unfinished":
+            what = "one number" if self._form in ("number", "fraction") else "a polynomial"
+            return f"That is not a finished answer: work it out to {what}."
+        return "That is not correct."
+
+    def _add_info(self, info: dict[str, Any]) -> None:
+        info["extracted"] = self._extracted
+
+    def render(self) -> str | np.ndarray | None:
+        """The problem, and each reply with what was said about it, for ``render_mode="ansi"``."""
+        if self.render_mode != "ansi":
+            return None
+        lines = [f"Problem {self.task.task_id}", _indent(self.task.content)]
+        for turn, (reply, answer) in enumerate(self._log, start=1):
+            lines += [f"Reply {turn}", _indent(reply), "Verdict", _indent(answer)]
+        return "\n".join(lines)
+
+    def _world_state(self) -> dict[str, Any]:
+        return {"log": [list(entry) for entry in self._log], "extracted": self._extracted}
+
+    def _restore_world(self, state: dict[str, Any]) -> None:
+        self._read_task(self.task)
+        self._log = [(str(reply), str(answer)) for reply, answer in state["log"]]
+        self._extracted = str(state["extracted"])
+
+
+class MathMultiTurnEnv(MathEnv):
+    r"""Solve a problem of mathematics; a wrong answer may be revised.
+
+    **Description**: As ``rllm/Math-v0``, in several turns: the model is told that its answer is wrong (never what
+    the right one is) and may answer again. With ``calculator=True`` it may ask a calculator first.
+
+    **Action space**: Any text, read as in ``rllm/Math-v0``. With the calculator, a reply may call it with
+    ``<tool_call>{"name": "calculator", "arguments": {"expression": "2 * (3 + 4)"}}</tool_call>``, up to eight times;
+    where a reply holds both a call and an answer, what comes last counts.
+
+    **Observation space**: Text. First the problem, the number of turns and how to answer; then that the answer is
+    wrong and how many turns are left, what was wrong with a reply that holds none, or what the calculator gave.
+
+    **Starting state**: As ``rllm/Math-v0``.
+
+    **Rewards**: ``correct``: 1 on the turn with the right answer, else 0. A reply with neither answer nor
+    well-formed call costs ``invalid_action_penalty``.
+
+    **Episode end**: Terminates with the right answer; truncated (``max_turns``) when the turns run out. Every reply
+    is a turn, calls of the calculator too.
+
+    **Information**: As ``rllm/Math-v0``. With the calculator, ``tools`` from ``reset`` holds its JSON schema.
+
+    **Arguments**: Those of :class:`MathEnv`, and:
+
+    Args:
+        max_turns: Replies the model has.
+        calculator: Whether it may use a calculator. Its arithmetic is exact, over a grammar of its own; nothing is
+            executed.
+        **arguments: See :class:`MathEnv`.
+
+    **Version history**: v0: first release.
+    """
+
+    def __init__(self, *, max_turns: int = 3, calculator: bool = False, **arguments: Any) -> None:
+        super().__init__(max_turns=max_turns, **arguments)
+        self.calculator = bool(calculator)
+
+    def _tools(self) -> str:
+        return TOOLS if self.calculator else "[]"
+
+    def _rule(self) -> str:
+        turns = f"You have {self.max_turns} turn{'s' * (self.max_turns > 1)}; a wrong answer may be revised."
+        tool = f"\nA reply may use the calculator instead of answering: {EXAMPLE}" if self.calculator else ""
+        return f"{super()._rule()} {turns}{tool}"
+
+    def _act(self, action: str) -> Outcome:
+        if self.calculator and (calls := _calls_in(action)) is not None:
+            return Outcome(self._calculated(calls), {"correct": 0.0})
+        try:
+            verdict = self._grade(action)
+        except InvalidAction as error:
+            raise InvalidAction(f"{error} {self._left()}") from error
+        if verdict.correct:
+            return Outcome("Correct.", {"correct": 1.0}, terminated=True, success=True)
+        return Outcome(f"{self._wrong(verdict)} {self._left()}", {"correct": 0.0})
+
+    def _left(self) -> str:
+        left = self.max_turns - self._turn - 1
+        if not left:
+            return "No turns are left."
+        return f"You have {left} turn{'s' * (left > 1)} left: revise it and give the answer in \\boxed{{}}."
+
+    def _calculated(self, expressions: list[str]) -> str:
+        lines = []
+        for number, expression in enumerate(expressions, start=1):
+            try:
+                lines.append(f"{expression} = {calculate(expression)}")
+            except CalculatorError as error:
+                if error.malformed:
+                    raise InvalidAction(f"Tool call {number} cannot be read: {error} of its expression.") from error
+                lines.append(f"{expression} has no value: {error}")
+        return "\n".join(lines)
+
+
+def _calls_in(action: str) -> list[str] | None:
+    """The expressions a reply asks the calculator for; ``None`` where it gives an answer or asks nothing."""
+    text = strip_thinking(action)
+    if text is None or OPEN not in text or text.rfind("\\boxed") > max(text.rfind(OPEN), text.rfind(CLOSE)):
+        return None
+    return expressions_asked(text)
+
+
+def _no_answer(action: str) -> str:
+    text = strip_thinking(action)
+    if text is None:
+        return "There is no answer: the reply opens <think> and never closes it with </think>."
+    if "\\boxed" not in text:
+        return "There is no answer: the reply has no \\boxed{}."
+    return "There is no answer: the \\boxed{} of the reply is empty or never closed."
+
+
+def _indent(text: str) -> str:
+    if len(text) > _RENDERED_CHARS:
+        text = f"{text[:_RENDERED_CHARS]}… ({len(text)} characters)"
+    return "\n".join(f"  {line}" for line in text.splitlines()) or "  (nothing)"
+
+
+def math_tasks(
+    *,
+    families: str | Iterable[str] | None = None,
+    difficulty: int | tuple[int, int] | None = None,
+    split: str | None = "train",
+    seed: int = 0,
+    size: int | None = None,
+) -> ProceduralTaskset:
+    """The built-in problems as a task set.
+
+    Args:
+        families: Names of families, ``None`` for all.
+        difficulty: 1 to 5, a pair ``(lowest, highest)``, or ``None`` for all.
+        split: ``"train"``, ``"validation"`` or ``"test"``.
+        seed: Another seed, other problems.
+        size: Number of tasks, 1,000,000 by default.
+
+    Raises:
+        TaskError: A family or a difficulty does not exist; names those that do.
+
+    >>> math_tasks(families="counting", difficulty=1, split="test")[5].task_id
+    'math.counting.d1-1/test/0/5'
+    """
+    chosen = tuple(FAMILIES) if families is None else (families,) if isinstance(families, str) else tuple(families)
+    unknown = [family for family in chosen if family not in FAMILIES]
+    if unknown or not chosen:
+        raise TaskError(f"families={families!r}: choose from {', '.join(FAMILIES)} (or None for all)")
+    # In the table's order, so that the order in which they are named changes nothing.
+    mixture = Mixture(tuple(family for family in FAMILIES if family in chosen), *_levels(difficulty))
+    return ProceduralTaskset(mixture, name=mixture.name, split=split, seed=seed, size=size or 1_000_000)
+
+
+def _levels(difficulty: Any) -> tuple[int, int]:
+    if difficulty is None:
+        return DIFFICULTIES[0], DIFFICULTIES[-1]
+    if isinstance(difficulty, range):
+        difficulty = (difficulty[0], difficulty[-1]) if len(difficulty) else ()
+    try:
+        low, high = (difficulty, difficulty) if isinstance(difficulty, int) else difficulty
+    except (TypeError, ValueError):
+        low, high = 0, 0
+    if isinstance(difficulty, bool) or low not in DIFFICULTIES or high not in DIFFICULTIES or low > high:
+        raise TaskError(f"difficulty={difficulty!r} must be 1 to 5, a pair (lowest, highest) of them, or None")
+    return int(low), int(high)
+
+
+def _choose_tasks(
+    tasks: Any, families: Any, difficulty: Any, split: str | None, seed: int, num_tasks: int | None
+) -> TaskSource:
+    if tasks is None:
+        return math_tasks(families=families, difficulty=difficulty, split=split, seed=seed, size=num_tasks)
+    for name, value in (("families", families), ("difficulty", difficulty)):
+        if value is not None:
+            raise TaskError(f"{name}={value!r} chooses among the built-in problems; leave it out where tasks= is given")
+    source = load_tasks(tasks, name="math" if not isinstance(tasks, str | os.PathLike) else None, split=split,
+                        convert=row_to_math_task)  # fmt: skip
+    if num_tasks is None:
+        return source
+    if not isinstance(source, Taskset):
+        source = Taskset.from_rows(source)
+    return source.take(num_tasks)

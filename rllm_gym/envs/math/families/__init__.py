@@ -1,0 +1,105 @@
+"""The built-in problems: families of generators, each with difficulties 1 to 5, exact and without any library."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rllm_gym.envs.math.families import algebra, arithmetic, chance, figures, number_theory, stories, strings
+from rllm_gym.envs.math.families.notation import Generator
+from rllm_gym.envs.math.form import form_of
+
+DIFFICULTIES = (1, 2, 3, 4, 5)
+
+FAMILIES: dict[str, tuple[Generator, ...]] = {
+    "arithmetic": (arithmetic.sums, arithmetic.products, arithmetic.quotients, arithmetic.expressions),
+    "fractions": (
+        arithmetic.fraction_sums,
+        arithmetic.fraction_products,
+        arithmetic.percentages,
+        arithmetic.decimals,
+    ),
+    "linear": (algebra.one_unknown, algebra.two_unknowns, algebra.three_unknowns),
+    "algebra": (
+        algebra.solve_for_letter,
+        algebra.derivatives,
+        algebra.antiderivatives,
+        algebra.from_roots,
+        algebra.quotients,
+        algebra.compositions,
+        algebra.inverses,
+        algebra.expanded_coefficients,
+        algebra.factored_roots,
+        algebra.quadratic_roots,
+    ),
+    "number_theory": (
+        number_theory.greatest_divisors,
+        number_theory.least_multiples,
+        number_theory.remainders,
+        number_theory.power_remainders,
+        number_theory.divisor_counts,
+        number_theory.largest_primes,
+        number_theory.base_values,
+        number_theory.digit_sums,
+    ),
+    "word_problems": (
+        stories.shopping,
+        stories.travel,
+        stories.ages,
+        stories.savings,
+        stories.sharing,
+        stories.discounts,
+        stories.tickets,
+    ),
+    "sequences": (chance.arithmetic_terms, chance.arithmetic_sums, chance.geometric_terms, chance.recurrences),
+    "combinatorics": (chance.committees, chance.arrangements, chance.lattice_paths, chance.draws),
+    "geometry": (
+        figures.rectangles,
+        figures.triangles,
+        figures.right_triangles,
+        figures.circles,
+        figures.boxes,
+        figures.distances,
+    ),
+    "statistics": (chance.summaries,),
+    "counting": (strings.letters,),
+    "sorting": (strings.digits,),
+}
+"""Generators by family. A family is drawn first, then one of its generators, then a difficulty, each uniformly."""
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Draws problems from families: what :class:`rllm_gym.data.ProceduralTaskset` calls.
+
+    Attributes:
+        families: Names out of ``FAMILIES``.
+        lowest: Least difficulty.
+        highest: Greatest difficulty.
+    """
+
+    families: tuple[str, ...]
+    lowest: int
+    highest: int
+
+    def __call__(self, rng: random.Random) -> tuple[str, Mapping[str, Any]]:
+        family = rng.choice(self.families)
+        generator = rng.choice(FAMILIES[family])
+        difficulty = rng.randint(self.lowest, self.highest)
+        question, gold = generator(rng, difficulty)
+        return question, {
+            "gold": gold,
+            "form": form_of(gold),
+            "family": family,
+            "generator": generator.__name__,
+            "difficulty": difficulty,
+        }
+
+    @property
+    def name(self) -> str:
+        """Short and different for every mixture, so that a task id names one problem for ever."""
+        families = "" if self.families == tuple(FAMILIES) else "." + "+".join(self.families)
+        levels = "" if (self.lowest, self.highest) == (1, 5) else f".d{self.lowest}-{self.highest}"
+        return f"math{families}{levels}"

@@ -1,0 +1,92 @@
+"""What a row of mathematics means: where the problem stands in it, and where its answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from rllm_gym.core import Task, TaskError
+from rllm_gym.parsing.boxed import last_boxed
+
+PROBLEM_KEYS = ("question", "problem", "prompt")
+ANSWER_KEYS = ("answer", "gold", "ground_truth", "solution")
+
+MAX_PROBLEM_CHARS = 90_000
+MAX_GOLD_CHARS = 10_000
+
+
+def row_to_math_task(row: Mapping[str, Any], task_id: str) -> Task:
+    r"""A task with the problem as content and ``data["gold"]`` as its answer.
+
+    Understood are rows of GSM8K (``question``, and ``answer`` ending in ``#### 18``), of MATH (``problem``, with
+    ``answer`` or a ``solution`` with the answer in ``\boxed{}``), any of ``question``, ``problem``, ``prompt`` with
+    any of ``answer``, ``gold``, ``ground_truth``, and tasks written by :meth:`rllm_gym.core.Task.to_json`.
+
+    Raises:
+        TaskError: The row has no problem or no answer; names the keys it has.
+    """
+    data = row.get("data")
+    if isinstance(data, Mapping) and isinstance(row.get("content"), str):
+        return math_task(Task(task_id, row["content"], data))
+    key, problem = _first(row, PROBLEM_KEYS, "problem")
+    if not isinstance(problem, str) or not problem.strip():
+        raise TaskError(f"its {key!r} is {problem!r:.80}; the problem is a text that is not empty")
+    if len(problem) > MAX_PROBLEM_CHARS:
+        raise TaskError(f"its {key!r} has {len(problem)} characters; a problem has at most {MAX_PROBLEM_CHARS}")
+    return Task(task_id, problem, {"gold": gold_of(row)})
+
+
+def math_task(task: Task) -> Task:
+    """``task`` itself if it has a gold answer, else one made from the row in its data.
+
+    Raises:
+        TaskError: There is no answer to be found.
+    """
+    gold = task.data.get("gold")
+    if isinstance(gold, str) and gold.strip() and len(gold) <= MAX_GOLD_CHARS:
+        return task
+    try:
+        return Task(task.task_id, task.content, {"gold": gold_of(task.data)})
+    except TaskError as error:
+        raise TaskError(f"task {task.task_id!r}: {error}") from error
+
+
+def gold_of(row: Mapping[str, Any]) -> str:
+    """The answer in a row, as text.
+
+    Raises:
+        TaskError: There is none; names the keys it has.
+    """
+    key, value = _first(row, ANSWER_KEYS, "answer")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise TaskError(f"its {key!r} is of type {type(value).__name__} ({value!r:.80}); an answer is text or a number")
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise TaskError(f"its {key!r} is {value}; an answer is a finite number")
+        return format(Decimal(repr(value)), "f")
+    text = str(value)
+    if "####" in text:
+        text = text.rpartition("####")[2]
+    elif "\\boxed" in text or "\\fbox" in text or key == "solution":
+        boxed = last_boxed(text)
+        if boxed is None:
+            raise TaskError(f"its {key!r} has no answer: no '#### …' and no closed \\boxed{{}}")
+        text = boxed
+    text = text.strip()
+    if not text:
+        raise TaskError(f"its {key!r} holds an empty answer")
+    if len(text) > MAX_GOLD_CHARS:
+        raise TaskError(f"its {key!r} has {len(text)} characters; an answer has at most {MAX_GOLD_CHARS}")
+    return text
+
+
+def _first(row: Mapping[str, Any], keys: tuple[str, ...], what: str) -> tuple[str, Any]:
+    for key in keys:
+        if row.get(key) is not None:
+            return key, row[key]
+    raise TaskError(
+        f"it has no {what}: none of {', '.join(map(repr, keys))} among its keys {sorted(map(str, row))!r:.300}; "
+        "rename the field"
+    )
