@@ -37,6 +37,13 @@ class BaseAgent(ABC):
     def reset(self) -> None:
         """Forget everything: a new episode begins."""
 
+    def receive_task(self, task: Any) -> None:
+        """The task of the episode as JSON types, after :meth:`reset` and before the first observation.
+
+        ``None`` where the environment does not tell. Nothing here has to reach the model; gold answers must not.
+        """
+        return
+
     @property
     def chat_completions(self) -> list[dict[str, Any]]:
         """The messages the model is given next, OpenAI form."""

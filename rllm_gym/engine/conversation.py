@@ -68,7 +68,7 @@ class Conversation:
     def append(self, completion: Completion) -> TurnTokens | None:
         """Append a reply, id for id; its tokens for training, ``None`` where the sampler gave none."""
         self._turns += 1
-        self._sampled += len(completion.ids)
+        self._sampled += len(completion.ids) if completion.ids else self._length(completion.text)
         if self._renderer is None or not completion.ids:
             return None
         asked = self._prefix
@@ -82,3 +82,7 @@ class Conversation:
             asked.branch,
             completion.finish_reason,
         )
+
+    def _length(self, text: str) -> int:
+        # A sampler that takes messages returns no ids; limits are kept by what its text would be.
+        return 0 if self._renderer is None else len(self._renderer.tokenizer.encode(text, add_special_tokens=False))

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-Result = tuple[int, Episode]
+Result = tuple[int, Episode, BaseAgent | None]
+"""Position of the spec, its episode, and the agent that played it last."""
 
 
 class Crew:
@@ -48,9 +49,9 @@ class Crew:
         self._progress = RunProgress(engine.progress, total=len(specs) if isinstance(specs, Sized) else None)
 
     async def results(self) -> AsyncIterator[Result]:
-        """Position and episode, as they finish; deterministic runs in order of position."""
+        """As they finish; deterministic runs in order of position."""
         self._work = asyncio.create_task(self._play())
-        waiting: dict[int, Episode] = {}
+        waiting: dict[int, Result] = {}
         position = 0
         with self._progress:
             while (result := await self._done.get()) is not None:
@@ -58,9 +59,9 @@ class Crew:
                 if not self._engine.deterministic:
                     yield result
                     continue
-                waiting[result[0]] = result[1]
+                waiting[result[0]] = result
                 while position in waiting:
-                    yield position, waiting.pop(position)
+                    yield waiting.pop(position)
                     position += 1
         await self._work  # raises what ended the run
 
@@ -100,9 +101,9 @@ class Crew:
         slot = self._engine.take_slot()
         try:
             while True:
-                episode = await self._episode(index, spec, slot)
+                episode, agent = await self._episode(index, spec, slot)
                 self._record(episode)
-                await self._done.put((index, episode))
+                await self._done.put((index, episode, agent))
                 taken = await self._take()
                 if taken is None:
                     break
@@ -128,7 +129,7 @@ class Crew:
         self._ids.add(spec.episode_id)
         return index, spec
 
-    async def _episode(self, index: int, spec: EpisodeSpec, slot: Slot) -> Episode:
+    async def _episode(self, index: int, spec: EpisodeSpec, slot: Slot) -> tuple[Episode, BaseAgent | None]:
         """Play a spec, again on a fresh environment after a fault, and record what came of it."""
         engine = self._engine
         began = time.perf_counter()
@@ -176,11 +177,12 @@ class Crew:
             await slot.discard()
         seconds = time.perf_counter() - began
         if rollout is None:
-            return unplayed(spec, stop_reason, why, env_id=engine.env_id, attempts=attempts, seconds=seconds)
+            return unplayed(spec, stop_reason, why, env_id=engine.env_id, attempts=attempts, seconds=seconds), None
         engine.stats.prompt_tokens += rollout.prompt_tokens
         engine.stats.sampled_tokens += rollout.sampled_tokens
         engine.stats.seconds.update(rollout.seconds)
-        return rollout.episode(stop_reason, why, env_id=engine.env_id, attempts=attempts, seconds=seconds)
+        episode = rollout.episode(stop_reason, why, env_id=engine.env_id, attempts=attempts, seconds=seconds)
+        return episode, rollout.agent
 
     def _count(self, kind: str, spec: EpisodeSpec, error: Exception) -> None:
         self._engine.stats.faults[kind] += 1

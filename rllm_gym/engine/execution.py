@@ -17,7 +17,7 @@ from gymnasium.envs.registration import EnvSpec
 from rllm_gym.agents import BaseAgent, default_agent
 from rllm_gym.chat.renderer import ChatRenderer
 from rllm_gym.core import Episode, Task
-from rllm_gym.engine.crew import Crew
+from rllm_gym.engine.crew import Crew, Result
 from rllm_gym.engine.host import resolve
 from rllm_gym.engine.slot import Slot
 from rllm_gym.engine.spec import Budget, Deadlines, EpisodeSpec
@@ -158,14 +158,20 @@ class AgentExecutionEngine:
             ValueError: Two specs have the same ``episode_id``.
         """
         async with aclosing(self._run(specs)) as results:
-            async for _, episode in results:
+            async for _, episode, _ in results:
                 yield episode
+
+    async def stream_with_agents(self, specs: Specs) -> AsyncIterator[Result]:
+        """:meth:`stream` with the position of the spec and the agent that played it (``None`` if none did)."""
+        async with aclosing(self._run(specs)) as results:
+            async for result in results:
+                yield result
 
     async def run(self, specs: Specs) -> list[Episode]:
         """All episodes, in the order of the specs. Raises as :meth:`stream`."""
         async with aclosing(self._run(specs)) as results:
             episodes = [result async for result in results]
-        return [episode for _, episode in sorted(episodes, key=lambda result: result[0])]
+        return [episode for _, episode, _ in sorted(episodes, key=lambda result: result[0])]
 
     def run_sync(self, specs: Specs) -> list[Episode]:
         """:meth:`run` for code without an event loop.
@@ -179,7 +185,7 @@ class AgentExecutionEngine:
             return asyncio.run(self.run(specs))
         raise RuntimeError("an event loop is already running here: use `await engine.run(specs)` instead of run_sync")
 
-    async def _run(self, specs: Specs) -> AsyncGenerator[tuple[int, Episode], None]:
+    async def _run(self, specs: Specs) -> AsyncGenerator[Result, None]:
         began = time.perf_counter()
         self._running += 1
         crew = Crew(self, specs, run=next(self._runs))

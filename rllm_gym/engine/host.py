@@ -119,7 +119,9 @@ def checked_reset(result: Any, env: gymnasium.Env[Any, Any]) -> Begun:
     if not isinstance(info, dict):
         raise _garbage("reset", f"returned info of type {type(info).__name__}, not a dict")
     task = getattr(env.unwrapped, "task", None)
-    return observation, info, task.to_json() if isinstance(task, Task) else None
+    if isinstance(task, Task):
+        task = task.to_json()
+    return observation, info, task if isinstance(task, dict) else None
 
 
 def checked_step(result: Any, env: gymnasium.Env[Any, Any]) -> Stepped:

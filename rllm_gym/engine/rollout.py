@@ -70,6 +70,7 @@ class Rollout:
         self.seconds["env"] += clock() - began
         tools = str(self.info.get("tools", "[]")) if self.agent.uses_tools else None
         self._ask_agent("reset", self.agent.reset)
+        self._ask_agent("receive_task", self.agent.receive_task, self.task)
         reward, done = 0.0, False
         while True:
             self._ask_agent("update_from_env", self.agent.update_from_env, observation, reward, done, self.info)
