@@ -1,4 +1,4 @@
-r"""The boxed answer of a reply: the last ``\boxed{...}`` after the last closed ``</think>``. What it means is judged elsewhere.
+r"""The boxed answer of a reply: the last ``\boxed{...}`` after the last closed ``</think>``, whatever it means.
 
 Everything is linear in the length of the text, whatever the text is.
 """
