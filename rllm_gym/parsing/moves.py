@@ -6,6 +6,7 @@ from enum import IntEnum
 
 from rllm_gym.core import InvalidAction
 from rllm_gym.parsing.blocks import last_block
+from rllm_gym.parsing.boxed import strip_thinking
 
 
 class Move(IntEnum):
@@ -62,7 +63,7 @@ def parse_move(reply: str) -> Move:
         move = _MOVES.get(reply[reply.rfind("```", 0, max(end, 0)) + 3 : end].strip()) if end >= 0 else None
     if move is not None:
         return move
-    answer = _after_thinking(reply)
+    answer = strip_thinking(reply)
     if answer is None:
         raise _invalid("the reply ends inside <think>, so it holds no move")
     block = last_block(answer)
@@ -107,10 +108,3 @@ def _quoted(text: str) -> str:
 
 def _invalid(what: str) -> InvalidAction:
     return InvalidAction(f"Invalid action: {what}. {ACCEPTED}")
-
-
-def _after_thinking(reply: str) -> str | None:
-    """What follows the last closed thought; ``None`` where a thought is still open."""
-    end = reply.rfind("</think>")
-    answer = reply[end + len("</think>") :] if end >= 0 else reply
-    return None if "<think>" in answer else answer

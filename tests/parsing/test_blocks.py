@@ -1,0 +1,69 @@
+"""The last block of a reply: fences and tags as models write them, closed or cut short."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rllm_gym.parsing.blocks import last_block
+
+safe_text = st.text(max_size=40).map(lambda text: text.replace("`", "'").replace("<", "("))
+
+
+@pytest.mark.parametrize(
+    ("text", "content", "label", "closed"),
+    [
+        ("```x```", "x", "", True),
+        ("```python\nprint(1)\n```", "print(1)\n", "python", True),
+        ("``` python 3 \n1\n```", "1\n", "python 3", True),
+        ("````\n```inner```\n````", "```inner```\n", "", True),
+        ("```a``` ```b```", "b", "", True),
+        ("```a``` ```b", "a", "", True),
+        ("```a", "a", "", False),
+        ("```py\na", "a", "py", False),
+        ("<action>a</action>", "a", "action", True),
+        ("<Action >a\nb</ACTION>", "a\nb", "action", True),
+        ("<action>a</action><action>b", "a", "action", True),
+        ("<action>a", "a", "action", False),
+        ("<answer>x <move>y</move> z</answer>", "y", "move", True),
+        ("</action>a<action>b</action>", "b", "action", True),
+        ("<action>a<action>b</action>", "b", "action", True),
+        ("```a``` <answer>b</answer>", "b", "answer", True),
+        ("<answer>b</answer> ```a```", "a", "", True),
+        ("``````", "``````", None, None),
+    ],
+)
+def test_blocks_as_models_write_them(text, content, label, closed):
+    block = last_block(text)
+    if label is None:
+        # Six backticks open a longer fence that nothing closes; it holds nothing.
+        assert block is not None
+        assert (block.content, block.closed) == ("", False)
+    else:
+        assert block is not None
+        assert (block.content, block.label, block.closed) == (content, label, closed)
+
+
+@pytest.mark.parametrize("text", ["", "no block", "`one`", "``two``", "<b>x</b>", "</action>", "< action>x</ action>"])
+def test_no_block(text):
+    assert last_block(text) is None
+
+
+def test_the_tags_are_the_callers():
+    assert last_block("<command>ls</command>") is None
+    assert last_block("<command>ls</command>", tags=("command",)).content == "ls"
+    assert last_block("<a.b>x</a.b> <aXb>y</aXb>", tags=("a.b",)).content == "x"
+    assert last_block("<action>x</action> ```y```", tags=()).content == "y"
+
+
+@given(safe_text, safe_text, safe_text)
+def test_what_stands_in_the_last_block_comes_back_unchanged(before, inside, after):
+    assert last_block(f"{before}<action>{inside}</action>{after}").content == inside
+    assert last_block(f"{before}\n```\n{inside}\n```\n{after}").content == f"{inside}\n"
+
+
+@given(st.text(st.sampled_from(list("`<>/action \n")) | st.characters(), max_size=100))
+def test_any_text_is_read_without_complaint(text):
+    block = last_block(text)
+    assert block is None or block.content in text

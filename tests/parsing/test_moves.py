@@ -1,0 +1,150 @@
+"""Moves: what a model may write for a step on a grid, what it is told otherwise, and that no reply costs much."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rllm_gym.core import InvalidAction
+from rllm_gym.parsing.moves import Move, parse_move
+
+FORMS = {
+    Move.LEFT: ["left", "LEFT", "west", "←", "⬅️", "0"],
+    Move.DOWN: ["down", "Down", "south", "↓", "⬇️", "1"],
+    Move.RIGHT: ["right", "rIGHT", "east", "→", "➡️", "2"],
+    Move.UP: ["up", "UP", "north", "↑", "⬆️", "3"],
+}
+EVERY_FORM = [(form, move) for move, forms in FORMS.items() for form in forms]
+
+
+@pytest.mark.parametrize(("form", "move"), EVERY_FORM)
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "{}",
+        "  {}\n",
+        "{}.",
+        "**{}**",
+        "`{}`",
+        "Move {}",
+        "Action: {}",
+        "```{}```",
+        "```\n{}\n```",
+        "```text\n{}\n```",
+        "```{}\n```",
+        "````{}````",
+        "The goal lies there, so\n```{}```",
+        "first ```jump```, no: ```{}``` it is",
+        "<action>{}</action>",
+        "<ACTION> {} </ACTION >",
+        "<answer>{}</answer>",
+        "<move>{}</move>",
+        "<answer><action>{}</action></answer>",
+        "<action>```{}```</action>",
+        "```<action>{}</action>```",
+        "I think ```{}",
+        "so <action>{}",
+        "<think>```nonsense``` or <action></think>{}",
+        "<think>go left\nor right?</think>\n\n```{}```",
+        "thoughts that the prompt began </think> {}",
+        "```nowhere```\n<action>{}</action>",
+        "<action>nowhere</action>\n```{}```",
+    ],
+)
+def test_every_accepted_form_in_every_place(reply, form, move):
+    assert parse_move(reply.format(form)) is move
+
+
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        ("", "the reply is empty"),
+        (" \n\t", "the reply is empty"),
+        ("**.**", "the reply is empty"),
+        ("jump", "'jump'"),
+        ("4", "'4'"),
+        ("-1", "'-1'"),
+        ("I will go up", "'I will go up'"),
+        ("go up now", "not a move alone"),
+        ("do not go up", "not a move alone"),
+        ("up down", "2 moves (up, down)"),
+        ("up up", "2 moves (up, up)"),
+        ("```up```\n```down, left```", "the last block holds 2 moves (down, left)"),
+        ("```up\ndown```", "2 moves (up, down)"),
+        ("```up``` and then ```jump```", "the last block is 'jump'"),
+        ("```up``` and then ``` ```", "the last block is empty"),
+        ("up <action></action>", "the last block is empty"),
+        ("<action></action>", "the last block is empty"),
+        ("I go up ```", "the unclosed block is empty"),
+        ("<think>up", "ends inside <think>"),
+        ("```up``` <think> hm", "ends inside <think>"),
+        ("x" * 5000, "5000 characters"),
+        ("\ud800", "'\\ud800'"),
+        ("\\boxed{up}", "not a move alone"),
+        ("upright", "'upright'"),
+        ("²", "'²'"),
+    ],
+)
+def test_anything_else_is_invalid_and_the_model_is_told_exactly_why(reply, told):
+    with pytest.raises(InvalidAction) as caught:
+        parse_move(reply)
+    message = str(caught.value)
+    assert told in message
+    assert "up, down, left or right" in message  # what is accepted instead
+    assert len(message) < 400
+    message.encode()
+
+
+@given(st.text(st.sampled_from(list("`<>/ \nupdownleftright0123↑actionthink.")) | st.characters(), max_size=80))
+def test_any_text_is_a_move_or_an_invalid_action(reply):
+    try:
+        assert parse_move(reply) in Move
+    except InvalidAction as error:
+        str(error).encode()
+
+
+@given(st.text(max_size=60), st.sampled_from(EVERY_FORM))
+def test_whatever_was_said_before_the_last_block_wins(prose, form_and_move):
+    form, move = form_and_move
+    prose = prose.replace("`", "'").replace("<", "(")
+    assert parse_move(f"{prose}```{form}```") is move
+    assert parse_move(f"```jump``` {prose} <action>{form}</action>") is move
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "`",
+        "```",
+        "```up```",
+        "<action>",
+        "</action>",
+        "<action>up</action>",
+        "<action ",
+        "<",
+        "<think>",
+        "</think>",
+        "up ",
+        " ",
+        "\n",
+        "``` ",
+        "<answer><move>",
+        "↑",
+        "````",
+        "</action",
+        "<action" + " " * 7,
+    ],
+)
+def test_a_hostile_megabyte_costs_linear_time(piece):
+    def seconds(size: int) -> float:
+        reply = piece * (size // len(piece))
+        begin = time.process_time()
+        with contextlib.suppress(InvalidAction):
+            parse_move(reply)
+        return time.process_time() - begin
+
+    assert seconds(1_000_000) < 2.0
