@@ -1,0 +1,175 @@
+"""Advantages and losses equal short numpy oracles, written from the papers' formulas and nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rllm_gym.core import TokenSequence
+from trainers.advantages import group_relative
+from trainers.algorithms import informative, make_algorithm
+from trainers.batch import make_micro_batches, rows_of
+from trainers.config import AlgorithmConfig
+from trainers.losses import clipped_surrogate, kl_to_reference, weighted_reinforce
+from trainers.samples import Sample
+
+
+def grpo_oracle(
+    rewards: list[float],
+    groups: list[int],
+    logp: list[np.ndarray],
+    old: list[np.ndarray],
+    *,
+    std: bool,
+    low: float,
+    high: float,
+) -> float:
+    """GRPO on a batch, token by token: advantages, clipping, mean over all tokens of groups that vary."""
+    total, tokens = 0.0, 0
+    for reward, group, new_T, old_T in zip(rewards, groups, logp, old, strict=True):
+        mine = np.array([r for r, g in zip(rewards, groups, strict=True) if g == group])
+        if mine.max() == mine.min():
+            continue
+        advantage = reward - mine.mean()
+        if std:
+            advantage /= mine.std() + 1e-6
+        for new, before in zip(new_T, old_T, strict=True):
+            ratio = np.exp(new - before)
+            total -= min(ratio * advantage, np.clip(ratio, 1 - low, 1 + high) * advantage)
+            tokens += 1
+    return total / tokens if tokens else 0.0
+
+
+def sample(reward: float, group: int, old_T: np.ndarray) -> Sample:
+    """An episode of two prompt tokens and as many sampled ones as there are log-probs."""
+    n = len(old_T)
+    sequence = TokenSequence(
+        (1, 2) + (3,) * n,
+        (0, 0) + (1,) * n,
+        (0.0, 0.0, *old_T),
+        (-1, -1) + (0,) * n,
+        (0.0,) * (n + 2),
+        (-1, -1) + (0,) * n,
+    )
+    return Sample("e", f"g{group}", reward, (sequence,))
+
+
+batches = st.lists(
+    st.tuples(st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 3), st.integers(1, 6)), min_size=1, max_size=12
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(rows=batches, seed=st.integers(0, 2**32 - 1), std=st.booleans(), budget=st.integers(1, 60))
+def test_grpo_equals_the_oracle_however_it_is_cut_into_micro_batches(
+    rows: list[tuple[float, int, int]], seed: int, std: bool, budget: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    rewards, groups = [row[0] for row in rows], [row[1] for row in rows]
+    old = [-rng.exponential(size=row[2]) for row in rows]
+    new = [before + rng.normal(scale=0.5, size=len(before)) for before in old]
+    config = AlgorithmConfig(normalize_std=std, clip_low=0.2, clip_high=0.28)
+    algorithm = make_algorithm(config)
+    samples = [sample(r, g, o) for r, g, o in zip(rewards, groups, old, strict=True)]
+    adv = algorithm.advantages(samples, config)
+    keep = informative(samples, drop_zero_variance=True).nonzero()[0]
+    kept = rows_of([samples[i] for i in keep], [adv[i] for i in keep])
+    # The log-probs of each row travel in its advantages' place, to find them again after sorting.
+    logp_of = {id(row.adv_N): new[i] for row, i in zip(kept, keep, strict=True)}
+    ordered = sorted(kept, key=lambda row: -len(row.sequence))
+    logp_N = torch.from_numpy(np.concatenate([logp_of[id(row.adv_N)] for row in ordered] or [np.empty(0)])).float()
+    total, start = 0.0, 0
+    for batch in make_micro_batches(kept, tokens_per_microbatch=budget):
+        assert batch.ids_BT.numel() <= budget or len(batch.ids_BT) == 1
+        n = len(batch.adv_N)
+        loss_N, _ = algorithm.loss(logp_N[start : start + n], batch.sampler_logp_N, batch.adv_N, config)
+        total += float((batch.weight_N * loss_N).sum())
+        start += n
+    assert start == len(logp_N)
+    assert total == pytest.approx(grpo_oracle(rewards, groups, new, old, std=std, low=0.2, high=0.28), abs=2e-5)
+
+
+def test_a_group_whose_rewards_agree_has_no_advantage_and_is_left_out() -> None:
+    reward_B, group_B = np.array([1.0, 1.0, 0.0, 1.0]), np.array(["a", "a", "b", "b"])
+    assert group_relative(reward_B, group_B).tolist() == [0.0, 0.0, -0.5, 0.5]
+    assert np.allclose(group_relative(reward_B, group_B, normalize_std=True), [0, 0, -1, 1], atol=1e-5)
+    samples = [sample(r, g, np.zeros(3)) for r, g in zip(reward_B, [0, 0, 1, 1], strict=True)]
+    assert informative(samples, drop_zero_variance=True).tolist() == [False, False, True, True]
+    assert informative(samples, drop_zero_variance=False).all()
+
+
+@settings(max_examples=100, deadline=None)
+@given(rows=batches)
+def test_rloo_is_the_reward_minus_the_mean_of_the_others(rows: list[tuple[float, int, int]]) -> None:
+    samples = [sample(reward, group, np.zeros(n)) for reward, group, n in rows]
+    config = AlgorithmConfig(name="rloo")
+    for index, adv_N in enumerate(make_algorithm(config).advantages(samples, config)):
+        others = [r for i, (r, g, _) in enumerate(rows) if g == rows[index][1] and i != index]
+        expected = rows[index][0] - np.mean(others) if others else 0.0
+        assert np.allclose(adv_N, expected)
+        assert len(adv_N) == rows[index][2]
+
+
+def test_remax_compares_with_the_greedy_episode_which_is_never_trained_on() -> None:
+    config = AlgorithmConfig(name="remax", group_size=1)
+    algorithm = make_algorithm(config)
+    assert [draw.greedy for draw in algorithm.plan(config)] == [False, True]
+    stochastic, greedy = sample(1.0, 0, np.zeros(2)), sample(0.25, 0, np.zeros(2))
+    greedy = Sample("e", greedy.group_id, greedy.reward, greedy.sequences, greedy=True)
+    lonely = sample(1.0, 1, np.zeros(2))
+    adv = algorithm.advantages([stochastic, greedy, lonely], config)
+    assert [a.tolist() for a in adv] == [[0.75, 0.75], [0.0, 0.0], [0.0, 0.0]]
+    assert informative([stochastic, greedy, lonely], drop_zero_variance=True).tolist() == [True, False, False]
+
+
+def test_reinforce_subtracts_the_mean_of_the_batch() -> None:
+    config = AlgorithmConfig(name="reinforce")
+    samples = [sample(reward, index, np.zeros(1)) for index, reward in enumerate((0.0, 1.0, 0.5))]
+    adv = make_algorithm(config).advantages(samples, config)
+    assert np.allclose(np.concatenate(adv), [-0.5, 0.5, 0.0])
+
+
+def test_clipping_takes_the_gradient_only_where_ppo_says() -> None:
+    old = torch.zeros(6)
+    #         over, A>0   over, A<0   under, A<0  under, A>0  inside      inside
+    ratio = torch.tensor([1.4, 1.4, 0.7, 0.7, 1.1, 0.9])
+    adv = torch.tensor([1.0, -1.0, -1.0, 1.0, 1.0, -1.0])
+    logp = ratio.log().requires_grad_()
+    loss, clipped = clipped_surrogate(logp, old, adv, low=0.2, high=0.28)
+    loss.sum().backward()
+    assert clipped.tolist() == [1, 0, 1, 0, 0, 0]
+    assert logp.grad is not None
+    assert torch.allclose(logp.grad, torch.where(clipped.bool(), torch.zeros(6), -ratio * adv), atol=1e-6)
+
+
+def test_truncated_weights_scale_the_gradient_and_have_none_themselves() -> None:
+    logp = torch.tensor([0.0, 2.0]).requires_grad_()
+    loss, truncated = weighted_reinforce(logp, torch.zeros(2), torch.tensor([1.0, 1.0]), cap=2.0)
+    loss.sum().backward()
+    assert truncated.tolist() == [0, 1]
+    assert logp.grad is not None
+    assert logp.grad.tolist() == [-1.0, -2.0]
+
+
+def test_kl_estimators_agree_with_the_exact_kl_on_average() -> None:
+    rng = np.random.default_rng(0)
+    policy, reference = rng.dirichlet(np.ones(8)), rng.dirichlet(np.ones(8))
+    logp, ref = torch.tensor(np.log(policy)), torch.tensor(np.log(reference))
+    exact = float((policy * np.log(policy / reference)).sum())
+    for estimator in ("k1", "k3"):  # unbiased: their mean under the policy is the KL
+        mean = (torch.tensor(policy) * kl_to_reference(logp, ref, estimator)).sum().item()
+        assert mean == pytest.approx(exact, abs=1e-9)
+    assert (kl_to_reference(logp, ref, "k3") >= 0).all()
+    # As a loss, k2 has the gradient of the KL in expectation.
+    parameter = torch.tensor(np.log(policy)).requires_grad_()
+    log_policy = torch.log_softmax(parameter, 0)
+    (log_policy.exp().detach() * kl_to_reference(log_policy, ref, "k2")).sum().backward()
+    estimated = parameter.grad
+    again = torch.tensor(np.log(policy)).requires_grad_()
+    log_again = torch.log_softmax(again, 0)
+    (log_again.exp() * (log_again - ref)).sum().backward()
+    assert estimated is not None
+    assert torch.allclose(estimated, again.grad, atol=1e-9)

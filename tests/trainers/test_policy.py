@@ -1,0 +1,255 @@
+"""The policy's log-probs and gradients: what a naive forward gives, at sampled tokens only, whole or with LoRA."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rllm_gym.core import TokenSequence
+from rllm_gym.samplers import Request, SamplingParams, TorchSampler
+from trainers.algorithms import make_algorithm
+from trainers.batch import Row, make_micro_batches
+from trainers.config import AlgorithmConfig, LoraConfig, ModelConfig, OptimizerConfig
+from trainers.learner import Learner, TrainingDiverged
+from trainers.model import ModelUnusable, Policy
+from trainers.samples import Sample
+from trainers.tiny_model import make_tiny_model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("policy") / "tiny")
+
+
+def sequences(count: int, seed: int = 0) -> list[TokenSequence]:
+    """Conversations of several turns: prompt, reply, tool text, reply …, of very different lengths."""
+    rng = np.random.default_rng(seed)
+    result = []
+    for _ in range(count):
+        mask = [0] * int(rng.integers(1, 6))
+        for _ in range(int(rng.integers(1, 4))):
+            mask += [1] * int(rng.integers(1, 5)) + [0] * int(rng.integers(0, 7))
+        n = len(mask)
+        logps = [float(-rng.exponential()) if m else 0.0 for m in mask]
+        result.append(
+            TokenSequence(
+                tuple(int(i) for i in rng.integers(3, 700, n)),
+                tuple(mask),
+                tuple(logps),
+                tuple(0 if m else -1 for m in mask),
+                (0.0,) * n,
+                tuple(0 if m else -1 for m in mask),
+            )
+        )
+    return result
+
+
+def naive(model: Any, rows: list[Row], config: AlgorithmConfig, temperature: float, entropy: float) -> torch.Tensor:
+    """The loss with all logits of each sequence alone, token by token."""
+    total = torch.zeros(())
+    tokens = sum(len(row.adv_N) for row in rows)
+    for row in rows:
+        ids = torch.tensor([row.sequence.ids])
+        logp_TV = torch.log_softmax(model(input_ids=ids).logits[0] / temperature, -1)
+        sampled = 0
+        for place, marked in enumerate(row.sequence.mask):
+            if not marked:
+                continue
+            logp = logp_TV[place - 1, row.sequence.ids[place]]
+            advantage = float(row.adv_N[sampled])
+            ratio = torch.exp(logp - row.sequence.logprobs[place])
+            clipped = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
+            total = total - torch.minimum(ratio * advantage, clipped * advantage) / tokens
+            total = total + entropy * (logp_TV[place - 1].exp() * logp_TV[place - 1]).sum() / tokens
+            sampled += 1
+    return total
+
+
+@pytest.mark.parametrize("tuning", ["full", "lora"])
+@pytest.mark.parametrize(("budget", "chunk"), [(10**6, 10**6), (64, 7), (1, 3)])
+def test_gradient_of_a_batch_equals_the_naive_one(folder: Path, tuning: Any, budget: int, chunk: int) -> None:
+    policy = Policy(ModelConfig(str(folder), tuning), temperature=0.7, tokens_per_chunk=chunk)
+    if tuning == "lora":  # adapters begin at zero, where half of their gradient is zero too
+        with torch.no_grad():
+            for number, (_, parameter) in enumerate(policy.parameters):
+                generator = torch.Generator().manual_seed(number)
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.05)
+    rng = np.random.default_rng(1)
+    rows = [Row(sequence, rng.normal(size=sum(sequence.mask))) for sequence in sequences(9)]
+    config = AlgorithmConfig()
+    naive(policy.model, rows, config, 0.7, entropy=0.01).backward()
+    expected = {name: parameter.grad.clone() for name, parameter in policy.parameters if parameter.grad is not None}
+    policy.model.zero_grad()
+    loss = make_algorithm(config).loss
+    for batch in make_micro_batches(rows, tokens_per_microbatch=budget):
+        logp_N, entropy_N = policy.logprobs(batch)
+        loss_N, _ = loss(logp_N, batch.sampler_logp_N, batch.adv_N, config)
+        (batch.weight_N * (loss_N - 0.01 * entropy_N)).sum().backward()
+    for name, parameter in policy.parameters:
+        assert parameter.grad is not None, name
+        assert torch.allclose(parameter.grad, expected[name], rtol=1e-4, atol=1e-6), name
+
+
+def test_prompt_and_tool_tokens_get_no_gradient_of_their_own(folder: Path) -> None:
+    """What is trained is the marked tokens alone: the log-prob of no other token is part of the loss."""
+    policy = Policy(ModelConfig(str(folder), "full"))
+    sequence = sequences(1, seed=3)[0]
+    row = Row(sequence, np.ones(sum(sequence.mask)))
+    (batch,) = make_micro_batches([row], tokens_per_microbatch=10**6)
+    marked = [place for place, m in enumerate(sequence.mask) if m]
+    assert batch.column_N.tolist() == marked
+    # Changing the last unmarked token, which nothing sampled comes after, changes no gradient.
+    tail = TokenSequence(
+        (*sequence.ids, 7, 8),
+        (*sequence.mask, 0, 0),
+        (*sequence.logprobs, 0.0, 0.0),
+        (*sequence.versions, -1, -1),
+        (0.0,) * (len(sequence) + 2),
+        (*sequence.turns, -1, -1),
+    )
+
+    def gradient(s: TokenSequence) -> list[torch.Tensor]:
+        policy.model.zero_grad()
+        (batch,) = make_micro_batches([Row(s, row.adv_N)], tokens_per_microbatch=10**6)
+        (batch.weight_N * policy.logprobs(batch)[0]).sum().backward()
+        return [p.grad.clone() for _, p in policy.parameters if p.grad is not None]
+
+    other = TokenSequence((*tail.ids[:-2], 99, 100), tail.mask, tail.logprobs, tail.versions, tail.rewards, tail.turns)
+    reference = gradient(sequence)
+    for changed in (tail, other):
+        for mine, theirs in zip(reference, gradient(changed), strict=True):
+            assert torch.allclose(mine, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_no_logits_exist_at_unmarked_tokens_nor_beyond_a_chunk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = Policy(ModelConfig(str(folder), "full"), tokens_per_chunk=5)
+    rows = [Row(s, np.ones(sum(s.mask))) for s in sequences(6)]
+    seen: list[int] = []
+    policy.model.get_output_embeddings().register_forward_hook(lambda module, args, out: seen.append(len(out)))
+    for batch in make_micro_batches(rows, tokens_per_microbatch=10**6):
+        policy.logprobs(batch)
+    assert sum(seen) == sum(len(row.adv_N) for row in rows)
+    assert max(seen) <= 5
+
+
+def learner_of(folder: Path, tuning: Any = "full", **options: Any) -> Learner:
+    return Learner(Policy(ModelConfig(str(folder), tuning)), OptimizerConfig(**options), steps=10)
+
+
+def samples_with(rewards: list[float]) -> list[Sample]:
+    return [Sample(str(i), "g", reward, (s,)) for i, (reward, s) in enumerate(zip(rewards, sequences(len(rewards))))]
+
+
+def test_nothing_to_learn_from_changes_nothing(folder: Path) -> None:
+    learner = learner_of(folder)
+    before = [p.detach().clone() for _, p in learner.policy.parameters]
+    config = AlgorithmConfig()
+    stats = learner.update(0, [], [], make_algorithm(config), config, 0.1)
+    assert stats.tokens == 0
+    assert all(torch.equal(a, b) for a, (_, b) in zip(before, learner.policy.parameters, strict=True))
+
+
+def test_a_loss_that_is_not_finite_is_skipped_counted_and_ends_the_run_if_it_stays(folder: Path) -> None:
+    learner = learner_of(folder, max_bad_steps=2)
+    before = [p.detach().clone() for _, p in learner.policy.parameters]
+    samples, config = samples_with([1.0, 0.0]), AlgorithmConfig()
+    adv = [np.full(sample.num_sampled, np.inf) for sample in samples]
+    stats = learner.update(0, samples, adv, make_algorithm(config), config, 0.0)
+    assert stats.skipped == 1
+    assert all(torch.equal(a, b) for a, (_, b) in zip(before, learner.policy.parameters, strict=True))
+    with pytest.raises(TrainingDiverged, match="2 optimizer steps in a row"):
+        learner.update(1, samples, adv, make_algorithm(config), config, 0.0)
+
+
+def test_kl_pulls_towards_the_reference_with_adapters_and_with_a_copy(folder: Path) -> None:
+    for tuning in ("lora", "full"):
+        policy = Policy(ModelConfig(str(folder), tuning), reference=True)  # type: ignore[arg-type]
+        rows = [Row(s, np.zeros(sum(s.mask))) for s in sequences(4)]
+        (batch,) = make_micro_batches(rows, tokens_per_microbatch=10**6)
+        base = policy.reference_logprobs(batch)
+        assert torch.allclose(base, policy.logprobs(batch)[0], atol=1e-6)
+        with torch.no_grad():
+            for _, parameter in policy.parameters:
+                parameter.add_(0.05)
+        assert torch.allclose(base, policy.reference_logprobs(batch)), tuning
+        assert not torch.allclose(base, policy.logprobs(batch)[0], atol=1e-2), tuning
+
+
+def test_the_schedule_warms_up_and_falls_to_a_tenth(folder: Path) -> None:
+    learner = Learner(
+        Policy(ModelConfig(str(folder), "full")), OptimizerConfig(lr=1.0, warmup_steps=5, final_lr_fraction=0.1), 101
+    )
+    rates = [learner.learning_rate(step) for step in range(101)]
+    assert rates[0] == pytest.approx(1 / 6)
+    assert rates[:5] == sorted(rates[:5])
+    assert rates[5] == max(rates)
+    assert rates[-1] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("tuning", ["full", "lora"])
+def test_what_is_pushed_is_what_the_saved_model_computes(folder: Path, tmp_path: Path, tuning: Any) -> None:
+    """Policy, sampler after a push, and the saved model loaded by transformers or PEFT give the same log-probs."""
+    policy = Policy(ModelConfig(str(folder), tuning, lora=LoraConfig(rank=4) if tuning == "lora" else LoraConfig()))
+    with torch.no_grad():
+        for number, (_, parameter) in enumerate(policy.parameters):
+            noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number))
+            parameter.add_(0.03 * noise)
+    policy.save(tmp_path / "model")
+    if tuning == "lora":
+        from peft import AutoPeftModelForCausalLM
+
+        loaded = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "model").merge_and_unload()
+    else:
+        loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    assert AutoTokenizer.from_pretrained(tmp_path / "model").chat_template
+
+    async def sampled() -> list[Any]:
+        base = AutoModelForCausalLM.from_pretrained(folder).eval()
+        async with TorchSampler(base, policy.tokenizer) as sampler:
+            await sampler.push(policy.weight_update())
+            prompts = [(5, 6, 7, 8), (9, 10, 11)]
+            requests = [Request(p, SamplingParams(temperature=0.8, max_tokens=12), seed=3) for p in prompts]
+            return list(zip(prompts, await sampler.sample(requests), strict=True))
+
+    rows = []
+    for prompt, completion in asyncio.run(sampled()):
+        n = len(completion.ids)
+        ids = prompt + completion.ids
+        head = len(prompt)
+        rows.append(
+            Row(
+                TokenSequence(
+                    ids,
+                    (0,) * head + (1,) * n,
+                    (0.0,) * head + completion.logprobs,
+                    (-1,) * head + (1,) * n,
+                    (0.0,) * (head + n),
+                    (-1,) * head + (0,) * n,
+                ),
+                np.ones(n),
+            )
+        )
+        with torch.no_grad():
+            logp_TV = torch.log_softmax(loaded(input_ids=torch.tensor([ids])).logits[0].float() / 0.8, -1)
+        theirs = [logp_TV[head + i - 1, token].item() for i, token in enumerate(completion.ids)]
+        assert np.allclose(theirs, completion.logprobs, atol=1e-4)
+    policy.temperature = 0.8
+    for batch in make_micro_batches(rows, tokens_per_microbatch=10**6):
+        assert (policy.logprobs(batch)[0] - batch.sampler_logp_N).abs().max() < 1e-4
+
+
+def test_what_cannot_be_loaded_is_named(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelUnusable, match="nowhere"):
+        Policy(ModelConfig(str(tmp_path / "nowhere")))
+    with pytest.raises(ModelUnusable, match="no_such_layer"):
+        Policy(ModelConfig(str(folder), "lora", lora=LoraConfig(targets="no_such_layer")))
+    Policy(ModelConfig(str(folder), "lora")).save(tmp_path / "adapter")
+    with pytest.raises(ModelUnusable, match="merge_and_unload"):
+        Policy(ModelConfig(str(tmp_path / "adapter"), "lora"))
+    Policy(ModelConfig(str(tmp_path / "adapter"), "full"))
