@@ -14,7 +14,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 12, 30
 _SMOOTH_FROM = 30
 _MAX_POINTS = 1_000
 
-Unit = Literal["number", "share"]
+Unit = Literal["number", "share", "small share"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,8 @@ def line_chart(series: Sequence[Series], *, unit: Unit = "number", label: str = 
 
     Args:
         series: At most eight are told apart by colour.
-        unit: ``"share"`` pins the axis to 0..1 and writes per cent.
+        unit: ``"share"`` pins the axis to 0..1 and writes per cent; ``"small share"`` writes per cent from 0 to what
+            there is.
         label: What a screen reader says.
     """
     series = [Series(one.name, _thin(one.points), one.measured_rarely) for one in series if one.points]
@@ -49,7 +50,12 @@ def line_chart(series: Sequence[Series], *, unit: Unit = "number", label: str = 
     steps = [step for one in series for step, _ in one.points]
     values = [value for one in series for _, value in one.points]
     low_x, high_x = min(steps), max(steps)
-    ticks_y = [0.0, 0.25, 0.5, 0.75, 1.0] if unit == "share" else nice_ticks(min(values), max(values), 5)
+    if unit == "share":
+        ticks_y = [0.0, 0.25, 0.5, 0.75, 1.0]
+    else:
+        # Per cent start at 0 and reach at least 2: noise around zero should look like what it is.
+        around = [0.0, 0.02] if unit == "small share" else []
+        ticks_y = nice_ticks(min(values + around), max(values + around), 5)
     low_y, high_y = ticks_y[0], ticks_y[-1]
     span_x, span_y = (high_x - low_x) or 1.0, (high_y - low_y) or 1.0
 
@@ -123,6 +129,8 @@ def format_value(value: float, unit: Unit = "number") -> str:
     """
     if unit == "share":
         return f"{100 * value:.0f}%"
+    if unit == "small share":
+        return f"{100 * value:.1f}%"
     size = abs(value)
     if size >= 1e6:
         return f"{value / 1e6:.3g}M"

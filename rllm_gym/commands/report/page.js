@@ -10,7 +10,7 @@ document.getElementById("theme").addEventListener("click", () => {
 });
 
 const format = (value, unit) => {
-  if (unit === "share") return (100 * value).toFixed(1) + "%";
+  if (unit !== "number") return (100 * value).toFixed(1) + "%";
   return Math.abs(value) >= 1e4 ? value.toLocaleString("en", { maximumFractionDigits: 0 }) : String(+value.toPrecision(4));
 };
 

@@ -56,29 +56,28 @@ PANELS = (
     Panel(
         "Entropy",
         "Of the policy, per sampled token, in nats. Near zero it no longer explores.",
-        (("entropy", "entropy"), ("entropy_target", "target"), ("entropy/target", "target")),
+        (("entropy", "entropy"), ("entropy_target", "target")),
     ),
     Panel(
         "Gap to the sampler",
         "Trainer log-prob minus sampler log-prob of the sampled tokens. Large values mean that the two disagree.",
-        (("sampler_gap/*", "*"), ("sampler_kl/*", "*"), ("kl_sampler/*", "*"), ("kl/sampler_*", "*")),
+        (("sampler_gap/*", "*"),),
     ),
-    Panel("KL to the reference", "Distance from the model that training began with.", (("kl", "KL"),)),
-    Panel("Clipped tokens", "Share of tokens whose ratio was clipped.", (("clip_fraction", "clipped"),), "share"),
-    Panel("Gradient norm", "Before clipping.", (("grad_norm", "norm"), ("gradient_norm", "norm"))),
+    Panel("KL to the reference", "Distance from the model that training began with.", (("kl_reference", "KL"),)),
+    Panel("Clipped tokens", "Share of tokens whose ratio was clipped.", (("clip_fraction", "clipped"),), "small share"),
+    Panel("Gradient norm", "Before it is scaled down.", (("grad_norm", "norm"),)),
     Panel("Episode length", "Turns an episode takes.", (("turns", "turns"),)),
     Panel(
         "Malformed replies", "Share of turns whose reply could not be parsed.", (("invalid_actions", "share"),), "share"
     ),
     Panel("How episodes end", "Episodes per step, by stop reason.", (("stop/*", "*"),)),
-    Panel("Speed", "Tokens per second.", (("tokens_per_second/*", "*"), ("speed/*", "*"), ("tokens_per_s/*", "*"))),
+    Panel("Speed", "Tokens per second.", (("tokens_per_second/*", "*"),)),
     Panel("Where the time goes", "Seconds per step, by phase.", (("seconds/*", "*"),)),
     Panel(
         "Faults",
         "Broken worlds per step; their episodes are never trained on.",
-        (("faults/*", "*"), ("dropped", "dropped")),
+        (("fault/*", "*"), ("faults", "all"), ("dropped", "episodes dropped")),
     ),
-    Panel("Loss", "Of the fine-tuning: negative log-likelihood per token.", (("nll", "loss"), ("sft/loss", "loss"))),
 )
 _ALWAYS_SHOWN = 6
 
@@ -113,7 +112,7 @@ def _header(run: Run, title: str) -> str:
         ("run", run.name),
         ("environment", _environment(run)),
         ("steps", None if steps is None else f"{steps:g}"),
-        ("started", run.manifest.get("started") or run.manifest.get("created")),
+        ("started", run.manifest.get("created")),
         ("rllm-gym", _version(run.manifest)),
     ):
         if value:
@@ -242,7 +241,7 @@ def _series_of(panel: Panel, curves: dict[str, list[tuple[float, float]]]) -> tu
 def _transcripts(transcripts: dict[str, list[Transcript]]) -> str:
     if not transcripts:
         return ""
-    labels = [label for label in ("before", "after") if label in transcripts] or list(transcripts)[:2]
+    labels = list(transcripts)
     first = {label: _by_task(transcripts[label]) for label in labels}
     tasks = list(dict.fromkeys(task for label in labels for task in first[label]))
     parts, kinds = [], []
@@ -348,10 +347,8 @@ def _environment(run: Run) -> Any:
 
 
 def _version(manifest: dict[str, Any]) -> Any:
-    versions = manifest.get("versions")
-    if not isinstance(versions, dict):
-        return None
-    return versions.get("rllm-gym") or versions.get("rllm_gym")
+    packages = manifest.get("packages")
+    return packages.get("rllm-gym") if isinstance(packages, dict) else None
 
 
 def _text(value: Any) -> str:

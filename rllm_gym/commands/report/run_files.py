@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rllm_gym.commands.errors import CommandError
+from rllm_gym.core import Trajectory
+from rllm_gym.engine.episodes_file import episode_from_json
 
 METRICS = "metrics.jsonl"
 MANIFEST = "manifest.json"
 EVALUATION = "evaluation.json"
+_VALIDATION = re.compile(r"validation-(\d+)")
 _MAX_LINE = 16 * 2**20
 
 
@@ -94,10 +98,10 @@ def read_run(folder: Path, *, transcripts: int) -> Run:
     run.manifest = _object(run, folder / MANIFEST)
     _read_metrics(run, folder / METRICS)
     _read_evaluation(run, folder / EVALUATION)
-    for path in _episode_files(folder):
+    for label, path in _episode_files(folder):
         found = _read_transcripts(run, path, transcripts)
         if found:
-            run.transcripts[path.stem] = found
+            run.transcripts[label] = found
     if not (run.curves or run.evaluation or run.transcripts):
         raise CommandError(
             f"nothing of a run is in {folder}: neither {METRICS} nor {EVALUATION} nor episodes (*.jsonl); "
@@ -106,11 +110,18 @@ def read_run(folder: Path, *, transcripts: int) -> Run:
     return run
 
 
-def _episode_files(folder: Path) -> list[Path]:
-    """``before`` and ``after`` first, then the rest by name; the ``episodes`` folder is looked into."""
-    files = [*folder.glob("*.jsonl"), *folder.glob("episodes/*.jsonl")]
-    order = {"before": 0, "after": 1}
-    return sorted((f for f in files if f.name != METRICS), key=lambda path: (order.get(path.stem, 2), path.name))
+def _episode_files(folder: Path) -> list[tuple[str, Path]]:
+    """The files that show what changed, with a label each: ``before`` and ``after``; else the first and the last
+    validation of a training run; else the first two files of episodes."""
+    found = sorted(path for path in [*folder.glob("*.jsonl"), *folder.glob("episodes/*.jsonl")] if path.name != METRICS)
+    named = [(path.stem, path) for stem in ("before", "after") for path in found if path.stem == stem]
+    if named:
+        return named
+    validations = [(match[1], path) for path in found if (match := _VALIDATION.fullmatch(path.stem))]
+    if validations:
+        ends = validations[:1] + validations[1:][-1:]
+        return [(f"after {int(step)} steps", path) for step, path in ends]
+    return [(path.stem, path) for path in found[:2]]
 
 
 def _read_metrics(run: Run, path: Path) -> None:
@@ -152,7 +163,7 @@ def _read_transcripts(run: Run, path: Path, limit: int) -> list[Transcript]:
             break
         try:
             transcript = _transcript(row)
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
             run.unreadable += 1
             continue
         if transcript.turns:
@@ -161,24 +172,23 @@ def _read_transcripts(run: Run, path: Path, limit: int) -> list[Transcript]:
 
 
 def _transcript(row: dict[str, Any]) -> Transcript:
-    turns = []
-    for step in row["trajectories"][0]["steps"]:
-        info = step.get("info") or {}
-        turns.append(
-            Turn(
-                observation=_text(step.get("observation")),
-                reply=_text(step.get("model_response")),
-                reward=float(step.get("reward") or 0.0),
-                invalid=bool(info.get("invalid_action", False)),
-            )
-        )
+    episode = episode_from_json(row)
+    trajectory = episode.trajectories[0] if episode.trajectories else Trajectory()
     return Transcript(
-        task_id=str(row["task_id"]),
-        env_id=str(row.get("env_id", "")),
-        turns=tuple(turns),
-        reward=float(row.get("reward", 0.0)),
-        success=bool(row.get("success", False)),
-        stop_reason=str(row.get("stop_reason", "")),
+        task_id=episode.task_id,
+        env_id=episode.env_id,
+        turns=tuple(
+            Turn(
+                observation=_text(step.observation),
+                reply=step.model_response,
+                reward=float(step.reward),
+                invalid=bool(step.info.get("invalid_action", False)),
+            )
+            for step in trajectory.steps
+        ),
+        reward=float(episode.reward),
+        success=bool(episode.success),
+        stop_reason=str(episode.stop_reason),
     )
 
 

@@ -1,0 +1,355 @@
+"""``rllm-gym eval``: a model acts in an environment; how often it solves the tasks, and how sure one can be of that."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import inspect
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import load_env_creator
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rllm_gym.agents import BaseAgent, default_agent
+from rllm_gym.commands.errors import CommandError
+from rllm_gym.commands.making import add_environment_arguments, make_env, parse_kwargs
+from rllm_gym.commands.terminal import visible
+from rllm_gym.core import Episode, stream_seed
+from rllm_gym.engine import (
+    AgentExecutionEngine,
+    EnvironmentUnavailable,
+    EpisodeSpec,
+    compute_pass_at_k,
+    save_episodes,
+    write_manifest,
+)
+from rllm_gym.samplers import Sampler, SamplerError, SamplingParams, ScriptedSampler
+
+_SCRIPTED = "scripted:"
+# Below so many parameters a second thread costs more than it brings, and ten times more on a busy machine.
+_SMALL_MODEL = 50_000_000
+_EXAMPLES = """examples:
+  rllm-gym eval rllm/Math-v0 --model Qwen/Qwen3-0.6B --n 4
+  rllm-gym eval rllm/FrozenLake-v0 --model runs/my-run/model --tasks 256 --output runs/my-run/test.jsonl
+  rllm-gym eval rllm/Math-v0 -k tasks=gsm8k_test.jsonl --model ./model --temperature 0
+  rllm-gym eval rllm/FrozenLake-v0 --model scripted:replies.txt
+"""
+
+
+def main(argv: list[str]) -> int:
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.greedy:
+        if options.temperature is not None:
+            raise CommandError("--greedy is --temperature 0: give one of them")
+        options.temperature = 0.0
+    options.temperature = 1.0 if options.temperature is None else options.temperature
+    if options.n > 1 and options.temperature == 0:
+        raise CommandError(f"--n {options.n} at temperature 0 repeats the same reply: leave out --n, or raise it")
+    try:
+        params = SamplingParams(
+            temperature=options.temperature, top_p=options.top_p, top_k=options.top_k, max_tokens=options.max_tokens
+        )
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+    kwargs, tasks = _environment(options)
+    if options.output is not None:
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+    episodes: list[Episode] = []
+    engine: AgentExecutionEngine | None = None
+    try:
+        engine = _engine(options, kwargs, params)
+        asyncio.run(_evaluate(engine, _specs(options, tasks), episodes))
+    except (SamplerError, EnvironmentUnavailable) as error:
+        raise CommandError(f"{options.env}: {error}") from error
+    finally:
+        # Also what an interrupted evaluation has so far.
+        if options.output is not None and episodes:
+            _save(options, kwargs, episodes)
+    result = _result(options, episodes, engine)
+    if options.json:
+        print(json.dumps(result, indent=2))
+    else:
+        _print(options, result)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rllm-gym eval",
+        description="Let a model act in an environment and print how often it solves the tasks (pass@1, pass@n, each "
+        "with a 95%% confidence interval over tasks), why episodes ended, what broke, and the speed.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_environment_arguments(parser)
+    parser.add_argument(
+        "--model",
+        required=True,
+        metavar="PATH",
+        help="a Hugging Face folder or hub id, a PEFT adapter's folder, or scripted:FILE: replies from a file, one a "
+        "line (JSON strings in .jsonl), the same ones in every episode, from the beginning again at the end",
+    )
+    what = parser.add_argument_group("what is measured")
+    what.add_argument("--n", type=_positive, default=1, help="episodes per task, for pass@n; default: 1")
+    what.add_argument("--tasks", type=_positive, default=64, help="how many tasks; default: 64")
+    what.add_argument("--split", help="train, validation or test; default: test, where the environment has splits")
+    what.add_argument("--seed", type=int, default=0, help="of the dynamics and of the sampled tokens; default: 0")
+    draw = parser.add_argument_group("how replies are drawn")
+    draw.add_argument("--temperature", type=float, default=None, help="0 is greedy; default: 1")
+    draw.add_argument("--greedy", action="store_true", help="the same as --temperature 0")
+    draw.add_argument("--top-p", type=float, default=1.0, help="nucleus mass; default: 1")
+    draw.add_argument("--top-k", type=int, default=0, help="most likely tokens kept; default: 0, all")
+    draw.add_argument("--max-tokens", type=int, default=256, help="longest reply of a turn, in tokens; default: 256")
+    agent = parser.add_argument_group("the agent")
+    agent.add_argument("--agent", metavar="MODULE:CLASS", help="default: the one that fits the environment")
+    agent.add_argument("--system-prompt", help="another system prompt; '' for none (tiny models want none)")
+    agent.add_argument("--agent-kwarg", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
+    how = parser.add_argument_group("how it runs")
+    how.add_argument("--max-turns", type=_positive, help="fewer turns than the environment allows")
+    how.add_argument("--context-length", type=_positive, help="most tokens of a conversation; default: the model's")
+    how.add_argument("--workers", choices=["thread", "process"], default="thread", help="process survives crashes")
+    how.add_argument("--parallel", type=_positive, default=64, help="episodes at a time; default: 64")
+    how.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 …; auto takes a GPU where there is one")
+    how.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], default="auto", help="auto: as saved")
+    how.add_argument("--threads", type=_positive, help="of torch; default: 1 for small models, else torch's choice")
+    how.add_argument("--output", "-o", type=Path, metavar="FILE", help="write the episodes here, as JSON lines")
+    how.add_argument("--json", action="store_true", help="print JSON in place of tables")
+    return parser
+
+
+def _environment(options: argparse.Namespace) -> tuple[dict[str, Any], int | None]:
+    """The environment's arguments, and how many tasks it has (``None`` where it does not say)."""
+    kwargs = parse_kwargs(options.kwarg)
+    takes_split = _takes_split(options.env)
+    if options.split is not None and not takes_split:
+        raise CommandError(f"--split {options.split}: {options.env} has no argument `split`")
+    if takes_split and "split" not in kwargs:
+        kwargs["split"] = options.split or "test"
+    elif options.split is not None and kwargs["split"] != options.split:
+        raise CommandError(f"--split {options.split} and --kwarg split={kwargs['split']} contradict each other")
+    # Made once here, so that a wrong argument is one clear line and not a fault of every episode.
+    env = make_env(options.env, kwargs)
+    try:
+        tasks = getattr(env.unwrapped, "tasks", None)
+        return kwargs, None if tasks is None else len(tasks)
+    finally:
+        env.close()
+
+
+def _takes_split(env_id: str) -> bool:
+    module, _, name = env_id.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    if name not in gymnasium.registry:
+        return False  # make_env says what is wrong with the id
+    entry_point = gymnasium.registry[name].entry_point
+    creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+    if creator is None:
+        return False
+    return "split" in inspect.signature(creator.__init__ if inspect.isclass(creator) else creator).parameters
+
+
+def _specs(options: argparse.Namespace, tasks: int | None) -> list[EpisodeSpec]:
+    """``n`` episodes of each task, each with dynamics of its own."""
+    count = options.tasks if tasks is None else min(options.tasks, tasks)
+    return [
+        EpisodeSpec(
+            # Without a task set the seed alone picks the task, and all episodes of one share it.
+            task=None if tasks is None else index,
+            seed=stream_seed("eval", options.seed, index, *([] if tasks is None else [member])) % 2**32,
+            group_id=str(index),
+            episode_id=f"{index}#{member}",
+        )
+        for index in range(count)
+        for member in range(options.n)
+    ]
+
+
+def _engine(options: argparse.Namespace, kwargs: dict[str, Any], params: SamplingParams) -> AgentExecutionEngine:
+    agent = _agent(options)
+    sampler = _sampler(options)
+    try:
+        return AgentExecutionEngine(
+            env=options.env,
+            sampler=sampler,
+            env_kwargs=kwargs,
+            agent=agent,
+            sampling_params=params,
+            n_parallel=options.parallel,
+            workers=options.workers,
+            max_turns=options.max_turns,
+            max_context_tokens=options.context_length,
+            seed=options.seed,
+            progress=sys.stderr.isatty() and not options.json,
+        )
+    except ValueError as error:
+        asyncio.run(sampler.close())
+        raise CommandError(str(error)) from error
+
+
+def _agent(options: argparse.Namespace) -> Callable[[], BaseAgent]:
+    kwargs = parse_kwargs(options.agent_kwarg)
+    if options.system_prompt is not None:
+        kwargs["system_prompt"] = options.system_prompt
+    if options.agent is None:
+        agent: Any = default_agent(options.env.rpartition(":")[2])
+    else:
+        module, _, name = options.agent.partition(":")
+        # A person's own agent lies where they are.
+        sys.path.insert(0, os.getcwd())
+        try:
+            agent = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise CommandError(f"--agent {options.agent} cannot be imported: {error}; write MODULE:CLASS") from error
+    try:
+        agent(**kwargs)
+    except (TypeError, ValueError) as error:
+        raise CommandError(f"the agent {agent.__name__} refuses its arguments: {error}") from error
+    return lambda: agent(**kwargs)
+
+
+def _sampler(options: argparse.Namespace) -> Sampler:
+    if options.model.startswith(_SCRIPTED):
+        path = options.model.removeprefix(_SCRIPTED)
+        try:
+            return ScriptedSampler(Path(path), per_conversation=True, cycle=True)
+        except (OSError, ValueError) as error:
+            raise CommandError(f"--model {options.model}: {error}") from error
+    return _torch_sampler(options.model, options.device, options.dtype, options.threads)
+
+
+def _torch_sampler(path: str, device: str, dtype: str, threads: int | None) -> Sampler:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    from rllm_gym.samplers import TorchSampler
+
+    if path.startswith((".", "/", "~")) and not Path(path).is_dir():
+        raise CommandError(f"--model {path}: there is no such folder")
+    logging.disable_progress_bar()
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    weights = "auto" if dtype == "auto" else getattr(torch, dtype)
+    try:
+        if (Path(path) / "adapter_config.json").is_file():
+            from peft import AutoPeftModelForCausalLM
+
+            # Merged: unmerged adapters decode 1.5 times slower.
+            adapted: Any = AutoPeftModelForCausalLM.from_pretrained(path, dtype=weights)
+            model, base = adapted.merge_and_unload(), adapted.peft_config["default"].base_model_name_or_path
+        else:
+            model, base = AutoModelForCausalLM.from_pretrained(path, dtype=weights), path
+        has_tokenizer = (Path(path) / "tokenizer_config.json").is_file()
+        tokenizer = AutoTokenizer.from_pretrained(path if has_tokenizer else base)
+        if threads is None and model.num_parameters() < _SMALL_MODEL:
+            threads = 1
+        return TorchSampler(model.to(device).eval(), tokenizer, num_threads=threads)
+    except (OSError, ValueError, RuntimeError) as error:
+        first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise CommandError(
+            f"--model {path} cannot be loaded: {first_line} (give a folder with config.json and weights, an adapter's "
+            "folder, or a hub id with the network at hand)"
+        ) from error
+
+
+async def _evaluate(engine: AgentExecutionEngine, specs: list[EpisodeSpec], episodes: list[Episode]) -> None:
+    """Run the specs; ``episodes`` holds what is done, whatever happens."""
+    try:
+        async with engine:
+            async for episode in engine.stream(specs):
+                episodes.append(episode)
+    finally:
+        await engine.sampler.close()
+
+
+def _save(options: argparse.Namespace, kwargs: dict[str, Any], episodes: list[Episode]) -> None:
+    place = {f"{spec.episode_id}": index for index, spec in enumerate(_specs(options, options.tasks))}
+    ordered = sorted(episodes, key=lambda episode: place.get(episode.episode_id, 0))
+    save_episodes(options.output, ordered)
+    config = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
+    manifest = options.output.with_suffix(".manifest.json")
+    write_manifest(manifest, config={**config, "env_kwargs": kwargs}, seeds={"eval": options.seed})
+
+
+def _result(options: argparse.Namespace, episodes: list[Episode], engine: AgentExecutionEngine) -> dict[str, Any]:
+    """Everything that is printed, as JSON types."""
+    sizes = sorted({1, options.n, *(1 << power for power in range(options.n.bit_length()))} - {0})
+    estimates = compute_pass_at_k(episodes, [size for size in sizes if size <= options.n])
+    kept = [episode for episode in episodes if episode.trainable]
+    stats = engine.stats
+    return {
+        "env": options.env,
+        "model": options.model,
+        "tasks": len({episode.group_id for episode in episodes}),
+        "episodes": len(episodes),
+        "pass": {
+            str(size): {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+            for size, estimate in estimates.items()
+        },
+        "mean_reward": sum(episode.reward for episode in kept) / len(kept) if kept else None,
+        "mean_turns": sum(episode.num_turns for episode in kept) / len(kept) if kept else None,
+        "stop_reasons": dict(Counter(str(episode.stop_reason) for episode in episodes).most_common()),
+        "faults": dict(stats.faults),
+        "retries": stats.retries,
+        "dropped": len(episodes) - len(kept),
+        "sampled_tokens": stats.sampled_tokens,
+        "tokens_per_second": stats.tokens_per_second,
+        "seconds": stats.wall,
+        "output": None if options.output is None else str(options.output),
+    }
+
+
+def _print(options: argparse.Namespace, result: dict[str, Any]) -> None:
+    console = Console(highlight=False)
+    console.print(
+        Text(visible(f"{result['env']} · {result['model']}"), style="bold"),
+        Text(f"{result['tasks']} tasks x {options.n}, temperature {options.temperature:g}", style="bright_black"),
+    )
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bright_black")
+    for heading in ("", "value", "95% interval over tasks"):
+        table.add_column(heading)
+    for size, estimate in result["pass"].items():
+        low, high = estimate["low"], estimate["high"]
+        table.add_row(f"pass@{size}", f"{estimate['value']:.3f}", f"{low:.3f} – {high:.3f}", style="bold")
+    for name, key in (("mean reward", "mean_reward"), ("mean turns", "mean_turns")):
+        table.add_row(name, "–" if result[key] is None else f"{result[key]:.3f}", "")
+    console.print(table)
+    reasons = ", ".join(f"{reason or 'none'} {count}" for reason, count in result["stop_reasons"].items())
+    console.print(Text(f"stop reasons: {visible(reasons)}"))
+    if result["faults"] or result["dropped"]:
+        faults = ", ".join(f"{kind} {count}" for kind, count in result["faults"].items()) or "none"
+        console.print(
+            Text(
+                f"faults: {visible(faults)}; {result['retries']} retries, {result['dropped']} episodes dropped "
+                "(they count as not solved)",
+                style="yellow",
+            )
+        )
+    else:
+        console.print(Text("faults: none"))
+    speed = f"{result['tokens_per_second']:.0f} tokens/s, " if result["sampled_tokens"] else ""
+    console.print(Text(f"speed: {speed}{result['seconds']:.1f} s", style="bright_black"))
+    if result["output"]:
+        console.print(Text(f"episodes: {result['output']}", style="bright_black"))
+
+
+def _positive(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return value
