@@ -305,10 +305,8 @@ def _turns_for(source: TaskSource, slip_probability: float, max_turns: int | Non
         return max_turns  # each map is checked when an episode on it begins
     lakes = [lake_of(task) for task in source]
     if max_turns is None:
-        max_turns = max(
-            max(default_max_turns(max(lake.width, lake.height), slip_probability), 2 * lake.path_length)
-            for lake in lakes
-        )
+        sides = [default_max_turns(max(lake.width, lake.height), slip_probability) for lake in lakes]
+        max_turns = max([1, *sides, *(2 * lake.path_length for lake in lakes)])
     for task, lake in zip(source, lakes):
         check_winnable(lake, slip_probability, max_turns, f"task {task.task_id!r}")
     return max_turns
