@@ -14,9 +14,7 @@ from rllm_gym.core import SPLITS, Task, TaskError
 from rllm_gym.data.rows import RowReader, find_position, make_task
 from rllm_gym.data.taskset import RowToTask
 
-_SOURCE = re.compile(
-    r"(?:hf:)?(?P<repo>[\w.-]+(?:/[\w.-]+)?)(?::(?P<config>[^@:]+))?(?:@(?P<split>[\w.-]+))?", re.ASCII
-)
+_SOURCE = re.compile(r"(?P<repo>[\w.-]+(?:/[\w.-]+)?)(?::(?P<config>[\w.+-]+))?(?:@(?P<split>[\w.+-]+))?", re.ASCII)
 _FORM = "'hf:repo[:config][@split]', such as 'hf:openai/gsm8k' or 'hf:openai/gsm8k:main@test'"
 
 
@@ -26,7 +24,7 @@ def open_hub(source: str, *, name: str | None, split: str | None, convert: RowTo
     Raises:
         TaskError: See :meth:`rllm_gym.data.Taskset.from_hub`.
     """
-    match = _SOURCE.fullmatch(source)
+    match = _SOURCE.fullmatch(source.removeprefix("hf:"))
     if match is None or ".." in match["repo"]:
         raise TaskError(f"{source!r:.200} does not name a data set of the hub; write {_FORM}")
     if importlib.util.find_spec("datasets") is None:
