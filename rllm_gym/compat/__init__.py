@@ -1,0 +1,63 @@
+"""What rLLM's documentation showed, running on this package: change the import, keep the code.
+
+Nothing new lives here. ``docs/from-rllm.md`` lists what does not port and what to write instead.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from rllm_gym.agents import Action, BaseAgent
+from rllm_gym.compat.agents import MathAgent, OldAgent
+from rllm_gym.compat.engine import AgentExecutionEngine
+from rllm_gym.compat.environments import (
+    BaseEnv,
+    MultiTurnEnvironment,
+    OldEnvironment,
+    SingleTurnEnvironment,
+)
+from rllm_gym.compat.passing import compute_pass_at_k
+from rllm_gym.compat.rewards import RewardFunction, RewardOutput, math_reward_fn, zero_reward
+from rllm_gym.compat.tool_calls import ToolCall
+from rllm_gym.compat.tools import MultiTool, Tool, ToolAgent, ToolEnvironment, ToolOutput
+from rllm_gym.compat.types import Episode, Step, Trajectory
+from rllm_gym.data import Dataset, DatasetRegistry
+
+if TYPE_CHECKING:
+    from trainers import AgentTrainer
+
+__all__ = [
+    "Action",
+    "AgentExecutionEngine",
+    "AgentTrainer",
+    "BaseAgent",
+    "BaseEnv",
+    "Dataset",
+    "DatasetRegistry",
+    "Episode",
+    "MathAgent",
+    "MultiTool",
+    "MultiTurnEnvironment",
+    "OldAgent",
+    "OldEnvironment",
+    "RewardFunction",
+    "RewardOutput",
+    "SingleTurnEnvironment",
+    "Step",
+    "Tool",
+    "ToolAgent",
+    "ToolCall",
+    "ToolEnvironment",
+    "ToolOutput",
+    "Trajectory",
+    "compute_pass_at_k",
+    "math_reward_fn",
+    "zero_reward",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "AgentTrainer":
+        # Imported when it is asked for: it needs torch, and nothing here may depend on the trainers.
+        from trainers import AgentTrainer
+
+        return AgentTrainer
+    raise AttributeError(f"rllm_gym.compat has no {name!r}; docs/from-rllm.md says what to write instead")

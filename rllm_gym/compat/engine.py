@@ -1,0 +1,211 @@
+"""rLLM's execution engine: its constructor and ``execute_tasks``, on our engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rllm_gym import core
+from rllm_gym.agents import BaseAgent
+from rllm_gym.compat.agents import OldAgent, row_of
+from rllm_gym.compat.environments import OldEnvironment
+from rllm_gym.compat.types import Trajectory
+from rllm_gym.core import Task
+from rllm_gym.engine import AgentExecutionEngine as Engine
+from rllm_gym.engine import Deadlines, EpisodeSpec
+from rllm_gym.samplers.protocol import Sampler, SamplingParams
+
+_log = logging.getLogger(__name__)
+
+_WAY_OUT = "see docs/from-rllm.md for what to write instead"
+
+
+class AgentExecutionEngine:
+    """Runs agents and environments written against rLLM.
+
+    Args:
+        engine_name: ``"openai"``: an OpenAI-compatible endpoint; or any name with ``rollout_engine=``.
+        rollout_engine: A sampler of ours (:class:`rllm_gym.samplers.Sampler`), instead of an endpoint.
+        rollout_engine_args: ``base_url``, ``api_key`` and ``model`` of the endpoint.
+        tokenizer: A Hugging Face tokenizer. Lengths are limits in tokens where there is one.
+        sampling_params: ``temperature``, ``top_p``, ``top_k``, ``max_tokens``, ``stop``, ``model``.
+        max_response_length: Tokens sampled in one episode.
+        max_prompt_length: Tokens of the first prompt.
+        max_steps: Replies in one episode.
+        n_parallel_agents: Episodes at a time.
+        trajectory_timeout: Seconds an episode may take.
+        retry_limit: Environments tried for an episode whose world breaks.
+        gamma: Discount of the steps' ``mc_return``.
+        agent_class, agent_args: The agent.
+        env_class, env_args: A class with ``from_dict``; or a Gymnasium id or environment of the new kind, whose
+            observations an agent then reads as ``{"question": text, **task row}``.
+
+    Raises:
+        ValueError: An option does not port; the message says what to write instead.
+    """
+
+    def __init__(
+        self,
+        engine_name: str = "openai",
+        tokenizer: Any = None,
+        rollout_engine: Any = None,
+        n_parallel_agents: int = 128,
+        trajectory_timeout: float | None = None,
+        gamma: float = 0.2,
+        api_retries: int = 3,
+        retry_limit: int = 3,
+        max_steps: int = 5,
+        max_response_length: int = 8192,
+        max_prompt_length: int = 1024,
+        config: Any = None,
+        agent_class: type[BaseAgent] | None = None,
+        env_class: Any = None,
+        agent_args: Mapping[str, Any] | None = None,
+        rollout_engine_args: Mapping[str, Any] | None = None,
+        env_args: Mapping[str, Any] | None = None,
+        max_workers: int | None = None,
+        sampling_params: Mapping[str, Any] | None = None,
+        **unported: Any,
+    ) -> None:
+        for name, value in {"config": config, **unported}.items():
+            if value:
+                raise ValueError(f"{name}={value!r} does not port; {_WAY_OUT}")
+        if agent_class is None or env_class is None:
+            raise ValueError(f"give agent_class and env_class; got {agent_class!r} and {env_class!r}")
+        self.agent_class, self.agent_args = agent_class, dict(agent_args or {})
+        self.env_class, self.env_args = env_class, dict(env_args or {})
+        self.tokenizer = tokenizer
+        self.n_parallel_agents = min(n_parallel_agents, max_workers or n_parallel_agents)
+        self.max_steps = max_steps
+        self.max_response_length = max_response_length
+        self.max_prompt_length = max_prompt_length
+        self.gamma = gamma
+        self.retry_limit = retry_limit
+        self.trajectory_timeout = trajectory_timeout
+        self.sampling_params = dict(sampling_params or {})
+        self.rollout_engine = rollout_engine or self._endpoint(
+            engine_name, dict(rollout_engine_args or {}), api_retries
+        )
+        if not isinstance(self.rollout_engine, Sampler):
+            raise ValueError(
+                f"rollout_engine is a {type(rollout_engine).__name__}, not a sampler (rllm_gym.samplers); {_WAY_OUT}"
+            )
+
+    async def execute_tasks(
+        self, tasks: Iterable[Any], num_rollouts_per_task: int = 1, **sampling_params: Any
+    ) -> list[Trajectory | core.Trajectory]:
+        """One trajectory per task (and rollout), in order: the agent's own, with ``task`` and ``reward`` set.
+
+        Where the world broke more often than ``retry_limit``, or the agent raised, the reward is ``None`` and
+        ``trajectory.info`` says what happened.
+
+        Args:
+            tasks: Task rows; for new environments also indices, ids or :class:`~rllm_gym.core.Task`.
+            num_rollouts_per_task: Episodes of each task.
+            **sampling_params: Override those of the constructor.
+        """
+        rows = [row for row in tasks for _ in range(num_rollouts_per_task)]
+        engine, chosen = self._engine(
+            rows, _params({**self.sampling_params, **sampling_params}, self.max_response_length)
+        )
+        trajectories: list[Any] = [None] * len(rows)
+        specs = [EpisodeSpec(task) for task in chosen]
+        async for index, episode, agent in engine.stream_with_agents(specs):
+            row = rows[index] if isinstance(rows[index], Mapping) else row_of(episode.trajectories[0].task)
+            trajectories[index] = self._finish(episode, agent, row)
+        return trajectories
+
+    def execute_tasks_sync(self, tasks: Iterable[Any], **kwargs: Any) -> list[Trajectory | core.Trajectory]:
+        """:meth:`execute_tasks` for code without an event loop."""
+        return asyncio.run(self.execute_tasks(tasks, **kwargs))
+
+    def shutdown(self) -> None:
+        """Nothing is left to end: every :meth:`execute_tasks` ends what it started."""
+
+    # ------------------------------------------------------------------------------------------------------
+
+    def _engine(self, rows: list[Any], params: SamplingParams) -> tuple[Engine, list[Any]]:
+        old = hasattr(self.env_class, "from_dict")
+        env, kwargs, chosen = self.env_class, self.env_args, rows
+        if old:
+            env, kwargs = OldEnvironment, {
+                "env_class": self.env_class, "env_args": self.env_args, "max_steps": self.max_steps
+            }  # fmt: skip
+        elif any(isinstance(row, Mapping) for row in rows):
+            kwargs, chosen = _tasks_of(rows, self.env_args)
+        # Without a tokenizer nobody can count; then max_response_length bounds each reply instead.
+        counted = self.tokenizer is not None or getattr(self.rollout_engine, "tokenizer", None) is not None
+        engine = Engine(
+            env=env,
+            env_kwargs=kwargs,
+            agent=lambda: OldAgent(
+                self.agent_class(**self.agent_args), new_environment=not old, max_steps=self.max_steps
+            ),
+            sampler=self.rollout_engine,
+            tokenizer=self.tokenizer,
+            sampling_params=params,
+            n_parallel=self.n_parallel_agents,
+            max_turns=self.max_steps,
+            retries=max(0, self.retry_limit - 1),
+            deadlines=Deadlines(episode=self.trajectory_timeout) if self.trajectory_timeout else None,
+            max_prompt_tokens=self.max_prompt_length if counted else None,
+            max_response_tokens=self.max_response_length if counted else None,
+            max_context_tokens=self.max_prompt_length + self.max_response_length if counted else None,
+        )
+        return engine, chosen
+
+    def _finish(self, episode: core.Episode, agent: Any, row: Any) -> Trajectory | core.Trajectory:
+        broke = episode.fault is not None
+        trajectory = agent.trajectory if agent is not None and not broke else Trajectory()
+        trajectory.task = row
+        trajectory.reward = None if broke else episode.reward
+        if isinstance(trajectory, Trajectory):
+            trajectory.info |= {"stop_reason": episode.stop_reason.value, "fault": episode.fault}
+        future = 0.0
+        for step in reversed(trajectory.steps):
+            future = step.reward + self.gamma * future
+            step.mc_return = future
+        return trajectory
+
+    def _endpoint(self, engine_name: str, arguments: dict[str, Any], retries: int) -> Sampler:
+        if engine_name != "openai":
+            raise ValueError(f"engine_name={engine_name!r} needs rollout_engine=, a sampler of rllm_gym; {_WAY_OUT}")
+        from rllm_gym.samplers.openai_compatible import OpenAISampler
+
+        model = arguments.pop("model", None) or self.sampling_params.get("model")
+        if not model:
+            raise ValueError("name the model: sampling_params={'model': …} or rollout_engine_args={'model': …}")
+        return OpenAISampler(model=model, retries=retries, **arguments)
+
+
+def _params(given: dict[str, Any], max_response_length: int) -> SamplingParams:
+    known = {"temperature", "top_p", "top_k", "max_tokens", "stop", "model"}
+    if unknown := sorted(set(given) - known):
+        raise ValueError(f"sampling parameter(s) {unknown} do not port; known are {sorted(known)}")
+    stop = given.get("stop") or ()
+    return SamplingParams(
+        temperature=float(given.get("temperature", 1.0)),
+        top_p=float(given.get("top_p", 1.0)),
+        top_k=max(0, int(given.get("top_k", 0))),  # -1 means "all" elsewhere
+        max_tokens=int(given.get("max_tokens", max_response_length)),
+        stop=(stop,) if isinstance(stop, str) else tuple(stop),
+    )
+
+
+def _tasks_of(rows: list[Any], env_args: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+    """Rows for an environment of the new kind: its task set, and which of it each episode plays."""
+    if all(isinstance(row, Mapping) and set(row) == {"task_id", "content", "data"} for row in rows):
+        return dict(env_args), [Task.from_json(row) for row in rows]
+    positions: dict[str, int] = {}
+    unique: list[Any] = []
+    chosen = []
+    for row in rows:
+        key = json.dumps(row, sort_keys=True, default=repr)
+        if key not in positions:
+            positions[key] = len(unique)
+            unique.append(row)
+        chosen.append(positions[key])
+    return {**env_args, "tasks": unique}, chosen

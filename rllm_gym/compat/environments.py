@@ -1,0 +1,169 @@
+"""rLLM's environments: the base classes users derived theirs from, and the adapter that lets the engine run them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+
+from rllm_gym.agents import Action
+from rllm_gym.compat.rewards import RewardFunction, zero_reward
+from rllm_gym.core import TaskError
+
+
+class BaseEnv(ABC):
+    """rLLM's environment: ``reset() -> (observation, info)``, ``step(action) -> (observation, reward, done, info)``
+    and ``from_dict(row)``. New environments derive from :class:`rllm_gym.core.TextEnv` instead.
+    """
+
+    idx: Any = None
+
+    @abstractmethod
+    def reset(self) -> tuple[Any, dict[str, Any]]: ...
+
+    @abstractmethod
+    def step(self, action: Any) -> tuple[Any, float, bool, dict[str, Any]]: ...
+
+    def close(self) -> None:
+        return
+
+    @staticmethod
+    @abstractmethod
+    def from_dict(info: dict[str, Any]) -> BaseEnv:
+        """Make the environment for one task row."""
+
+    @staticmethod
+    def is_multithread_safe() -> bool:
+        return True
+
+
+class MultiTurnEnvironment(BaseEnv):
+    """Asks :meth:`get_reward_and_next_obs` after every reply, ``max_turns`` times."""
+
+    def __init__(self, task: dict[str, Any] | None = None, max_turns: int = 3, **kwargs: Any) -> None:
+        self.task = task
+        self.max_turns = max_turns
+        self.current_turn = 0
+        self.done = False
+        self.history: list[Any] = []
+
+    def reset(self, task: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if task is not None:
+            self.task = task
+        self.current_turn, self.done, self.history = 0, False, []
+        return self.task, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, dict[str, Any]]:
+        if self.task is None:
+            raise TaskError("this environment has no task: give one to the constructor or to reset()")
+        self.history.append(action)
+        reward, observation = self.get_reward_and_next_obs(self.task, action)
+        self.current_turn += 1
+        self.done = self.current_turn >= self.max_turns
+        return {} if self.done else observation, reward, self.done, dict(self.task)
+
+    @abstractmethod
+    def get_reward_and_next_obs(self, task: dict[str, Any], action: Any) -> tuple[float, dict[str, Any]]: ...
+
+
+class SingleTurnEnvironment(MultiTurnEnvironment):
+    """One question, one reply, graded by ``reward_fn(task_info=, action=)``."""
+
+    def __init__(
+        self, task: dict[str, Any] | None = None, reward_fn: RewardFunction | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(task=task, max_turns=1, **kwargs)
+        if reward_fn is None:
+            warnings.warn("no reward_fn: every reward will be 0", stacklevel=2)
+        self.reward_fn = reward_fn or zero_reward
+
+    def get_reward_and_next_obs(self, task: dict[str, Any], action: Any) -> tuple[float, dict[str, Any]]:
+        return reward_of(self.reward_fn(task_info=task, action=action)), {}
+
+    @staticmethod
+    def from_dict(env_args: dict[str, Any]) -> SingleTurnEnvironment:
+        env_args = dict(env_args)
+        reward_fn = env_args.pop("reward_fn", None)
+        return SingleTurnEnvironment(task=env_args.get("task", env_args), reward_fn=reward_fn)
+
+
+def reward_of(output: Any) -> float:
+    """The number in what a reward function returned: a ``RewardOutput`` or a plain number."""
+    return float(getattr(output, "reward", output))
+
+
+class AnySpace(gymnasium.Space[Any]):
+    """Whatever an old environment says or takes."""
+
+    def contains(self, x: Any) -> bool:
+        return True
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Any:
+        return ""
+
+
+class OldEnvironment(gymnasium.Env[Any, Any]):
+    """A Gymnasium environment whose task is a row, played by ``env_class.from_dict({**row, **env_args})``.
+
+    Args:
+        env_class: Has ``from_dict``, ``reset`` and a ``step`` that returns 4 values (or Gymnasium's 5).
+        env_args: Added to every row.
+        max_steps: Replies after which the episode is truncated; there ``compute_final_reward`` is asked, as at the end.
+    """
+
+    def __init__(
+        self, env_class: type, env_args: Mapping[str, Any] | None = None, max_steps: int | None = None
+    ) -> None:
+        self.observation_space = AnySpace()
+        self.action_space = AnySpace()
+        self._env_class = env_class
+        self._env_args = dict(env_args or {})
+        self._max_steps = max_steps
+        self._env: Any = None
+        self._steps = 0
+        self.task: dict[str, Any] | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        row = (options or {}).get("task")
+        if not isinstance(row, Mapping):
+            raise TaskError(f"an rLLM environment is made from a task row, a dict; got {type(row).__name__}")
+        self.close()
+        self.task = dict(row)
+        self._steps = 0
+        self._env = self._env_class.from_dict({**row, **self._env_args})  # type: ignore[attr-defined]
+        result = self._env.reset()
+        observation, info = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
+        return observation, {**(info or {}), "task_id": row_id(row)}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        result = self._env.step(action.action if isinstance(action, Action) else action)
+        if len(result) == 5:
+            observation, reward, terminated, truncated, info = result
+        else:
+            observation, reward, terminated, info = result
+            truncated = False
+        self._steps += 1
+        if not (terminated or truncated) and self._max_steps is not None:
+            truncated = self._steps >= self._max_steps
+        if (terminated or truncated) and hasattr(self._env, "compute_final_reward"):
+            reward = self._env.compute_final_reward()
+        return observation, reward, bool(terminated), bool(truncated), dict(info or {})
+
+    def close(self) -> None:
+        env, self._env = self._env, None
+        if env is not None:
+            env.close()
+
+
+def row_id(row: Mapping[str, Any]) -> str:
+    """What names a task row: its own id, or a hash of all of it."""
+    for key in ("task_id", "uid", "id"):
+        if isinstance(row.get(key), str | int):
+            return str(row[key])
+    return hashlib.sha256(json.dumps(dict(row), sort_keys=True, default=repr).encode()).hexdigest()[:16]

@@ -1,0 +1,262 @@
+"""rLLM's tools: the ``Tool`` class users derived theirs from, its agent, and its environment."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import uuid
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from rllm_gym.agents import Action, BaseAgent
+from rllm_gym.compat.environments import BaseEnv, reward_of
+from rllm_gym.compat.rewards import RewardFunction, zero_reward
+from rllm_gym.compat.tool_calls import ToolCall, parser
+from rllm_gym.compat.types import Step, Trajectory
+
+TOOL_SYSTEM_PROMPT = (
+    "You are a tool agent. You are given a task to complete. You have a set of tools at your disposal. Before you use "
+    "the tools, output your thoughts.\n"
+)
+
+_JSON_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", dict: "object", list: "array"}
+
+
+@dataclass
+class ToolOutput:
+    """What a tool returned, or the error it ran into."""
+
+    name: str
+    output: str | list[Any] | dict[str, Any] | Any = None
+    error: str | None = None
+    metadata: dict[str, Any] | None = None
+
+    def to_string(self) -> str:
+        if self.error:
+            return f"Error: {self.error}"
+        if self.output is None:
+            return ""
+        if isinstance(self.output, list | dict):
+            return json.dumps(self.output, ensure_ascii=False, default=str)
+        return str(self.output)
+
+    __str__ = to_string
+
+
+class Tool:
+    """A tool: override :meth:`forward` and ``json``, or give a function whose signature becomes the schema."""
+
+    def __init__(
+        self, name: str | None = None, description: str | None = None, function: Callable[..., Any] | None = None
+    ) -> None:
+        self.function = function
+        self.name = name or (function.__name__ if function is not None else None)
+        self.description = description or (inspect.getdoc(function) if function is not None else None)
+        if self.name is None or self.description is None:
+            raise ValueError(f"a tool needs a name and a description (or a function); got {name!r}, {description!r}")
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The schema the model is shown, OpenAI form."""
+        parameters = _schema(self.function) if self.function is not None else {"type": "object", "properties": {}}
+        return {
+            "type": "function",
+            "function": {"name": self.name, "description": self.description, "parameters": parameters},
+        }
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if self.function is None:
+            raise TypeError(f"tool {self.name!r} defines neither forward() nor a function")
+        return self.function(*args, **kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> ToolOutput:
+        name = str(self.name)
+        try:
+            output = self.forward(*args, **kwargs)
+        except Exception as error:  # what a tool runs into is news for the model, not a broken world
+            return ToolOutput(name, error=f"{type(error).__name__} - {error}")
+        return output if isinstance(output, ToolOutput) else ToolOutput(name, output=output)
+
+
+class MultiTool:
+    """The tools of an agent or environment by name. Values are ``Tool`` classes, tools, or plain functions."""
+
+    def __init__(self, tools: list[str] | None = None, tool_map: Mapping[str, Any] | None = None) -> None:
+        if tools is not None and tool_map is not None:
+            raise ValueError("give tools or tool_map, not both")
+        if tools:
+            raise ValueError(
+                f"tools={tools!r} names built-in tools of rLLM, which do not port: pass your own with "
+                "tool_map={name: ToolClass or function}; see docs/from-rllm.md"
+            )
+        self.tool_map = {name: _tool(name, entry) for name, entry in (tool_map or {}).items()}
+
+    @property
+    def json(self) -> list[dict[str, Any]]:
+        return [tool.json for tool in self.tool_map.values()]
+
+    def __call__(self, *, tool_name: str, arguments: Mapping[str, Any]) -> ToolOutput:
+        tool = self.tool_map.get(tool_name)
+        if tool is None:
+            return ToolOutput(tool_name, error=f"there is no tool {tool_name!r}; there are {sorted(self.tool_map)}")
+        return tool(**arguments)  # type: ignore[no-any-return]
+
+
+class ToolAgent(BaseAgent):
+    """Shows the model the tools in its system prompt and turns its reply into a list of tool calls.
+
+    A reply without a call becomes a call of ``finish`` with the reply as its ``response``.
+    """
+
+    uses_tools: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        system_prompt: str = TOOL_SYSTEM_PROMPT,
+        parser_name: str = "qwen",
+        tools: list[str] | None = None,
+        tool_map: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.system_prompt = system_prompt
+        self.tools = MultiTool(tools, tool_map)
+        self.tool_parser = parser(parser_name)
+        self.tools_prompt = self.tool_parser.get_tool_prompt(json.dumps(self.tools.json, indent=2))
+        self.reset()
+
+    def reset(self) -> None:
+        self._trajectory = Trajectory()
+        self.messages: list[dict[str, Any]] = [{"role": "system", "content": self.system_prompt + self.tools_prompt}]
+        self.current_observation: Any = None
+
+    def update_from_env(self, observation: Any, reward: float, done: bool, info: dict[str, Any], **kwargs: Any) -> None:
+        self.messages += _messages(observation)
+        self.current_observation = observation
+        if self._trajectory.steps:
+            step = self._trajectory.steps[-1]
+            step.reward, step.done, step.info = reward, done, info
+
+    def update_from_model(self, response: str, **kwargs: Any) -> Action:
+        calls = self.tool_parser.parse(response) or [ToolCall("finish", {"response": response})]
+        action = [
+            {
+                "id": str(uuid.uuid4()),
+                "type": "function",
+                "function": {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
+            }
+            for call in calls
+        ]
+        shown = self.chat_completions
+        self.messages.append({"role": "assistant", "content": response})
+        self._trajectory.steps.append(
+            Step(observation=self.current_observation, chat_completions=shown, model_response=response, action=action)
+        )
+        return Action(action)
+
+    @property
+    def chat_completions(self) -> list[dict[str, Any]]:
+        return self.messages
+
+    @property
+    def trajectory(self) -> Trajectory:
+        return self._trajectory
+
+
+class ToolEnvironment(BaseEnv):
+    """Carries out tool calls until the model answers: with a text, a ``finish`` call, or at ``max_steps``."""
+
+    def __init__(
+        self,
+        task: dict[str, Any] | None = None,
+        tools: list[str] | None = None,
+        tool_map: Mapping[str, Any] | None = None,
+        reward_fn: RewardFunction | None = None,
+        max_steps: int = 10,
+    ) -> None:
+        if reward_fn is None:
+            warnings.warn("no reward_fn: every reward will be 0", stacklevel=2)
+        self.task = task
+        self.tools = MultiTool(tools, tool_map)
+        self.reward_fn = reward_fn or zero_reward
+        self.max_steps = max_steps
+        self.step_count = 0
+
+    def reset(self) -> tuple[Any, dict[str, Any]]:
+        self.step_count = 0
+        return self.task, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, dict[str, Any]]:
+        self.step_count += 1
+        calls = [action] if isinstance(action, dict) else action or []
+        finish = None
+        if not isinstance(calls, str):
+            finish = next((call for call in calls if call.get("function", {}).get("name") == "finish"), None)
+        if isinstance(calls, str) or finish is not None or self.step_count >= self.max_steps:
+            answer = calls if isinstance(calls, str) else _answer(finish, calls)
+            output = self.reward_fn(task_info=self.task or {}, action=answer)
+            info = {
+                "response": action,
+                "metadata": getattr(output, "metadata", {}),
+                "is_correct": getattr(output, "is_correct", None),
+            }
+            return {}, reward_of(output), True, info
+        outputs = {str(call.get("id", number)): self._carry_out(call) for number, call in enumerate(calls)}
+        return {"tool_outputs": outputs}, 0.0, False, {"response": action, "metadata": {}}
+
+    def _carry_out(self, call: dict[str, Any]) -> str:
+        function = call.get("function", {})
+        arguments = _arguments(function.get("arguments", {}))
+        if arguments is None:
+            return "Error: the arguments are not a JSON object"
+        return self.tools(tool_name=str(function.get("name")), arguments=arguments).to_string()
+
+    @staticmethod
+    def from_dict(env_args: dict[str, Any]) -> ToolEnvironment:
+        row = dict(env_args)
+        options = {name: row.pop(name, None) for name in ("tools", "tool_map", "reward_fn")}
+        max_steps = row.pop("max_steps", 10)
+        return ToolEnvironment(task=row, max_steps=max_steps, **options)
+
+
+def _answer(finish: dict[str, Any] | None, calls: Any) -> str:
+    if finish is None:
+        return str(calls)
+    # A model's own finish call has JSON text for arguments, whatever that text may be.
+    arguments = _arguments(finish["function"].get("arguments", {}))
+    return str((arguments or {}).get("response", ""))
+
+
+def _arguments(arguments: Any) -> dict[str, Any] | None:
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError:
+            return None
+    return arguments if isinstance(arguments, dict) else None
+
+
+def _messages(observation: Any) -> list[dict[str, Any]]:
+    if isinstance(observation, Mapping):
+        if "question" in observation:
+            return [{"role": "user", "content": observation["question"]}]
+        outputs = observation.get("tool_outputs", {})
+        return [{"role": "tool", "content": text, "tool_call_id": call} for call, text in outputs.items()]
+    return [{"role": "user", "content": str(observation)}] if observation else []
+
+
+def _tool(name: str, entry: Any) -> Any:
+    if isinstance(entry, type):
+        return entry(name=name)
+    return (
+        Tool(name=name, description=inspect.getdoc(entry) or name, function=entry)
+        if inspect.isroutine(entry)
+        else entry
+    )
+
+
+def _schema(function: Callable[..., Any]) -> dict[str, Any]:
+    parameters = inspect.signature(function, eval_str=False).parameters.values()
+    properties = {parameter.name: {"type": _JSON_TYPES.get(parameter.annotation, "string")} for parameter in parameters}
+    required = [parameter.name for parameter in parameters if parameter.default is inspect.Parameter.empty]
+    return {"type": "object", "properties": properties, "required": required}
