@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
+import os
+import sys
 from typing import Any
 
 import gymnasium
@@ -53,6 +55,9 @@ def make_env(env_id: str, kwargs: dict[str, Any], *, render_mode: str | None = N
     module, _, bare_id = env_id.rpartition(":")
     if not module and bare_id not in gymnasium.registry:
         raise CommandError(f"there is no environment {env_id!r}{_suggestion(env_id)}; `rllm-gym list` shows them all")
+    if module and os.getcwd() not in sys.path:
+        # `python` finds modules in the current folder, an installed command does not: new-env writes them there.
+        sys.path.append(os.getcwd())
     if render_mode is not None:
         kwargs = {**kwargs, "render_mode": render_mode}
     try:

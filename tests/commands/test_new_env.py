@@ -56,6 +56,18 @@ def test_it_makes_with_the_module_prefix_and_plays_from_the_command_line(tmp_pat
     assert result.returncode == 0, result.stderr
     assert "Find a number from 1 to" in result.stdout
     assert "higher" in result.stdout or "found" in result.stdout
+    command = Path(sys.executable).with_name("rllm-gym")
+    result = subprocess.run(
+        [command, "play", "number_hunt:NumberHunt-v0"],
+        cwd=folder,
+        input="1\n2\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "Find a number from 1 to" in result.stdout
 
 
 def test_nothing_is_ever_overwritten(tmp_path, capsys):
