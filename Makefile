@@ -28,7 +28,7 @@ setup: .venv/.set-up ## .venv with everything, at tested versions
 	@scripts/setup.sh
 
 demo: setup ## train a tiny model on FrozenLake in five minutes and write an HTML report
-	@$(BIN)/python examples/demo.py --seed $(SEED) $(if $(LORA),--lora)
+	@$(BIN)/python -m examples.demo --seed $(SEED) $(if $(LORA),--lora)
 
 test: setup ## lint, types and every test (REQUIRE=all: a skip is a failure)
 	@scripts/system_packages.sh $(SYSTEM_PACKAGES)
