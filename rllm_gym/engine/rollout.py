@@ -46,6 +46,7 @@ class Rollout:
     returns_tokens: bool
     steps: list[Step] = field(default_factory=list)
     task: dict[str, Any] | None = None
+    task_id: str = ""
     info: dict[str, Any] = field(default_factory=dict)
     success: bool = False
     stop_reason: StopReason = StopReason.NONE
@@ -68,6 +69,7 @@ class Rollout:
             self.spec.seed or 0, None if task is None else {"task": task}
         )
         self.seconds["env"] += clock() - began
+        self.task_id = str(self.info.get("task_id", ""))
         tools = str(self.info.get("tools", "[]")) if self.agent.uses_tools else None
         self._ask_agent("reset", self.agent.reset)
         self._ask_agent("receive_task", self.agent.receive_task, self.task)
@@ -103,7 +105,7 @@ class Rollout:
         if self.steps:
             self.steps[-1].done = True
         reward = float(sum(step.reward for step in self.steps))
-        episode.task_id = str(self.info.get("task_id") or episode.task_id)
+        episode.task_id = self.task_id or episode.task_id
         episode.trajectories = [Trajectory(task=self.task, steps=self.steps, reward=reward)]
         episode.info = self.info
         episode.seconds |= self.seconds

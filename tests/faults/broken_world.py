@@ -1,0 +1,72 @@
+"""An environment that breaks in a way its task decides, on every attempt, so that tests can count exactly."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import gymnasium
+
+from rllm_gym.core import EnvironmentFault, Text
+
+KINDS = ("raise", "hang_step", "hang_close", "garbage", "die")
+
+FOREVER = threading.Event()
+"""What hangs waits for this; a test in the same process sets it at its end, so that no thread outlives it."""
+
+_GARBAGE: list[Any] = [
+    None,
+    ("only", 1.0, True),
+    (b"bytes", 0.0, False, False, {}),
+    ("text", float("nan"), False, False, {}),
+    ("text", float("inf"), False, False, {}),
+    ("text", "1.0", False, False, {}),
+    ("text", 0.0, "no", False, {}),
+    ("text", 0.0, False, None, {}),
+    ("text", 0.0, False, False, None),
+    ("text", None, False, False, {}),
+]
+
+
+def kind_of(task: int, kinds: tuple[str, ...] = KINDS) -> str | None:
+    """How the episode of this task breaks: every fifth does, each kind as often as the others."""
+    return kinds[task // 5 % len(kinds)] if task % 5 == 0 else None
+
+
+class BrokenWorld(gymnasium.Env[str, str]):
+    """Three turns, reward 1 at the end, unless the task says otherwise."""
+
+    def __init__(self, kinds: tuple[str, ...] = KINDS) -> None:
+        self.observation_space = Text(100)
+        self.action_space = Text(100)
+        self._kinds = kinds
+        self._kind: str | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        assert options is not None
+        self._number = options["task"]
+        self._kind = kind_of(self._number, self._kinds)
+        self._turn = 0
+        return "begin", {"task_id": str(self._number)}
+
+    def step(self, action: str) -> Any:
+        self._turn += 1
+        if self._turn == 2:
+            match self._kind:
+                case "raise":
+                    if self._number % 2:
+                        raise EnvironmentFault("the server went away", kind="raise")
+                    raise ZeroDivisionError("a bug in the environment")
+                case "hang_step":
+                    FOREVER.wait()
+                case "garbage":
+                    return _GARBAGE[self._number // 25 % len(_GARBAGE)]
+                case "die":
+                    os._exit(3)
+        return f"turn {self._turn}", 1.0 if self._turn == 3 else 0.0, self._turn == 3, False, {}
+
+    def close(self) -> None:
+        if self._kind == "hang_close":
+            FOREVER.wait()

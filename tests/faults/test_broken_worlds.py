@@ -1,0 +1,140 @@
+"""When worlds break: every fault is counted under its kind, none is trained on, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import broken_world
+import psutil
+import pytest
+from broken_world import BrokenWorld, kind_of
+
+from rllm_gym.core import Episode, StopReason
+from rllm_gym.engine import AgentExecutionEngine, Deadlines
+from rllm_gym.samplers import ScriptedSampler
+
+EPISODES = 1000
+# Long enough that nothing well is ever late on a busy machine.
+DEADLINES = Deadlines(make=60, reset=60, step=2.5, close=2.5, episode=600)
+
+
+@pytest.fixture
+def forever() -> Iterator[None]:
+    broken_world.FOREVER.clear()
+    yield
+    broken_world.FOREVER.set()
+
+
+def run(workers: str, kinds: tuple[str, ...], retries: int) -> tuple[AgentExecutionEngine, list[Episode]]:
+    engine = AgentExecutionEngine(
+        env=BrokenWorld,
+        env_kwargs={"kinds": kinds},
+        sampler=ScriptedSampler(lambda request: "go on"),
+        n_parallel=40,
+        workers=workers,
+        retries=retries,
+        deadlines=DEADLINES,
+    )
+    return engine, engine.run_sync(range(EPISODES))
+
+
+def check_episodes(episodes: list[Episode], kinds: tuple[str, ...], retries: int) -> Counter[str]:
+    assert [episode.task_id for episode in episodes] == [str(task) for task in range(EPISODES)]
+    expected: Counter[str] = Counter()
+    for task, episode in enumerate(episodes):
+        kind = kind_of(task, kinds)
+        if kind is None:
+            assert episode.stop_reason is StopReason.SUCCESS
+            assert (episode.reward, episode.num_turns, episode.attempts) == (1.0, 3, 1)
+            assert episode.trainable
+        else:
+            expected[kind] += 1 + retries
+            assert episode.stop_reason is StopReason.FAULT
+            assert episode.fault
+            assert episode.attempts == 1 + retries
+            assert (episode.reward, episode.success, episode.trainable) == (0.0, False, False)
+    return expected
+
+
+def test_a_thousand_episodes_in_processes_that_break_in_every_way() -> None:
+    threads = set(threading.enumerate())
+    engine, episodes = run("process", broken_world.KINDS, retries=1)
+
+    expected = check_episodes(episodes, broken_world.KINDS, retries=1)
+    faults = engine.stats.faults
+    assert faults["raise"] + faults["exception"] == expected["raise"] == 80
+    assert faults["step_deadline"] == expected["hang_step"]
+    assert faults["close_deadline"] == expected["hang_close"]
+    assert faults["garbage"] == expected["garbage"]
+    assert faults["worker_died"] == expected["die"]
+    assert sum(faults.values()) == sum(expected.values())
+    assert engine.stats.dropped == 200
+    assert engine.stats.retries == 200
+    assert engine.stats.killed_processes == expected["hang_step"] + expected["hang_close"] + expected["die"]
+    assert engine.stats.stop_reasons == {"success": 800, "fault": 200}
+
+    assert psutil.Process().children(recursive=True) == []
+    assert set(threading.enumerate()) <= threads
+
+
+@pytest.mark.usefixtures("forever")
+def test_a_thread_that_hangs_is_abandoned_counted_and_reported(caplog: pytest.LogCaptureFixture) -> None:
+    kinds = ("raise", "hang_step", "hang_close", "garbage")
+    engine, episodes = run("thread", kinds, retries=0)
+
+    expected = check_episodes(episodes, kinds, retries=0)
+    faults = engine.stats.faults
+    assert faults["raise"] + faults["exception"] == expected["raise"]
+    assert faults["step_deadline"] == expected["hang_step"] == 50
+    assert faults["close_deadline"] == expected["hang_close"] == 50
+    assert faults["garbage"] == expected["garbage"]
+    assert engine.stats.abandoned_threads == 100
+    assert "was abandoned" in caplog.text
+    assert "fault (step_deadline)" in caplog.text
+
+
+_INTERRUPTED = """
+import sys, psutil
+sys.path.insert(0, {folder!r})
+from broken_world import BrokenWorld
+from rllm_gym.engine import AgentExecutionEngine
+from rllm_gym.samplers import ScriptedSampler
+
+turns = 0
+def reply(request):
+    global turns
+    turns += 1
+    if turns == 40:
+        # By now some worlds hang in step() and the others are in the middle of their episodes.
+        print(*[child.pid for child in psutil.Process().children(recursive=True)], flush=True)
+    return "go on"
+
+engine = AgentExecutionEngine(
+    env=BrokenWorld, env_kwargs={{"kinds": ("hang_step",)}}, sampler=ScriptedSampler(reply), n_parallel=8,
+    workers="process",
+)
+engine.run_sync(range(100_000))
+"""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_no_process_survives_an_interrupted_run(sent: signal.Signals) -> None:
+    script = _INTERRUPTED.format(folder=str(Path(__file__).parent))
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        workers = [psutil.Process(int(pid)) for pid in program.stdout.readline().split()]
+        assert len(workers) >= 9  # the template and eight environments
+        os.kill(program.pid, sent)
+        _, said = program.communicate(timeout=60)
+    assert program.returncode != 0
+    if sent == signal.SIGINT:
+        assert said.decode().rstrip().endswith("KeyboardInterrupt")
+    _, alive = psutil.wait_procs(workers, timeout=20)
+    assert alive == []
