@@ -13,6 +13,10 @@ from gymnasium.envs.registration import load_env_creator
 from rllm_gym.core import TextEnv
 from rllm_gym.envs import TABLE
 
+_REFERENCE = re.compile(r":(?:class|meth|func|attr|mod):`~?([^`]+)`")
+_LIST_ENTRY = re.compile(r"    (\S[^:]*): ?(.*)")
+_BOLD_HEADING = re.compile(r"\*\*([A-Z][\w ]+)\*\*: ?(.*)")
+
 
 @dataclass(frozen=True, slots=True)
 class Argument:
@@ -60,20 +64,48 @@ def manual(env_id: str) -> Manual:
     entry_point = spec.entry_point if isinstance(spec.entry_point, str) else repr(spec.entry_point)
     try:
         creator: Any = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
-    except ModuleNotFoundError as error:
-        missing = error.name or "a package"
+    except ImportError as error:
+        missing = error.name or str(error)
         return Manual(env_id, entry_point, dict(spec.kwargs), f"(needs {missing})", "", (), missing)
     text = inspect.getdoc(creator) or ""
     return Manual(env_id, entry_point, dict(spec.kwargs), _first_line(text), text, _arguments(creator, spec.kwargs))
 
 
-def sections(text: str) -> dict[str, str]:
-    """A docstring's ``## Heading`` sections; what comes before the first is under ``""``."""
-    parts = re.split(r"^##\s+(.+?)\s*$", text, flags=re.MULTILINE)
-    found = {"": parts[0].strip()}
-    for heading, body in zip(parts[1::2], parts[2::2], strict=True):
-        found[heading] = body.strip()
-    return found
+def as_markdown(text: str) -> str:
+    """A docstring as Markdown: headings, arguments as lists, examples fenced, references as names.
+
+    >>> print(as_markdown("One.\\n\\n**Rewards**: ``goal``.\\n\\nArgs:\\n    size: Side,\\n        2 to 10."))
+    One.
+    <BLANKLINE>
+    ## Rewards
+    ``goal``.
+    <BLANKLINE>
+    - **size**: Side, 2 to 10.
+    """
+    lines: list[str] = []
+    listing = example = False
+    for line in _REFERENCE.sub(lambda match: f"`{match[1].rpartition('.')[2]}`", text).splitlines():
+        stripped = line.strip()
+        in_example = stripped.startswith((">>>", "...")) or (example and bool(stripped))
+        if in_example != example:
+            lines.append("```" if example else "```python")
+            example = in_example
+        if example:
+            lines.append(line)
+        elif stripped in ("Args:", "Raises:"):
+            listing = True
+            lines += [] if stripped == "Args:" else ["**Raises**", ""]
+        elif listing and line.startswith("    "):
+            entry = _LIST_ENTRY.match(line)
+            if entry:
+                lines.append(f"- **{entry[1]}**: {entry[2]}")
+            elif stripped:
+                lines[-1] += f" {stripped}"
+        else:
+            listing = listing and not stripped
+            heading = _BOLD_HEADING.match(line)
+            lines += [f"## {heading[1]}", heading[2]] if heading else [line]
+    return "\n".join(lines + ["```"] * example)
 
 
 def _first_line(text: str) -> str:

@@ -44,7 +44,7 @@ PANELS = (
     Panel(
         "pass@k on validation",
         "Chance that at least one of k tries solves a task.",
-        (("validation/pass@*", "pass@*"),),
+        (("validation/pass@[2-9]*", "pass@*"), ("validation/pass@1[0-9]*", "pass@*")),
         "share",
     ),
     Panel(
@@ -80,6 +80,8 @@ PANELS = (
     ),
 )
 _ALWAYS_SHOWN = 6
+# The same curve under another name.
+_REDUNDANT = {"validation/pass@1"}
 
 
 def render_page(run: Run) -> str:
@@ -191,7 +193,7 @@ def _measure(value: float) -> str:
 
 
 def _charts(run: Run) -> str:
-    shown: set[str] = set()
+    shown = set(_REDUNDANT)
     cards = []
     for panel in PANELS:
         series, used = _series_of(panel, run.curves)
@@ -231,9 +233,10 @@ def _series_of(panel: Panel, curves: dict[str, list[tuple[float, float]]]) -> tu
             if name in used or not fnmatchcase(name, pattern):
                 continue
             used.add(name)
-            if "*" in pattern and all(value == 0 for _, value in points):
+            wild = min((pattern.index(sign) for sign in "*[" if sign in pattern), default=None)
+            if wild is not None and all(value == 0 for _, value in points):
                 continue
-            shown = label.replace("*", name[pattern.index("*") :].replace("_", " ")) if "*" in pattern else label
+            shown = label if wild is None else label.replace("*", name[wild:].replace("_", " "))
             series.append(Series(shown, points, measured_rarely=len(points) <= most / 2))
     return series[:8], used
 
