@@ -1,0 +1,581 @@
+"""check_text_env finds faults: a zoo of environments with one fault each, every one of which has to be named."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from rllm_gym.core import EnvironmentFault, InvalidAction, Outcome, TextEnv
+from rllm_gym.data import Taskset
+from rllm_gym.testing import ContractViolation, Report, check_text_env
+
+TASKS = Taskset.from_rows([{"question": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(9)])
+
+
+class Sound(TextEnv):
+    """Asks for a sum; no fault in it. The animals of the zoo are built on it."""
+
+    def __init__(self, *, max_turns: int = 3, render_mode: str | None = None) -> None:
+        super().__init__(tasks=TASKS, max_turns=max_turns, render_mode=render_mode)
+        self.die = 0
+
+    def _begin(self, task):
+        self.die = int(self.np_random.integers(6))
+        return task.content
+
+    def _act(self, action):
+        if not action.isascii() or not action.isdigit():
+            raise InvalidAction("Answer with a number.")
+        self.die = int(self.np_random.integers(6))
+        right = action == self.task.data["answer"]
+        return Outcome(
+            f"{'Right' if right else 'Wrong'}. The die shows {self.die}.", {"right": float(right)}, right, right
+        )
+
+    def _world_state(self):
+        return {"die": self.die}
+
+    def _restore_world(self, state):
+        self.die = int(state["die"])
+
+
+def answer(env: Any) -> str:
+    return env.task.data["answer"]
+
+
+Zoo = dict[str, tuple[str, Callable[..., Any]]]
+ZOO: Zoo = {}
+
+
+def animal(check: str):
+    """Registers an environment class (or a factory) whose fault the named check has to find."""
+
+    def register(factory):
+        ZOO[factory.__name__] = (check, factory)
+        return factory
+
+    return register
+
+
+def changed_step(change: Callable[..., Any]) -> Callable[..., Any]:
+    """A step() whose result is passed through ``change(env, observation, reward, terminated, truncated, info)``."""
+
+    def step(self, action):
+        return change(self, *super(self._fault, self).step(action))
+
+    return step
+
+
+def changed(name: str, check: str, change: Callable[..., Any]) -> None:
+    """An animal that only spoils what step() returns."""
+    fault = type(name, (Sound,), {"step": changed_step(change)})
+    fault._fault = fault
+    ZOO[name] = (check, fault)
+
+
+def with_info(**spoiled: Any) -> Callable[..., Any]:
+    return lambda env, o, r, te, tr, info: (o, r, te, tr, {**info, **spoiled})
+
+
+# make, spaces, reset ------------------------------------------------------------------------------------------
+
+
+@animal("make")
+def no_environment():
+    return object()
+
+
+@animal("make")
+def cannot_be_made():
+    raise RuntimeError("no such file")
+
+
+_ONLY_ONE = Sound()
+
+
+@animal("make")
+def always_the_same():
+    return _ONLY_ONE
+
+
+@animal("spaces")
+class GymnasiumsOwnText(Sound):
+    def __init__(self):
+        super().__init__()
+        self.action_space = gymnasium.spaces.Text(max_length=1000)
+
+
+@animal("reset")
+class OnlyAnObservation(Sound):
+    def reset(self, **kwargs):
+        return super().reset(**kwargs)[0]
+
+
+@animal("reset")
+class NoTools(Sound):
+    def reset(self, **kwargs):
+        observation, info = super().reset(**kwargs)
+        del info["tools"]
+        return observation, info
+
+
+@animal("reset")
+class ToolsThatAreNoJson(Sound):
+    def _tools(self):
+        return "calculator"
+
+
+@animal("reset")
+class SaysNothing(Sound):
+    def _begin(self, task):
+        return ""
+
+
+@animal("reset")
+class RemembersTheLastEpisode(Sound):
+    def reset(self, **kwargs):
+        observation, info = super().reset(**kwargs)
+        info["turn"] = 1
+        return observation, info
+
+
+# step ---------------------------------------------------------------------------------------------------------
+
+changed("NumberAsObservation", "step", lambda env, o, r, te, tr, info: (3, r, te, tr, info))
+changed("LoneSurrogate", "step", lambda env, o, r, te, tr, info: (o + "\ud800", r, te, tr, info))
+changed("FourTuple", "step", lambda env, o, r, te, tr, info: (o, r, te or tr, info))
+changed("NumpyBool", "step", lambda env, o, r, te, tr, info: (o, r, np.bool_(te), tr, info))
+changed("TooLong", "step", lambda env, o, r, te, tr, info: (o * 100_000, r, te, tr, info))
+
+
+@animal("step")
+class TakesAnything(Sound):
+    def step(self, action):
+        return super().step(str(action))
+
+
+# info ---------------------------------------------------------------------------------------------------------
+
+changed(
+    "NoTaskId",
+    "info",
+    lambda env, o, r, te, tr, info: (o, r, te, tr, {k: v for k, v in info.items() if k != "task_id"}),
+)
+changed("NumpyTurn", "info", lambda env, o, r, te, tr, info: (o, r, te, tr, {**info, "turn": np.int64(info["turn"])}))
+changed(
+    "NoneThenText",
+    "info",
+    lambda env, o, r, te, tr, info: (o, r, te, tr, {**info, "note": "late" if te or tr else None}),
+)
+changed(
+    "ComesAndGoes", "info", lambda env, o, r, te, tr, info: (o, r, te, tr, {**info, "last": True} if te or tr else info)
+)
+changed("CountsWrongly", "info", with_info(turn=1))
+changed(
+    "FreeStopReason",
+    "info",
+    lambda env, o, r, te, tr, info: (o, r, te, tr, {**info, "stop_reason": "done" if te or tr else ""}),
+)
+changed("StopsEarly", "info", with_info(stop_reason="max_turns"))
+changed("SuccessWithoutEnd", "info", with_info(success=True))
+
+
+@animal("info")
+class SameDict(Sound):
+    def __init__(self):
+        super().__init__()
+        self.info: dict[str, Any] = {}
+
+    def step(self, action):
+        *rest, info = super().step(action)
+        self.info.update(info)
+        return *rest, self.info
+
+
+@animal("info")
+class SharesALog(Sound):
+    def __init__(self):
+        super().__init__()
+        self.log: list[int] = []
+
+    def _add_info(self, info):
+        info["log"] = self.log
+
+
+@animal("info")
+class ReadsItsOwnInfo(Sound):
+    def reset(self, **kwargs):
+        observation, self.mine = super().reset(**kwargs)
+        return observation, self.mine
+
+    def step(self, action):
+        assert self.mine["task_id"]
+        return super().step(action)
+
+
+# reward -------------------------------------------------------------------------------------------------------
+
+changed("NotANumber", "reward", lambda env, o, r, te, tr, info: (o, float("nan"), te, tr, info))
+changed("WholeNumber", "reward", lambda env, o, r, te, tr, info: (o, int(r), te, tr, info))
+changed("BoolReward", "reward", lambda env, o, r, te, tr, info: (o, bool(r), te, tr, info))
+changed("HiddenBonus", "reward", lambda env, o, r, te, tr, info: (o, r + 0.1, te, tr, info))
+changed("WholeComponents", "reward", with_info(reward_components={"right": 0}))
+
+
+@animal("reward")
+class PaysForNonsense(Sound):
+    def _act(self, action):
+        try:
+            return super()._act(action)
+        except InvalidAction as error:
+            return Outcome(str(error), {"effort": 0.1})
+
+    def step(self, action):
+        *rest, info = super().step(action)
+        return *rest, {**info, "invalid_action": "effort" in info["reward_components"]}
+
+
+# the end of an episode ----------------------------------------------------------------------------------------
+
+changed("BothAtOnce", "episode_end", lambda env, o, r, te, tr, info: (o, r, te, te or tr, info))
+changed(
+    "NeverEnds",
+    "episode_end",
+    lambda env, o, r, te, tr, info: (o, r, False, False, {**info, "stop_reason": "", "success": False}),
+)
+
+
+@animal("episode_end")
+class TruncatesASingleTurn(Sound):
+    def __init__(self):
+        super().__init__(max_turns=1)
+
+    def step(self, action):
+        o, r, *_, info = super().step(action)
+        return o, r, False, True, {**info, "success": False, "stop_reason": "max_turns"}
+
+
+@animal("episode_end")
+class GoesOnAfterTheEnd(Sound):
+    def step(self, action):
+        self._over = False
+        return super().step(action) if self._task else ("", 0.0, False, False, {})
+
+
+@animal("episode_end")
+class ForgetsItsLimit(Sound):
+    def __init__(self):
+        super().__init__(max_turns=50)
+        self.max_turns = 50
+
+    def reset(self, **kwargs):
+        self.max_turns = 3
+        result = super().reset(**kwargs)
+        self.max_turns = 50
+        return result
+
+    def step(self, action):
+        self.max_turns = 60
+        result = super().step(action)
+        self.max_turns = 50
+        return result
+
+
+# tasks and seeds ----------------------------------------------------------------------------------------------
+
+
+@animal("tasks")
+class IgnoresTheTask(Sound):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)
+
+
+@animal("tasks")
+class TakesAnyTask(Sound):
+    def reset(self, *, seed=None, options=None):
+        try:
+            return super().reset(seed=seed, options=options)
+        except ValueError:
+            return super().reset(seed=seed)
+
+
+@animal("tasks")
+class AlwaysTheFirstTask(Sound):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed, options=options or {"task": 0})
+
+
+@animal("tasks")
+class SeedChangesTheQuestion(Sound):
+    def _begin(self, task):
+        return f"{task.content} ({int(self.np_random.integers(10**9))})"
+
+
+@animal("seeding")
+class RollsItsOwnDie(Sound):
+    def _act(self, action):
+        outcome = super()._act(action)
+        outcome.observation += str(random.Random().random())
+        return outcome
+
+
+@animal("seeding")
+class LooksAtTheClock(Sound):
+    def _add_info(self, info):
+        info["time"] = time.perf_counter()
+
+
+@animal("seeding")
+class CountsEpisodes(Sound):
+    episodes = 0
+
+    def _begin(self, task):
+        self.episodes += 1
+        return f"{task.content} This is episode {self.episodes}."
+
+
+@animal("global_randomness")
+class UsesTheGlobalRandom(Sound):
+    def _act(self, action):
+        random.random()
+        return super()._act(action)
+
+
+@animal("global_randomness")
+class SeedsNumpy(Sound):
+    def reset(self, *, seed=None, options=None):
+        np.random.seed(seed)  # noqa: NPY002
+        return super().reset(seed=seed, options=options)
+
+
+# hostile replies ----------------------------------------------------------------------------------------------
+
+
+@animal("fuzz")
+class ChokesOnSurrogates(Sound):
+    def _act(self, action):
+        action.encode()
+        return super()._act(action)
+
+
+@animal("fuzz")
+class ChokesOnLongNumbers(Sound):
+    def _act(self, action):
+        if action.isdigit():
+            int(action)  # Python refuses more than 4,300 digits
+        return super()._act(action)
+
+
+@animal("fuzz")
+class BlamesTheWorld(Sound):
+    def _act(self, action):
+        if "{" in action:
+            raise EnvironmentFault("cannot parse")
+        return super()._act(action)
+
+
+@animal("step")
+class RepeatsWhatItWasTold(Sound):
+    def _act(self, action):
+        return Outcome(f"You said {action[:1000]}", {"right": 0.0})
+
+
+# state --------------------------------------------------------------------------------------------------------
+
+
+@animal("state")
+class Pickles(Sound):
+    def get_state(self):
+        return pickle.dumps(super().get_state())
+
+    def set_state(self, state):
+        super().set_state(pickle.loads(state))  # noqa: S301
+
+
+@animal("state")
+class ForgetsTheDice(Sound):
+    def set_state(self, state):
+        before = self.np_random
+        super().set_state(state)
+        self.np_random = before
+
+
+@animal("state")
+class ForksItself(Sound):
+    def fork(self):
+        return self
+
+
+# render, close, gymnasium, torch ------------------------------------------------------------------------------
+
+
+@animal("render")
+class DrawsNothing(Sound):
+    def render(self):
+        return None
+
+
+@animal("render")
+class GreyPicture(Sound):
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+
+    def render(self):
+        return np.zeros((4, 4))
+
+
+@animal("close")
+class ClosesOnce(Sound):
+    closed = False
+
+    def close(self):
+        if self.closed:
+            raise RuntimeError("closed already")
+        self.closed = True
+
+
+@animal("gymnasium")
+class KeepsItsOwnGenerator(Sound):
+    mine = np.random.default_rng(0)
+
+    @property
+    def np_random(self):
+        return self.mine
+
+    @np_random.setter
+    def np_random(self, generator):
+        self.mine = generator
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            self.mine = np.random.default_rng(seed)
+        return super().reset(options=options)
+
+
+@animal("oracle")
+class CannotBeSolved(Sound):
+    def _act(self, action):
+        outcome = super()._act(action)
+        return Outcome(outcome.observation, {"right": 0.0})
+
+
+# The tests ----------------------------------------------------------------------------------------------------
+
+
+def test_a_sound_environment_passes_every_check_and_none_is_skipped_without_a_reason():
+    report = check_text_env(Sound, oracle=answer)
+    assert report.ok, report
+    assert set(report.skipped) <= {"torch"}
+    assert len(report.passed) + len(report.skipped) == 18
+    assert report.raise_for_failures() is report
+    assert "keeps the contract" in str(report)
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_every_animal_of_the_zoo_is_found_out(name):
+    check, factory = ZOO[name]
+    report = check_text_env(factory, oracle=answer, fuzz=100)
+    assert not report.ok
+    assert check in {finding.check for finding in report.findings}, str(report)
+    assert check not in report.passed
+    with pytest.raises(ContractViolation, match=check):
+        report.raise_for_failures()
+
+
+def test_an_environment_that_hangs_is_a_finding_and_not_a_hanging_checker():
+    let_go = threading.Event()
+
+    class Hangs(Sound):
+        def _act(self, action):
+            if action.startswith("{{"):
+                let_go.wait(60)
+            return super()._act(action)
+
+    begin = time.monotonic()
+    report = check_text_env(Hangs, deadline=1.0)
+    let_go.set()
+    assert time.monotonic() - begin < 20
+    assert [(finding.check, "took longer than 1 s" in finding.message) for finding in report.findings] == [
+        ("fuzz", True)
+    ]
+
+
+def test_torch_is_found_and_where_it_cannot_be_the_check_is_skipped(monkeypatch):
+    class NeedsTorch(Sound):
+        def _begin(self, task):
+            sys.modules.setdefault("torch", types.ModuleType("torch"))
+            return super()._begin(task)
+
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    report = check_text_env(NeedsTorch)
+    assert [finding.check for finding in report.findings] == ["torch"]
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+    assert "torch" in check_text_env(Sound).skipped
+    monkeypatch.delitem(sys.modules, "torch")
+
+
+def test_what_cannot_be_copied_or_drawn_is_skipped_with_its_reason():
+    class Closed(Sound):
+        def _world_state(self):
+            raise NotImplementedError("the server cannot be copied")
+
+    report = check_text_env(lambda: Closed())
+    assert report.ok, report
+    assert report.skipped["state"] == "the server cannot be copied"
+    assert "render_mode" in report.skipped["render"]
+    assert "oracle" in report.skipped["oracle"]
+    assert "skip  state: the server cannot be copied" in str(report)
+
+
+def test_an_oracle_may_also_see_only_what_the_model_sees():
+    def reads(observation: str, info: dict[str, Any]) -> str:
+        assert "task_id" in info
+        return str(2 * int(observation.split()[2])) if observation.startswith("What") else "0"
+
+    assert check_text_env(Sound, oracle=reads).ok
+    report = check_text_env(Sound, oracle=lambda observation, info: "0", seed=3)
+    assert [finding.check for finding in report.findings] == ["oracle"]
+    assert "of 20 episodes" in report.findings[0].message
+
+
+def test_a_single_turn_environment_passes_too():
+    assert check_text_env(lambda: Sound(max_turns=1), oracle=answer).ok
+
+
+def test_ids_and_factories_but_no_finished_environments():
+    assert check_text_env("rllm/FrozenLake-v0", oracle=lambda env: env.oracle().action).ok
+    unknown = check_text_env("rllm/NoSuchLake-v0")
+    assert [finding.check for finding in unknown.findings] == ["make"]
+    with pytest.raises(TypeError, match="lambda"):
+        check_text_env(Sound())
+
+
+def test_the_checker_leaves_no_trace():
+    state, legacy = random.getstate(), np.random.get_state()[1].tobytes()  # noqa: NPY002
+    threads = threading.active_count()
+    check_text_env(Sound, oracle=answer)
+    assert random.getstate() == state
+    assert np.random.get_state()[1].tobytes() == legacy  # noqa: NPY002
+    for thread in threading.enumerate():
+        if thread.name.startswith("check-text-env"):
+            thread.join(timeout=10)
+    assert threading.active_count() <= threads
+
+
+def test_a_report_prints_what_a_person_needs():
+    report = Report("mine", passed=["make"], warnings=["gymnasium: odd"], skipped={"torch": "was there"})
+    assert str(report).splitlines() == [
+        "mine: keeps the contract (1 checks passed, 0 failed, 1 skipped)",
+        "  warn  gymnasium: odd",
+        "  skip  torch: was there",
+        "  ok    make",
+    ]
