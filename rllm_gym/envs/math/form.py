@@ -10,11 +10,11 @@ import re
 
 RULES = {
     "number": "Give the final answer as one number in \\boxed{}.",
-    "fraction": "Give the final answer as one number or fraction in \\boxed{}.",
+    "fraction": "Give the final answer as one number in \\boxed{}.",
     "polynomial": "Give the final answer as a polynomial in \\boxed{}.",
     "expression": "Give the final answer in \\boxed{}.",
 }
-"""What the model is told, by the form of the answer."""
+"""What the model is told, by the form of the answer; not whether the number is a whole one."""
 
 _POLYNOMIAL = re.compile(r"[0-9x^+ -]*")
 _SEPARATOR = re.compile(r"(?<=\d)(?:\{?,\}?|\\[,! ]| )(?=\d{3}(?!\d))")

@@ -1,0 +1,496 @@
+"""``rllm/Math-v0`` and ``rllm/MathMultiTurn-v0``: real data graded right, the contract kept, the gold never shown."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import re
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from gymnasium.error import ResetNeeded
+from gymnasium.utils.env_checker import check_env
+
+import rllm_gym  # noqa: F401 - registers the ids
+from rllm_gym.core import SPLITS, EnvironmentFault, Task, TaskError, Text
+from rllm_gym.data import Taskset
+from rllm_gym.envs.math import FAMILIES, MathEnv, MathMultiTurnEnv, math_tasks
+from rllm_gym.envs.math import env as math_env_module
+
+IDS = ("rllm/Math-v0", "rllm/MathMultiTurn-v0")
+ROWS = [{"question": "What is 2 + 3?", "answer": "5"}]
+
+
+def make(env_id: str = IDS[0], **arguments: Any) -> gym.Env[str, str]:
+    return gym.make(env_id, **arguments)
+
+
+def single(**arguments: Any) -> gym.Env[str, str]:
+    env = make(**({"tasks": ROWS} | arguments))
+    env.reset(seed=0)
+    return env
+
+
+def multi(**arguments: Any) -> gym.Env[str, str]:
+    env = make(IDS[1], **({"tasks": ROWS} | arguments))
+    env.reset(seed=0)
+    return env
+
+
+# Real data ------------------------------------------------------------------------------------------------
+
+
+def changed(gold: str) -> str:
+    """The gold with one digit changed."""
+    at = next(index for index, character in enumerate(gold) if character.isdigit())
+    return gold[:at] + str((int(gold[at]) + 1) % 10 or 1) + gold[at + 1 :]
+
+
+def test_every_reference_solution_of_gsm8k_is_right_and_with_a_changed_digit_wrong(shared_data: Path) -> None:
+    path = shared_data / "gsm8k_test.jsonl"
+    env = make(tasks=str(path))
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert len(rows) == 1319
+    for index, row in enumerate(rows):
+        reasoning, _, gold = row["answer"].rpartition("#### ")
+        for answer, reward in ((gold, 1.0), (changed(gold), 0.0)):
+            observation, info = env.reset(options={"task": index})
+            assert row["question"] in observation
+            _, got, terminated, truncated, info = env.step(f"{reasoning}\nThe answer is \\boxed{{{answer}}}.")
+            assert (got, info["success"], terminated, truncated) == (reward, reward == 1.0, True, False), (gold, answer)
+
+
+def test_every_reference_solution_of_math_500_is_right_and_with_a_changed_answer_wrong(shared_data: Path) -> None:
+    path = shared_data / "math500.jsonl"
+    env = make(tasks=str(path))
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    wrong: list[str] = []
+    for row in rows:
+        env.reset(options={"task": row["unique_id"]})
+        if env.step(row["solution"])[1] != 1.0:
+            wrong.append(row["unique_id"])
+        env.reset(options={"task": row["unique_id"]})
+        other = changed(row["answer"]) if re.search(r"\d", row["answer"]) else "31415926"
+        if env.step(f"\\boxed{{{other}}}")[1] != 0.0:
+            wrong.append(f"{row['unique_id']} changed")
+    assert wrong == []
+
+
+def test_gsm8k_splits_by_content_and_keeps_its_ids(shared_data: Path) -> None:
+    path = shared_data / "gsm8k_test.jsonl"
+    seen: dict[str, str] = {}
+    for split in SPLITS:
+        tasks = make(tasks=path, split=split).unwrapped.tasks  # type: ignore[attr-defined]
+        for task in tasks:
+            assert seen.setdefault(task.content, split) == split
+    assert len(seen) == 1319
+
+
+@pytest.mark.parametrize(
+    ("row", "reply"),
+    [
+        ({"question": "?", "answer": "so 2 + 3 = 5\n#### 1,005"}, "1005"),
+        ({"problem": "?", "solution": r"thus \boxed{\frac{1}{2}}", "answer": r"\frac{1}{2}"}, "1/2"),
+        ({"problem": "?", "solution": r"thus \boxed{\frac{1}{2}}"}, "0.5"),
+        ({"prompt": "?", "gold": 5}, "5"),
+        ({"question": "?", "ground_truth": 2.5}, "2.5"),
+        ({"question": "?", "answer": "long story, \\boxed{7}"}, "7"),
+        ({"question": None, "problem": "?", "answer": "7"}, "7"),
+        (Task("mine", "?", {"gold": "7"}), "7"),
+        (Task("mine", "?", {"answer": "#### 7"}), "7"),
+        ({"task_id": "mine", "content": "?", "data": {"gold": "7"}}, "7"),
+    ],
+)
+def test_rows_of_many_forms_are_understood(row: Any, reply: str) -> None:
+    env = single(tasks=[row])
+    assert env.step(f"\\boxed{{{reply}}}")[1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        ({"text": "?", "label": "5"}, r"no problem: .*\['label', 'text'\]"),
+        ({"question": "?", "label": "5"}, r"no answer: .*\['label', 'question'\]"),
+        ({"question": "", "answer": "5"}, "'question' is ''"),
+        ({"question": [{"role": "user"}], "answer": "5"}, "'question' is"),
+        ({"question": "?", "answer": ""}, "empty answer"),
+        ({"question": "?", "answer": "#### "}, "empty answer"),
+        ({"question": "?", "answer": ["5"]}, "type list"),
+        ({"question": "?", "answer": True}, "type bool"),
+        ({"question": "?", "answer": float("nan")}, "nan"),
+        ({"question": "?", "solution": "no box"}, "no '####"),
+        ({"question": "x" * 100_000, "answer": "5"}, "100000 characters"),
+        (Task("mine", "?", {"hint": "5"}), "no answer"),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_named_when_the_environment_is_made(row: Any, fault: str) -> None:
+    with pytest.raises(TaskError, match=rf"row 1 of 'math': .*{fault}"):
+        MathEnv(tasks=[ROWS[0], row])
+
+
+def test_other_task_sets_are_taken_too() -> None:
+    generic = Taskset.from_rows([{"question": "2 + 3?", "answer": "#### 5"}])
+    assert single(tasks=generic).step("\\boxed{5}")[1] == 1.0
+    env = single()
+    env.reset(options={"task": Task("ad hoc", "6 * 7?", {"gold": "42"})})
+    assert env.step("\\boxed{42}")[1] == 1.0
+    with pytest.raises(TaskError, match="'ad hoc'"):
+        env.reset(options={"task": Task("ad hoc", "6 * 7?")})
+    with pytest.raises(ResetNeeded):
+        env.step("\\boxed{42}")
+    assert len(MathEnv(tasks=ROWS * 5, num_tasks=2).tasks) == 2
+
+
+# Built-in problems ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_gold_of_every_family_is_graded_right(family: str) -> None:
+    env = make(families=family)
+    for index in range(60):
+        env.reset(options={"task": index})
+        gold = env.unwrapped.task.data["gold"]  # type: ignore[attr-defined]
+        _, reward, terminated, _, info = env.step(f"Thus \\boxed{{{gold}}}.")
+        assert (reward, terminated, info["success"], info["extracted"]) == (1.0, True, True, gold)
+
+
+def test_repeating_the_question_is_never_a_right_answer() -> None:
+    """Equality alone would give the reward to a model that copies."""
+    env = make()
+    for index in range(400):
+        observation, _ = env.reset(options={"task": index})
+        question = observation.rpartition("\n\n")[0]
+        pieces = re.findall(r"\$([^$]*)\$", question) or [re.sub(r"^(What is|Compute)|[?.]( Give.*)?$", "", question)]
+        for piece in [*pieces, *(part for text in pieces for part in text.split(" = "))]:
+            if piece == env.unwrapped.task.data["gold"]:  # type: ignore[attr-defined]
+                continue
+            env.reset(options={"task": index})
+            assert env.step(f"\\boxed{{{piece}}}")[1] == 0.0, (question, piece)
+
+
+def test_splits_share_no_problem_over_ten_thousand_tasks_each() -> None:
+    contents = {split: [task.content for task in math_tasks(split=split, size=10_000)] for split in SPLITS}
+    for first, second in itertools.combinations(SPLITS, 2):
+        assert not set(contents[first]) & set(contents[second])
+    assert all(len(set(texts)) > 9_700 for texts in contents.values())
+
+
+def test_small_families_are_disjoint_too() -> None:
+    for family in ("counting", "sorting"):
+        parts = [
+            {task.content for task in math_tasks(families=family, difficulty=1, split=split, size=2_000)}
+            for split in SPLITS
+        ]
+        assert not parts[0] & parts[1] | parts[0] & parts[2] | parts[1] & parts[2]
+        assert all(len(part) > 100 for part in parts)
+
+
+def test_seeds_are_independent() -> None:
+    a, b = ({task.content for task in math_tasks(seed=seed, size=3_000)} for seed in (42, 43))
+    assert len(a & b) < 60
+
+
+def test_the_released_problems_never_change() -> None:
+    """``-v0`` keeps its meaning: what these ids say was written down in papers and logs."""
+    tasks = math_tasks()
+    assert [(tasks[index].content, tasks[index].data["gold"]) for index in (0, 1, 999_999)] == RELEASED
+
+
+RELEASED = [
+    ("What is 7/32 - 1/2 - 5/6? Give an integer or a fraction.", "-107/96"),
+    ("Write the digits 7 9 7 1 7 8 from smallest to largest, without spaces.", "177789"),
+    ("How many times does k occur in this row: j a h j c f f e e h j j c b", "0"),
+]
+
+
+def test_making_a_task_is_cheap() -> None:
+    tasks = math_tasks()
+    started = time.perf_counter()
+    for index in range(2_000):
+        tasks[index]
+    assert (time.perf_counter() - started) / 2_000 < 200e-6  # 25 µs on an idle machine
+
+
+def test_families_difficulty_and_size_are_chosen_and_checked() -> None:
+    env = make(families=["linear", "counting"], difficulty=(2, 3), num_tasks=50, split="test", task_seed=9)
+    tasks = list(env.unwrapped.tasks)  # type: ignore[attr-defined]
+    assert len(tasks) == 50
+    assert {task.data["family"] for task in tasks} == {"linear", "counting"}
+    assert {task.data["difficulty"] for task in tasks} == {2, 3}
+    assert all(task.split == "test" for task in tasks)
+    assert tasks[3].task_id == "math.linear+counting.d2-3/test/9/3"
+    assert env.reset(options={"task": tasks[3].task_id})[1]["task_id"] == tasks[3].task_id
+    for arguments, fault in (
+        ({"families": ["poetry"]}, "arithmetic"),
+        ({"families": []}, "choose from"),
+        ({"difficulty": 6}, "difficulty=6"),
+        ({"difficulty": (3, 1)}, "difficulty"),
+        ({"difficulty": "hard"}, "difficulty"),
+        ({"difficulty": True}, "difficulty"),
+        ({"split": "dev"}, "'train', 'validation', 'test'"),
+        ({"num_tasks": 0}, "num_tasks"),
+        ({"max_turns": 3}, "MathMultiTurn"),
+        ({"grading_timeout": 0}, "grading_timeout"),
+        ({"tasks": ROWS, "families": "linear"}, "built-in"),
+        ({"tasks": ROWS, "difficulty": 1}, "built-in"),
+        ({"tasks": []}, "empty"),
+        ({"tasks": "nowhere.jsonl"}, "nowhere"),
+        ({"render_mode": "human"}, "render_mode"),
+    ):
+        with pytest.raises(ValueError, match=fault):
+            MathEnv(**arguments)
+
+
+# The contract ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_gymnasiums_own_checker_is_content(env_id: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(gym.make(env_id).unwrapped, skip_render_check=False)
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_the_same_seed_gives_the_same_episode(env_id: str) -> None:
+    def episode(seed: int) -> list[Any]:
+        env = make(env_id)
+        rng = random.Random(seed)
+        steps: list[Any] = [env.reset(seed=seed)]
+        while len(steps) == 1 or not (steps[-1][2] or steps[-1][3]):
+            steps.append(env.step(f"\\boxed{{{rng.randrange(100)}}}"))
+        return steps
+
+    assert episode(5) == episode(5)
+    assert len({episode(seed)[0][0] for seed in range(10)}) > 5
+
+
+@pytest.mark.parametrize(("env_id", "arguments"), [(IDS[0], {}), (IDS[1], {}), (IDS[1], {"calculator": True})])
+def test_two_thousand_arbitrary_replies_break_nothing(env_id: str, arguments: dict[str, Any]) -> None:
+    env = make(env_id, families=["arithmetic", "counting"], **arguments)
+    rng = random.Random(1)
+    space = Text(2_000, seed=1)
+    pieces = [
+        "\\boxed{",
+        "}",
+        "</think>",
+        "<think>",
+        "<tool_call>",
+        "</tool_call>",
+        '{"name": "calculator"',
+        "\0",
+        "\ud800",
+        "5",
+    ]
+    types: dict[str, type] = {}
+    over = True
+    for index in range(2_000):
+        if over:
+            env.reset(options={"task": index})
+        action = "".join(
+            rng.choice(pieces) if rng.random() < 0.5 else space.sample()[:20] for _ in range(rng.randrange(8))
+        )
+        observation, reward, terminated, truncated, info = env.step(action)
+        assert env.observation_space.contains(observation)
+        assert isinstance(reward, float)
+        assert not (terminated and truncated)
+        assert all(types.setdefault(key, type(value)) is type(value) for key, value in info.items())
+        over = terminated or truncated
+    env.close()
+
+
+def test_a_reply_without_an_answer_ends_a_single_turn_and_says_why() -> None:
+    for reply, why in (
+        ("The answer is 5.", r"no \boxed{}"),
+        ("", r"no \boxed{}"),
+        ("<think> \\boxed{5}", "never closes"),
+        ("\\boxed{}", "empty"),
+        ("\\boxed{5", "never closed"),
+    ):
+        observation, reward, terminated, truncated, info = single().step(reply)
+        assert why in observation
+        assert (reward, terminated, truncated) == (0.0, True, False)
+        assert info["invalid_action"]
+        assert (info["stop_reason"], info["success"], info["extracted"]) == ("invalid_action", False, "")
+    assert single(invalid_action_penalty=0.25).step("5")[1] == -0.25
+
+
+def test_the_answer_is_the_last_box_after_the_thinking() -> None:
+    assert single().step("<think>\\boxed{7}</think> \\boxed{4}, no: \\boxed{5}")[1] == 1.0
+    assert single().step("<think>\\boxed{5}</think> \\boxed{4}")[1] == 0.0
+
+
+def test_no_word_to_the_model_holds_the_gold() -> None:
+    rows = [{"question": "What is six times seven?", "answer": "424242"}]
+    replies = ["\\boxed{1}", "nothing", "<think>", "\\boxed{", "\\boxed{}", "<tool_call>{}</tool_call>", "\\boxed{1+1}"]
+    for env_id, reply in itertools.product(IDS, replies):
+        env = make(env_id, tasks=rows, render_mode="ansi")
+        observation, info = env.reset(seed=0)
+        said = [observation, str(info)]
+        for _ in range(env.unwrapped.max_turns):  # type: ignore[attr-defined]
+            step = env.step(reply)
+            said += [step[0], str(step[4])]
+        assert "424242" not in " ".join(said) + str(env.render())
+
+
+def test_a_grader_that_breaks_is_a_fault_and_no_reward(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("no worker could be started")
+
+    env = single()
+    monkeypatch.setattr(math_env_module, "grade_math", broken)
+    with pytest.raises(EnvironmentFault, match=r"math/0.*no worker could be started") as raised:
+        env.step("\\boxed{5}")
+    assert raised.value.kind == "grader"
+
+
+@pytest.mark.parametrize(
+    "answer", ["9**9**9**9", "9^{9^{9^{9}}}", "\\frac{" * 5_000, "(" * 20_000, "1" * 500_000, "10^{10^{10}}!"]
+)
+def test_an_answer_built_to_hang_the_grader_is_wrong_and_soon(answer: str) -> None:
+    env = single(grading_timeout=1.0)
+    started = time.perf_counter()
+    _, reward, terminated, _, info = env.step(f"\\boxed{{{answer}}}")
+    assert (reward, terminated, info["success"]) == (0.0, True, False)
+    assert time.perf_counter() - started < 5.0
+
+
+def test_a_finished_answer_is_wanted_of_built_in_problems() -> None:
+    task = Task("t", "What is 29 - 48?", {"gold": "-19", "form": "number"})
+    for reply, reward in (("29 - 48", 0.0), ("-19", 1.0), ("29 - 48 = -19", 1.0)):
+        env = single()
+        assert "as one number" in env.reset(options={"task": task})[0]
+        observation, got, _, _, info = env.step(f"\\boxed{{{reply}}}")
+        assert got == reward
+        assert info["extracted"] == reply
+        assert ("not a finished answer" in observation) is (reward == 0.0)
+
+
+# Several turns --------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_answer_may_be_revised() -> None:
+    env = multi()
+    observation, info = env.reset(seed=0)
+    assert "3 turns" in observation
+    assert "\\boxed{}" in observation
+    assert info["tools"] == "[]"
+    observation, reward, terminated, truncated, info = env.step("\\boxed{6}")
+    assert "not correct" in observation
+    assert "2 turns left" in observation
+    assert (reward, terminated, truncated, info["invalid_action"], info["stop_reason"]) == (
+        0.0,
+        False,
+        False,
+        False,
+        "",
+    )
+    observation, reward, terminated, truncated, info = env.step("hm")
+    assert "1 turn left" in observation
+    assert (reward, terminated, truncated, info["invalid_action"], info["turn"]) == (0.0, False, False, True, 2)
+    observation, reward, terminated, truncated, info = env.step("\\boxed{5}")
+    assert (reward, terminated, truncated, info["stop_reason"]) == (1.0, True, False, "success")
+
+
+def test_out_of_turns_is_truncation() -> None:
+    env = multi(max_turns=2)
+    env.step("\\boxed{6}")
+    observation, reward, terminated, truncated, info = env.step("\\boxed{7}")
+    assert "No turns are left" in observation
+    assert (reward, terminated, truncated, info["stop_reason"], info["success"]) == (
+        0.0,
+        False,
+        True,
+        "max_turns",
+        False,
+    )
+
+
+def ask(expression: str) -> str:
+    return "<tool_call>" + json.dumps({"name": "calculator", "arguments": {"expression": expression}}) + "</tool_call>"
+
+
+def test_the_calculator_answers_and_costs_a_turn() -> None:
+    env = multi(calculator=True)
+    observation, info = env.reset(seed=0)
+    (tool,) = json.loads(info["tools"])
+    assert tool["function"]["name"] == "calculator"
+    assert "<tool_call>" in observation
+    observation, reward, terminated, truncated, info = env.step(ask("2 + 3") + ask("1/0"))
+    assert observation == "2 + 3 = 5\n1/0 has no value: division by zero at position 2"
+    assert (reward, terminated, truncated, info["invalid_action"], info["turn"]) == (0.0, False, False, False, 1)
+    assert env.step("\\boxed{5}")[1] == 1.0
+
+
+def test_calls_that_cannot_be_read_say_where() -> None:
+    env = multi(calculator=True, max_turns=9)
+    for call, why in (
+        (ask("2 + * 3"), "position 5 of its expression"),
+        ("<tool_call>{]</tool_call>", "position 13 of the reply"),
+        ("<tool_call>{}", "never closed"),
+    ):
+        observation, _, _, _, info = env.step(call)
+        assert why in observation
+        assert info["invalid_action"]
+    assert env.step(f"<think>{ask('1')}</think> \\boxed{{5}}")[1] == 1.0
+
+
+def test_of_a_call_and_an_answer_the_last_counts() -> None:
+    assert multi(calculator=True).step(ask("2 + 3") + " so \\boxed{5}")[1] == 1.0
+    observation, _, terminated, _, _ = multi(calculator=True).step("\\boxed{5}? " + ask("2 + 3"))
+    assert observation == "2 + 3 = 5"
+    assert not terminated
+    observation, _, _, _, info = multi().step(ask("2 + 3"))  # no calculator was offered
+    assert "no \\boxed{}" in observation
+    assert info["invalid_action"]
+
+
+# State and rendering --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def halfway() -> Iterator[MathMultiTurnEnv]:
+    env = MathMultiTurnEnv(tasks=ROWS, render_mode="ansi")
+    env.reset(seed=3)
+    env.step("I say \\boxed{6}")
+    yield env
+    env.close()
+
+
+def test_a_fork_goes_its_own_way(halfway: MathMultiTurnEnv) -> None:
+    state = halfway.get_state()
+    twin = halfway.fork()
+    assert twin.render() == halfway.render()
+    assert twin.step("\\boxed{5}")[1] == 1.0
+    assert halfway.step("\\boxed{7}")[4]["turn"] == 2
+    halfway.set_state(state)
+    assert halfway.step("\\boxed{5}")[1:4] == (1.0, True, False)
+    with pytest.raises(ValueError, match="MathEnv"):
+        MathEnv(tasks=ROWS).set_state(state)
+
+
+def test_rendering_shows_problem_replies_and_verdicts(halfway: MathMultiTurnEnv) -> None:
+    shown = halfway.render()
+    assert isinstance(shown, str)
+    for text in ("What is 2 + 3?", "I say \\boxed{6}", "not correct"):
+        assert text in shown
+    halfway.step("x" * 100_000)
+    assert len(str(halfway.render())) < 10_000
+    with pytest.raises(ResetNeeded):
+        MathEnv(render_mode="ansi").render()
+
+
+def test_vector_environments_step_it() -> None:
+    env = gym.make_vec(IDS[1], num_envs=3, vectorization_mode="sync", tasks=ROWS)
+    observations, _ = env.reset(seed=1)
+    assert len(observations) == 3
+    _, rewards, terminated, _, _ = env.step(("\\boxed{5}", "\\boxed{6}", "?"))
+    assert list(rewards) == [1.0, 0.0, 0.0]
+    assert list(terminated) == [True, False, False]
+    env.close()
