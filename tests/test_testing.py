@@ -315,12 +315,6 @@ class AlwaysTheFirstTask(Sound):
         return super().reset(seed=seed, options=options or {"task": 0})
 
 
-@animal("tasks")
-class SeedChangesTheQuestion(Sound):
-    def _begin(self, task):
-        return f"{task.content} ({int(self.np_random.integers(10**9))})"
-
-
 @animal("seeding")
 class RollsItsOwnDie(Sound):
     def _act(self, action):

@@ -98,7 +98,8 @@ class Checks(Player):
                     if key in other and isinstance(info[key], dict | list | np.ndarray) and info[key] is other[key]
                 ]
                 self.expect(
-                    not shared, f"two calls returned the same object as info[{shared}]: every call needs fresh ones"
+                    not shared,
+                    f"two calls returned the same object under {shared} of info: every call needs fresh ones",
                 )
             earlier.append(info)
             if terminated or truncated:
@@ -147,17 +148,13 @@ class Checks(Player):
 
     def check_tasks(self) -> None:
         env = self.make()
-        observation, info = self.reset(env, seed=self.seed, options={"task": 0})
+        _, info = self.reset(env, seed=self.seed, options={"task": 0})
         task_id = info.get("task_id")
         for how, choice in (("its index", 0), ("its id", task_id)):
-            again, other = self.reset(env, seed=self.seed + 7, options={"task": choice})
+            _, other = self.reset(env, seed=self.seed + 7, options={"task": choice})
             self.expect(
                 other.get("task_id") == task_id,
                 f"options={{'task': …}} with {how} gave the task {other.get('task_id')!r}, not {task_id!r}",
-            )
-            self.expect(
-                again == observation,
-                f"the same task chosen by {how} began differently under another seed: it drives the dynamics alone",
             )
         task = getattr(env.unwrapped, "task", None)
         if self.expect(task is not None, "env.unwrapped.task must be the Task of the episode"):

@@ -68,7 +68,8 @@ class Player:
             env = gymnasium.make(self.target, disable_env_checker=True, **kwargs)
         else:
             env = self.target(**kwargs)
-        self._made.append(env)
+        if isinstance(env, gymnasium.Env):
+            self._made.append(env)
         return env
 
     def close_all(self) -> None:
