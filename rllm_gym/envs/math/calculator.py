@@ -62,7 +62,7 @@ def calculate(expression: str) -> str:
         CalculatorError: It cannot be parsed, has no value, or is too large; says where.
 
     >>> calculate("2 * (3 + 4)"), calculate("1/3 + 1/6"), calculate("2^10 - 5!")
-    ('14', '1/2', '904')
+    ('14', '1/2 (about 0.5)', '904')
     """
     return _show(_Parser(expression).value())
 
@@ -298,13 +298,20 @@ def _sqrt(arguments: list[Number], position: int) -> Number:
     return math.sqrt(_float(value, position))
 
 
+def _largest(arguments: list[Number], position: int) -> Number:
+    largest = arguments[0]
+    for value in arguments[1:]:
+        largest = value if value > largest else largest
+    return largest
+
+
 _FUNCTIONS: dict[str, Callable[[list[Number], int], Number]] = {
-    "abs": lambda arguments, _: abs(arguments[0]),
+    "abs": lambda arguments, _: -arguments[0] if arguments[0] < 0 else arguments[0],
     "ceil": lambda arguments, _: Fraction(math.ceil(arguments[0])),
     "floor": lambda arguments, _: Fraction(math.floor(arguments[0])),
     "gcd": lambda arguments, at: Fraction(math.gcd(*(_whole(value, "gcd", at) for value in arguments))),
     "lcm": lambda arguments, at: Fraction(math.lcm(*(_whole(value, "lcm", at) for value in arguments))),
-    "max": lambda arguments, _: sorted(arguments)[-1],
-    "min": lambda arguments, _: sorted(arguments)[0],
+    "max": _largest,
+    "min": lambda arguments, at: -_largest([-value for value in arguments], at),
     "sqrt": _sqrt,
 }

@@ -20,6 +20,7 @@ from rllm_gym.grading import MathVerdict, grade_math
 from rllm_gym.parsing.boxed import strip_thinking
 
 _RENDERED_CHARS = 4_000
+_EXTRACTED_CHARS = 1_000
 
 
 class MathEnv(TextEnv):
@@ -47,7 +48,7 @@ class MathEnv(TextEnv):
     answer in it.
 
     **Information**: The keys of :class:`~rllm_gym.core.TextEnv`, and ``extracted: str``, the answer that was graded
-    (``""`` where there was none).
+    (its first 1,000 characters; ``""`` where there was none).
 
     **Arguments**:
 
@@ -158,7 +159,7 @@ class MathEnv(TextEnv):
             ) from error
         if not verdict.extracted:
             raise InvalidAction(_no_answer(action))
-        self._extracted = verdict.extracted
+        self._extracted = verdict.extracted[:_EXTRACTED_CHARS]
         if verdict.correct and not is_finished(verdict.extracted, self._form):
             return MathVerdict(False, verdict.extracted, "unfinished", verdict.seconds)
         return verdict
