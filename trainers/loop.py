@@ -31,8 +31,7 @@ def train(config: TrainConfig, *, world: World | None = None, sampler: Sampler |
     """
     with Run(config, world, sampler) as run:
         algorithm = make_algorithm(config.algorithm)
-        if run.step == 0:
-            run.log(0, run.validate(0))
+        run.measure_untrained()
 
         for step in range(run.step, config.steps):
             with run.clock("rollout"):

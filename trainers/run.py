@@ -130,6 +130,11 @@ class Run:
 
     # What the loop calls ----------------------------------------------------------------------------------
 
+    def measure_untrained(self) -> None:
+        """The row of step 0: what the model could do before, unless the run goes on from a checkpoint."""
+        if self.step == 0 and (row := self.validate(0)):
+            self.log(0, row)
+
     def push(self) -> None:
         """Give the sampler the present weights."""
         self.rollouts.push(self.policy.weight_update())
@@ -149,24 +154,26 @@ class Run:
     def update_metrics(self, step: int, update: UpdateStats) -> dict[str, float]:
         """The numbers of an update."""
         row = {
-            "loss": update.loss,
-            "entropy": update.entropy,
-            "entropy_weight": self.entropy.weight,
-            "sampler_gap/mean": update.gap_mean,
-            "sampler_gap/max": update.gap_max,
-            "clip_fraction": update.clip_fraction,
-            "grad_norm": update.grad_norm,
             "lr": self.learner.learning_rate(step),
+            "entropy_weight": self.entropy.weight,
             "trained_tokens": update.tokens,
             "padded_tokens": update.padded_tokens,
             "skipped_updates": update.skipped,
         }
         target = self.entropy.target(step)
-        return (
-            row
-            | ({"kl_reference": update.kl} if self.config.algorithm.kl else {})
-            | ({} if target is None else {"entropy_target": target})
-        )
+        if target is not None:
+            row["entropy_target"] = target
+        if not update.tokens:  # every group was too easy or too hard: there was nothing to measure
+            return row
+        row |= {
+            "loss": update.loss,
+            "entropy": update.entropy,
+            "sampler_gap/mean": update.gap_mean,
+            "sampler_gap/max": update.gap_max,
+            "clip_fraction": update.clip_fraction,
+            "grad_norm": update.grad_norm,
+        }
+        return row | ({"kl_reference": update.kl} if self.config.algorithm.kl else {})
 
     def engine_metrics(self, engine: EngineStats) -> dict[str, float]:
         """What broke while sampling, and how fast it was."""

@@ -1,0 +1,176 @@
+"""Options: unknown ones are named with the nearest, the command line wins over the file, idle ones are errors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rllm_gym.commands.errors import CommandError
+from trainers import commands
+from trainers.config import ConfigError, SftConfig, TrainConfig, validate, validate_sft
+from trainers.settings import RECIPES, from_mapping, known_keys, load_yaml, read_command_line, to_mapping, write_yaml
+
+GOOD: dict[str, Any] = {"env": {"id": "rllm/Math-v0"}, "model": {"path": "somewhere"}}
+
+
+def config(**sections: Any) -> TrainConfig:
+    return from_mapping(TrainConfig, {**GOOD, **sections})
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ({"optimiser": {"lr": 1}}, "did you mean optimizer?"),
+        ({"optimizer": {"lrr": 1}}, r"optimizer\.lrr; did you mean optimizer\.lr\?"),
+        ({"group_size": 8}, r"did you mean algorithm\.group_size\?"),
+        ({"model": {"lora": {"rnak": 8}}}, r"model\.lora\.rnak; did you mean model\.lora\.rank\?"),
+        ({"optimizer": {"lr": "fast"}}, "'fast' must be a number"),
+        ({"steps": 1.5}, "of type int"),
+        ({"steps": True}, "of type int"),
+        ({"resume": 1}, "of type bool"),
+        ({"algorithm": {"name": "gropo"}}, "not one of grpo"),
+        ({"model": "gpt2"}, "model is a section"),
+        ({"env": {"kwargs": "size=4"}}, "of type Mapping"),
+    ],
+)
+def test_what_is_unknown_or_of_the_wrong_type_is_named(content: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        from_mapping(TrainConfig, content)
+
+
+@pytest.mark.parametrize(
+    ("sections", "named"),
+    [
+        ({"algorithm": {"loss": "reinforce", "clip_high": 0.3}}, "algorithm.clip_high=0.3 does nothing"),
+        ({"algorithm": {"ratio_cap": 3.0}}, "ratio_cap"),
+        ({"algorithm": {"name": "rloo", "normalize_std": True}}, "normalize_std"),
+        ({"algorithm": {"name": "reinforce", "drop_zero_variance": False}}, "drop_zero_variance"),
+        ({"algorithm": {"kl_estimator": "k2"}}, "kl_estimator='k2' does nothing without algorithm.kl"),
+        ({"algorithm": {"group_size": 1}}, "at least 2 episodes"),
+        ({"algorithm": {"minibatches": 17}}, "more than a step's 16 groups"),
+        ({"algorithm": {"clip_low": 1.0}}, "never clips"),
+        ({"entropy": {"rate": 0.2}}, "entropy.rate=0.2 does nothing"),
+        ({"entropy": {"target": 0.1}}, "entropy.bonus=0.0 is where the weight starts"),
+        ({"curriculum": {"replay_solved_at": 0.5}}, "replay_solved_at"),
+        ({"validation": {"every": 0, "tasks": 3}}, "validation.tasks=3 does nothing"),
+        ({"checkpoint": {"every": 0}, "resume": True}, "nothing would be left"),
+        ({"checkpoint": {"every": 0, "keep": 5}}, "checkpoint.keep=5 does nothing"),
+        ({"deterministic": True, "threads": 2}, "threads=2 with deterministic"),
+        ({"deterministic": True, "model": {"path": "x", "device": "cuda"}}, "only the CPU"),
+        ({"sampling": {"temperature": 0.0}}, "is greedy"),
+        ({"model": {"path": "x", "tuning": "full", "lora": {"rank": 8}}}, "model.lora does nothing"),
+        ({"model": {}}, "model.path is missing"),
+        ({"env": {}}, "env.id is missing"),
+        ({"env": {"id": "x", "agent_kwargs": {"a": 1}}}, "without env.agent"),
+        ({"steps": 0}, "steps=0 must be above 0"),
+        ({"optimizer": {"lr": float("nan")}}, "lr=nan must be above 0"),
+    ],
+)
+def test_options_that_do_nothing_or_cannot_be_are_errors(sections: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        validate(config(**sections))
+
+
+def test_all_problems_are_listed_at_once() -> None:
+    with pytest.raises(ConfigError) as error:
+        validate(config(model={}, env={}, steps=0))
+    assert len(str(error.value).splitlines()) == 4
+
+
+def test_a_learning_rate_that_learns_nothing_with_lora_is_warned_of() -> None:
+    (warning,) = validate(config(optimizer={"lr": 5e-7}))
+    assert "5e-07 with LoRA" in warning
+    assert validate(config(optimizer={"lr": 5e-7}, model={"path": "x", "tuning": "full"})) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ({}, "either a file or a policy"),
+        ({"demonstrations": {"file": "a", "policy": "b:c"}}, "either a file or a policy"),
+        ({"demonstrations": {"file": "a"}, "env": {"id": "x"}}, "env does nothing"),
+        ({"demonstrations": {"file": "a", "policy_kwargs": {"x": 1}}}, "policy_kwargs does nothing"),
+        ({"demonstrations": {"file": "a"}, "stop": {"every": 3}}, "stop.every does nothing"),
+        ({"demonstrations": {"file": "a"}, "tiny": {"enabled": True}, "model": {"path": "x"}}, "give one of them"),
+        ({"demonstrations": {"file": "a"}, "tiny": {"seed": 3}, "model": {"path": "x"}}, "without tiny.enabled"),
+        ({"demonstrations": {"policy": "a:b"}, "model": {"path": "x"}}, "env.id is missing"),
+    ],
+)
+def test_fine_tuning_options_are_checked_too(content: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        validate_sft(from_mapping(SftConfig, content))
+
+
+numbers = st.integers(1, 100)
+configs = st.builds(
+    lambda steps, lr, kwargs, turns, deterministic: config(
+        steps=steps,
+        optimizer={"lr": lr},
+        env={"id": "x", "kwargs": kwargs, "max_turns": turns},
+        deterministic=deterministic,
+    ),
+    numbers,
+    st.floats(1e-9, 1),
+    st.dictionaries(st.text(max_size=5), st.one_of(numbers, st.text(max_size=5), st.lists(numbers, max_size=3))),
+    st.none() | numbers,
+    st.booleans(),
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(original=configs)
+def test_a_configuration_survives_yaml(original: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> None:
+    file = tmp_path_factory.mktemp("config") / "c.yaml"
+    write_yaml(file, original)
+    assert load_yaml(TrainConfig, file) == original
+    assert from_mapping(TrainConfig, to_mapping(original)) == original
+
+
+def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("steps: 7\noptimizer: {lr: 1e-4}\nenv: {id: rllm/Math-v0, kwargs: {size: 3}}\n")
+
+    def read(*words: str) -> TrainConfig:
+        return read_command_line(TrainConfig, words, program="train", description="")
+
+    plain = read("--config", str(file))
+    assert (plain.steps, plain.optimizer.lr, plain.env.kwargs) == (7, 1e-4, {"size": 3})
+    over = read(f"--config={file}", "--steps", "9", "--env.kwargs", '{"p": [1, 2]}', "--resume", "--deterministic")
+    assert (over.steps, over.optimizer.lr, over.env.kwargs) == (9, 1e-4, {"p": [1, 2]})
+    assert over.resume
+    assert over.deterministic
+    with pytest.raises(ConfigError, match="no configuration file"):
+        read("--config", "no_such_recipe")
+    with pytest.raises(ConfigError, match="needs a file"):
+        read("--config")
+    with pytest.raises(SystemExit):
+        read("--no-such-option", "1")
+
+
+@pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_recipes_are_valid(recipe: Path) -> None:
+    kind: Any = SftConfig if "demonstrations" in yaml.safe_load(recipe.read_text()) else TrainConfig
+    loaded = load_yaml(kind, recipe.stem)
+    if kind is SftConfig:
+        validate_sft(loaded)
+    else:
+        assert validate(replace(loaded, model=replace(loaded.model, path="x"))) == []
+
+
+@pytest.mark.parametrize("command", [commands.train, commands.sft])
+def test_help_explains_every_option_and_errors_are_one_thing(command: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        command(["--help"])
+    assert stop.value.code == 0
+    shown = capsys.readouterr().out
+    for key in known_keys(TrainConfig if command is commands.train else SftConfig):
+        assert f"--{key.replace('_', '-')}" in shown or f"{key} options" in shown, key
+    assert "rllm-gym sft --config frozen_lake_sft" in shown
+    with pytest.raises(CommandError, match="is missing"):
+        command(["--env.id", ""])

@@ -1,0 +1,80 @@
+"""Tasks come once a pass, unsolved ones come again, and the entropy weight follows its target."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainers.config import CurriculumConfig, EntropyConfig
+from trainers.curriculum import Curriculum, shuffled
+from trainers.entropy import EntropyBonus
+
+
+@given(size=st.integers(1, 300), key=st.integers(0, 2**128 - 1))
+def test_a_shuffle_has_every_element_once(size: int, key: int) -> None:
+    assert sorted(shuffled(index, size, key) for index in range(size)) == list(range(size))
+
+
+def test_shuffles_of_billions_need_no_memory_and_differ_by_key() -> None:
+    size = 3_000_000_001
+    first, second = ([shuffled(index, size, key) for index in range(50)] for key in (1, 2))
+    assert len(set(first)) == 50
+    assert max(first) < size
+    assert first != second
+
+
+def test_a_pass_deals_every_task_once_and_the_next_in_another_order() -> None:
+    curriculum = Curriculum(range(10), CurriculumConfig(), seed=3)
+    dealt = [index for step in range(8) for index in curriculum.deal(step, 5)]
+    for start in range(0, 40, 10):
+        assert sorted(dealt[start : start + 10]) == list(range(10))
+    assert dealt[:10] != dealt[10:20]
+    assert dealt != [i for s in range(8) for i in Curriculum(range(10), CurriculumConfig(), seed=4).deal(s, 5)]
+
+
+def test_unsolved_tasks_come_again_until_they_are_solved() -> None:
+    curriculum = Curriculum(range(1000), CurriculumConfig(replay_fraction=0.5), seed=0)
+    first = curriculum.deal(0, 4)
+    curriculum.learn({first[0]: 1.0, first[1]: 0.5, first[2]: 0.0, first[3]: 0.0})
+    second = curriculum.deal(1, 4)
+    assert len(set(second[:2]) & set(first[1:])) == 2
+    assert not set(second[2:]) & set(first)
+    curriculum.learn(dict.fromkeys(first[1:], 1.0))
+    assert not set(curriculum.deal(2, 4)) & set(first)
+
+
+def test_its_state_goes_on_exactly_where_it_was() -> None:
+    config = CurriculumConfig(replay_fraction=0.3)
+    straight, broken = (Curriculum(range(50), config, seed=1) for _ in range(2))
+    for step in range(6):
+        if step == 3:
+            saved = broken.state_dict()
+            broken = Curriculum(range(50), config, seed=1)
+            broken.load_state_dict(saved)
+        dealt = straight.deal(step, 7)
+        assert broken.deal(step, 7) == dealt
+        for each in (straight, broken):
+            each.learn({index: (index % 3) / 2 for index in dealt})
+    with pytest.raises(ValueError, match="50 training tasks and the environment has 51"):
+        Curriculum(range(51), config, seed=1).load_state_dict(straight.state_dict())
+
+
+def test_the_weight_rises_below_the_target_and_falls_above_it() -> None:
+    bonus = EntropyBonus(EntropyConfig(bonus=0.01, target=0.5, target_until=0.5, max_bonus=0.02), steps=100)
+    assert bonus.target(0) == 0.5
+    assert bonus.target(25) == 0.25
+    assert bonus.target(50) == bonus.target(99) == 0.0
+    bonus.observe(0, 0.4)
+    assert bonus.weight == pytest.approx(0.0115)
+    bonus.observe(0, 0.6)
+    assert bonus.weight == pytest.approx(0.01)
+    for _ in range(100):
+        bonus.observe(0, 0.0)
+    assert bonus.weight == 0.02
+    for _ in range(200):
+        bonus.observe(99, 1.0)
+    assert 0 < bonus.weight < 1e-4
+    fixed = EntropyBonus(EntropyConfig(bonus=0.01), steps=100)
+    fixed.observe(0, 0.0)
+    assert (fixed.weight, fixed.target(0)) == (0.01, None)
