@@ -34,7 +34,7 @@ class Manual:
         env_id: The id that ``gym.make`` takes.
         entry_point: ``module:class``.
         kwargs: What the id fixes.
-        summary: The docstring's first line.
+        summary: The docstring's first paragraph, and what the id fixes.
         text: The whole docstring, dedented.
         arguments: Constructor arguments with their defaults, the fixed ones filled in.
         missing: The module that cannot be imported here, ``""`` where the environment can be made.
@@ -68,7 +68,9 @@ def manual(env_id: str) -> Manual:
         missing = error.name or str(error)
         return Manual(env_id, entry_point, dict(spec.kwargs), f"(needs {missing})", "", (), missing)
     text = inspect.getdoc(creator) or ""
-    return Manual(env_id, entry_point, dict(spec.kwargs), _first_line(text), text, _arguments(creator, spec.kwargs))
+    fixed = ", ".join(f"{name}={value!r}" for name, value in spec.kwargs.items())
+    summary = f"{_first_line(text)} Here {fixed}." if fixed else _first_line(text)
+    return Manual(env_id, entry_point, dict(spec.kwargs), summary, text, _arguments(creator, spec.kwargs))
 
 
 def as_markdown(text: str) -> str:
