@@ -1,0 +1,42 @@
+"""What is run under the oldest Gymnasium that is supported: every id is checked and played. Prints one line an id.
+
+``test_oldest_gymnasium.py`` runs it in an environment of its own; it needs no test runner.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import gymnasium
+
+import rllm_gym
+from rllm_gym.envs import TABLE
+from rllm_gym.testing import check_text_env
+
+
+def main(expected: str) -> int:
+    if not gymnasium.__version__.startswith(expected):
+        print(f"gymnasium is {gymnasium.__version__}, not {expected}")
+        return 2
+    failed = 0
+    for env_id in sorted(TABLE):
+        oracle = (lambda env: env.oracle().action) if "FrozenLake" in env_id else None
+        report = check_text_env(env_id, oracle=oracle)
+        print(report)
+        failed += not report.ok
+        again = gymnasium.make(gymnasium.envs.registration.EnvSpec.from_json(gymnasium.spec(env_id).to_json()))
+        first, _ = rllm_gym.MessageHistory(again).reset(seed=0)
+        vector = gymnasium.vector.AsyncVectorEnv([lambda name=env_id: gymnasium.make(name)] * 2, shared_memory=False)
+        observations, _ = vector.reset(seed=0)
+        vector.step(("up", "down"))
+        vector.close()
+        again.close()
+        if not first or len(observations) != 2:
+            print(f"{env_id}: no observations")
+            failed += 1
+    print(f"gymnasium {gymnasium.__version__}: {len(TABLE)} environments, {failed} failed")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

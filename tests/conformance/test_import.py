@@ -1,0 +1,52 @@
+"""``import rllm_gym`` is light: under half a second, and none of the heavy libraries."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "transformers", "datasets", "pandas", "pyarrow", "sympy", "math_verify", "PIL", "peft", "trainers")
+
+
+def fresh_python(code: str) -> str:
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_it_takes_less_than_half_a_second():
+    # Processor time, so that a busy machine does not count; the median, so that a cold disk does not either.
+    code = "import time; begin = time.process_time(); import rllm_gym; print(time.process_time() - begin)"
+    seconds = [float(fresh_python(code)) for _ in range(5)]
+    assert statistics.median(seconds) < 0.5, seconds
+
+
+@pytest.mark.parametrize("module", ["rllm_gym", "rllm_gym.testing", "rllm_gym.envs.frozen_lake", "rllm_gym.data"])
+def test_it_imports_nothing_heavy(module):
+    code = f"import sys, {module}; print([name for name in {HEAVY} if name in sys.modules])"
+    assert fresh_python(code).strip() == "[]"
+
+
+def test_it_leaves_the_process_as_it_was():
+    code = """
+import random, sys, signal, threading, warnings
+state, handlers, filters = random.getstate(), signal.getsignal(signal.SIGINT), list(warnings.filters)
+import rllm_gym
+assert random.getstate() == state
+assert signal.getsignal(signal.SIGINT) is handlers
+assert threading.active_count() == 1
+assert "multiprocessing.resource_tracker" not in sys.modules
+"""
+    fresh_python(code)
+
+
+def test_importing_twice_registers_once():
+    code = """
+import importlib, gymnasium, rllm_gym, rllm_gym.envs
+importlib.reload(rllm_gym.envs)
+print(sum(name.startswith("rllm/") for name in gymnasium.registry) == len(rllm_gym.envs.TABLE))
+"""
+    assert fresh_python(code).strip() == "True"
