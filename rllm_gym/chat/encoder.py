@@ -99,7 +99,7 @@ class TemplateEncoder:
         if not at_start:
             text = self._anchor + text
         try:
-            ids = self._copy.encode(text, add_special_tokens=False).ids
+            ids: list[int] = self._copy.encode(text, add_special_tokens=False).ids
         except (UnicodeEncodeError, TypeError):
             # Lone surrogates cannot be encoded as UTF-8; the world may send them all the same.
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

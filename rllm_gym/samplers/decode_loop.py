@@ -26,7 +26,6 @@ from rllm_gym.samplers.prefix_store import PrefixStore, Source
 from rllm_gym.samplers.protocol import Completion, Request, SamplerError, WeightUpdate
 
 _BLOCK = 16
-_CHUNK = 64  # deterministic mode: prompts are computed in chunks of this many tokens, at fixed places
 _PREFILL_TOKENS = 4096  # most new tokens in one pass
 _STOP_MARGIN = 8
 
@@ -47,8 +46,8 @@ class Job:
     keep: bool = True
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    source: Source | None = None
     finish: str = ""
+    source: Source = field(init=False)
 
     @property
     def window(self) -> int:
@@ -71,11 +70,11 @@ class DecodeLoop:
         model: The decoder.
         decode: Ids to text, special tokens left out.
         max_batch: Most replies under way at once.
-        context_length: Most tokens of prompt and reply.
         cache_bytes: Most memory for kept prefixes.
-        deterministic: Make what a request gets a function of that request alone, bit for bit.
         num_threads: torch threads of this thread; ``None`` leaves torch's setting.
     """
+
+    _block = _BLOCK
 
     def __init__(
         self,
@@ -83,16 +82,12 @@ class DecodeLoop:
         decode: Callable[[list[int]], str],
         *,
         max_batch: int,
-        context_length: int,
         cache_bytes: int,
-        deterministic: bool,
         num_threads: int | None,
     ) -> None:
         self._model = model
         self._decode = decode
         self._max_batch = max_batch
-        self._context_length = context_length
-        self._deterministic = deterministic
         self._num_threads = num_threads
         self._cache_bytes = cache_bytes
         self.version = 0
@@ -155,7 +150,7 @@ class DecodeLoop:
             self._started.set()
             while True:
                 with self._wake:
-                    while not (self._inbox or queue or self._jobs_running or self._releases or self._closing):
+                    while not (self._inbox or queue or self._jobs or self._releases or self._closing):
                         self._wake.wait()
                     queue.extend(self._inbox)
                     self._inbox.clear()
@@ -168,26 +163,23 @@ class DecodeLoop:
                 try:
                     self._turn(queue)
                 except Exception as error:
-                    self._fail_running(error)
-        error = SamplerError("the sampler was closed while this was under way")
-        for item in [*self._jobs, *queue]:
-            if item is not None:
-                item.done(error)
+                    self._fail(error)
+        closed = SamplerError("the sampler was closed while this was under way")
+        for item in [*self._jobs, *queue, *self._inbox]:
+            item.done(closed)
 
     def _setup(self) -> None:
         self._weights = MergedWeights(self._model)
         self._kv = KVSlots(self._model, self._max_batch)
         self._device = self._kv.device
-        self._store = PrefixStore(_CHUNK if self._deterministic else _BLOCK, self._cache_bytes)
-        self._jobs: list[Job | None] = []
+        self._store = PrefixStore(self._block, self._cache_bytes)
+        self._jobs: list[Job] = []
+        self._joining: list[Job] = []
         self._ints = torch.zeros(4, self._max_batch, dtype=torch.long, device=self._device)
         self._floats = torch.ones(2, self._max_batch, dtype=torch.float32, device=self._device)
         self._uniform = torch.ones(self._max_batch, 64, dtype=torch.float64, device=self._device)
+        self._slot_numbers = torch.arange(self._max_batch, device=self._device)
         self._unnamed = 0
-
-    @property
-    def _jobs_running(self) -> bool:
-        return bool(self._jobs)
 
     def _turn(self, queue: deque[Job | Push]) -> None:
         """Between two steps: leave, join, or take new weights; then one step."""
@@ -195,15 +187,23 @@ class DecodeLoop:
             # The trainer may share this model; dropout is not for sampling.
             self._model.eval()
         self._leave_cancelled()
-        while queue and isinstance(queue[0], Push) and not self._jobs:
-            self._take_weights(queue.popleft())
         joining: list[Job] = []
-        while queue and isinstance(queue[0], Job) and len(self._jobs) + len(joining) < self._max_batch:
-            job = queue.popleft()
-            if not job.cancelled:
-                joining.append(job)
+        while queue:
+            item = queue[0]
+            if isinstance(item, Push):
+                # What was asked for before keeps the old weights; what comes after waits.
+                if self._jobs or joining:
+                    break
+                self._take_weights(item)
+            elif len(self._jobs) + len(joining) == self._max_batch:
+                break
+            elif not item.cancelled:
+                joining.append(item)
+            queue.popleft()
+        self._joining = joining
         if joining:
             self._join(joining)
+            self._joining = []
         if self._jobs:
             self._step()
 
@@ -217,22 +217,23 @@ class DecodeLoop:
         self.version += 1
         push.done(self.version)
 
-    def _fail_running(self, error: Exception) -> None:
+    def _fail(self, error: Exception) -> None:
+        """Everything under way fails; what is queued is tried with clean slots."""
+        failed = dict.fromkeys([*self._jobs, *self._joining])
         failure = SamplerError(
-            f"the sampler failed while decoding {len(self._jobs)} replies: {type(error).__name__}: {error}. If memory "
-            "ran out, give a smaller max_batch, cache_bytes or context_length"
+            f"the sampler failed while decoding {len(failed)} replies: {type(error).__name__}: {error}. If memory ran "
+            "out, give a smaller max_batch, cache_bytes or context_length"
         )
         failure.__cause__ = error
-        jobs, self._jobs = self._jobs, []
+        self._jobs, self._joining = [], []
         self._store.clear()
-        for job in jobs:
-            if job is not None:
-                job.done(failure)
+        for job in failed:
+            job.done(failure)
 
     def _forget(self, name: str) -> None:
         self._store.drop(name)
         for job in self._jobs:
-            if job is not None and job.request.conversation == name:
+            if job.request.conversation == name:
                 job.keep = False
 
     # Joining ----------------------------------------------------------------------------------------------
@@ -294,7 +295,7 @@ class DecodeLoop:
     def _copy_prefix(self, source: Source, length: int, slot: int) -> None:
         if source.kept is not None:
             keys, values = source.kept
-            self._kv.put(slot, keys[:, :length], values[:, :length])
+            self._kv.put(slot, keys[:, :, :length], values[:, :, :length])
         else:
             self._kv.put(slot, *self._kv.view(source.slot, length))
 
@@ -315,23 +316,21 @@ class DecodeLoop:
             first = last
         for slot in range(begin, begin + len(prompts)):
             job = self._jobs[slot]
-            assert job is not None
-            assert job.source is not None
             self._store.add(job.source)
         return torch.cat(logits)
 
     def _prefill_rows(self, begin: int, prompts: list[tuple[int, ...]], lengths: list[int]) -> Tensor:
         """Compute prompts in neighbouring slots, padded on the left so that all end in the last column."""
         width = max(len(ids) - length for ids, length in zip(prompts, lengths, strict=True))
-        stride = self._kv.length
-        rows, positions, flat = [], [], []
+        rows, positions, slots = [], [], []
         for slot, (ids, length) in enumerate(zip(prompts, lengths, strict=True), begin):
-            pad = width - (len(ids) - length)
-            rows.append([0] * pad + list(ids[length:]))
-            positions.append([0] * pad + list(range(length, len(ids))))
-            flat.append([self._kv.scratch] * pad + list(range(slot * stride + length, slot * stride + len(ids))))
-            self.prefilled += len(ids) - length
-        ids_NQ, positions_NQ, flat_NQ = torch.tensor([rows, positions, flat], device=self._device)
+            rest = len(ids) - length
+            pad = [0] * (width - rest)
+            rows.append(pad + list(ids[length:]))
+            positions.append(pad + list(range(length, len(ids))))
+            slots.append([self._kv.slots] * len(pad) + [slot] * rest)
+            self.prefilled += rest
+        ids_NQ, positions_NQ, slots_NQ = torch.tensor([rows, positions, slots], device=self._device)
         chunk = max(_PREFILL_TOKENS // len(prompts), 1)
         longest = max(map(len, prompts))
         logits = torch.empty(0)
@@ -340,7 +339,7 @@ class DecodeLoop:
             logits = self._kv.forward(
                 ids_NQ[:, column:end],
                 positions_NQ[:, column:end],
-                flat_NQ[:, column:end].reshape(-1),
+                slots_NQ[:, column:end],
                 longest,
                 first=begin,
             )
@@ -352,50 +351,42 @@ class DecodeLoop:
         """One token for every running reply."""
         count = len(self._jobs)
         tokens, positions = self._ints[0, :count], self._ints[1, :count]
-        longest = max(len(job.request.ids) + len(job.ids) for job in self._jobs if job is not None)
-        self._kv.reserve(count, longest + 1)
-        span = min(-(-(longest + 1) // 32) * 32, self._kv.length)
-        if self._bases.shape[0] != count or self._base_length != self._kv.length:
-            self._base_length = self._kv.length
-            self._bases = torch.arange(count, device=self._device) * self._kv.length
-        logits_NV = self._kv.forward(tokens.unsqueeze(1), positions.unsqueeze(1), self._bases + positions, span)[:, -1]
+        longest = max(len(job.request.ids) + len(job.ids) for job in self._jobs)
+        self._kv.reserve(count, longest)
+        span = min(-(-longest // 32) * 32, self._kv.length)
+        slots_N1 = self._slot_numbers[:count].unsqueeze(1)
+        logits_NV = self._kv.forward(tokens.unsqueeze(1), positions.unsqueeze(1), slots_N1, span)[:, -1]
         self._absorb(logits_NV, 0, count)
-
-    _bases = torch.empty(0)
-    _base_length = 0
 
     def _absorb(self, logits_NV: Tensor, begin: int, end: int) -> None:
         """Draw a token for each row ``begin … end``, and let the finished leave."""
         ints = self._ints[:, begin:end]
-        floats = self._floats[:, begin:end]
         jobs = self._jobs[begin:end]
-        cut = any(job.request.params.top_k or job.request.params.top_p < 1 for job in jobs if job is not None)
-        uniform_N = self._uniform[begin:end].gather(1, ints[2].unsqueeze(1)).squeeze(1)
-        tokens_N, logp_N = draw_tokens(
-            logits_NV, floats[0], uniform_N, floats[1] if cut else None, ints[3] if cut else None
-        )
+        cut = any(job.request.params.top_k or job.request.params.top_p < 1 for job in jobs)
+        tokens_N, logp_N = self._draw(logits_NV, begin, end, cut)
         ints[0] = tokens_N
         ints[1:3] += 1
         leaving = []
         for slot, job, token, logp in zip(range(begin, end), jobs, tokens_N.tolist(), logp_N.tolist(), strict=True):
-            assert job is not None
             ids = job.ids
             ids.append(token)
             job.logprobs.append(logp)
-            if token in job.stops:
-                job.finish = "stop"
-            elif job.request.params.stop and self._meets_stop(job):
+            if token in job.stops or (job.request.params.stop and self._meets_stop(job)):
                 job.finish = "stop"
             elif len(ids) >= job.limit:
                 job.finish = "length"
             else:
                 continue
             leaving.append(slot)
-        # The last row may hold the width of the table of uniform numbers; a row past its limit has left.
         if leaving:
             for slot in leaving:
                 self._finish(slot)
             self._close_gaps(leaving)
+
+    def _draw(self, logits_NV: Tensor, begin: int, end: int, cut: bool) -> tuple[Tensor, Tensor]:
+        ints, floats = self._ints[:, begin:end], self._floats[:, begin:end]
+        uniform_N = self._uniform[begin:end].gather(1, ints[2].unsqueeze(1)).squeeze(1)
+        return draw_tokens(logits_NV, floats[0], uniform_N, floats[1] if cut else None, ints[3] if cut else None)
 
     def _meets_stop(self, job: Job) -> bool:
         tail = self._decode(job.ids[-job.window :])
@@ -403,7 +394,6 @@ class DecodeLoop:
 
     def _finish(self, slot: int) -> None:
         job = self._jobs[slot]
-        assert job is not None
         self._set_aside(slot, job)
         text = self._decode(job.ids)
         cut = min((text.find(stop) for stop in job.request.params.stop if stop in text), default=None)
@@ -415,18 +405,19 @@ class DecodeLoop:
 
     def _set_aside(self, slot: int, job: Job) -> None:
         """Keep the keys and values of a slot for the conversation's next turn."""
-        assert job.source is not None
         self._store.remove(job.source)
         if not job.keep:
             return
         # The last token drawn has not been through the model.
         ids = job.request.ids + tuple(job.ids[:-1])
-        name: object = job.request.conversation
-        if not name:
-            self._unnamed += 1
-            name = self._unnamed
         kept = self._kv.take(slot, len(ids))
-        self._store.keep(name, Source(ids, kept=kept, size=len(ids) * self._kv.bytes_per_token))
+        self._store.keep(self._name(job), Source(ids, kept=kept, size=len(ids) * self._kv.bytes_per_token))
+
+    def _name(self, job: Job) -> object:
+        if job.request.conversation:
+            return job.request.conversation
+        self._unnamed += 1
+        return self._unnamed
 
     def _close_gaps(self, leaving: list[int]) -> None:
         """Move the last rows into the slots that became free, so that the running ones stay neighbours."""
@@ -440,8 +431,6 @@ class DecodeLoop:
             longest = 0
             for source, target in zip(movers, gaps, strict=True):
                 job = self._jobs[source]
-                assert job is not None
-                assert job.source is not None
                 self._jobs[target] = job
                 job.source.slot = target
                 longest = max(longest, len(job.request.ids) + len(job.ids))
@@ -452,11 +441,8 @@ class DecodeLoop:
         del self._jobs[remaining:]
 
     def _leave_cancelled(self) -> None:
-        gone = [slot for slot, job in enumerate(self._jobs) if job is not None and job.cancelled]
+        gone = [slot for slot, job in enumerate(self._jobs) if job.cancelled]
         if gone:
             for slot in gone:
-                job = self._jobs[slot]
-                assert job is not None
-                if job.source is not None:
-                    self._store.remove(job.source)
+                self._store.remove(self._jobs[slot].source)
             self._close_gaps(gone)

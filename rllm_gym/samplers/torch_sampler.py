@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from rllm_gym.samplers.decode_loop import DecodeLoop, Job, Push
+from rllm_gym.samplers.fixed_shape_loop import FixedShapeLoop
 from rllm_gym.samplers.protocol import Completion, Request, SamplerError, WeightUpdate
 
 
@@ -76,13 +77,11 @@ class TorchSampler:
         self.context_length: int | None = min(context_length or built_for, built_for)
         self._vocabulary = model.get_input_embeddings().weight.shape[0]
         self._eos = frozenset(_eos_ids(model, tokenizer) if eos_token_ids is None else eos_token_ids)
-        self._loop = DecodeLoop(
+        self._loop = (FixedShapeLoop if deterministic else DecodeLoop)(
             model,
             lambda ids: tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False),
             max_batch=max_batch,
-            context_length=self.context_length,
             cache_bytes=cache_bytes,
-            deterministic=deterministic,
             num_threads=num_threads,
         )
         # Also at the end of the program, when nobody closed it: a thread inside torch must not outlive torch.
@@ -124,7 +123,7 @@ class TorchSampler:
                     return  # the event loop is closed: nobody waits any more
 
         jobs = [
-            self._job(request, index, lambda result, index=index: receive(index, result))  # type: ignore[misc]
+            self._job(request, index, lambda result, index=index: receive(index, result))
             for index, request in enumerate(requests)
         ]
         self._loop.put(list(jobs))

@@ -1,0 +1,135 @@
+"""Decoding whose every number is a function of the request and the weights alone, bit for bit.
+
+Floating-point sums depend on the shapes they are computed in. Here all shapes are fixed: prompts are computed alone,
+in chunks of 64 tokens at fixed places; every decoding step has the same number of rows, most of them perhaps
+empty, and as many positions as the row's own length asks for. What is kept between turns are whole chunks of prompts,
+which anybody else would have computed alike; so it does not matter what was cached, who came first, or who else is
+in the batch. That rows do not depend on their place is tried out at the start.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rllm_gym.samplers.decode_loop import DecodeLoop, Job
+from rllm_gym.samplers.prefix_store import Source
+
+_CHUNK = 64
+_TRIALS = 12
+
+
+class FixedShapeLoop(DecodeLoop):
+    """A :class:`~rllm_gym.samplers.decode_loop.DecodeLoop` with fixed shapes, and one torch thread unless told."""
+
+    _block = _CHUNK
+
+    def _setup(self) -> None:
+        if self._num_threads is None:
+            torch.set_num_threads(1)  # threads split sums, and the splits depend on how many there are
+        super()._setup()
+        self._rows = self._find_rows()
+        self._max_batch = min(self._max_batch, self._rows)
+        # The tables have a row for each row of a step, whether a reply is in it or not.
+        self._ints = torch.zeros(4, self._rows, dtype=torch.long, device=self._device)
+        self._floats = torch.ones(2, self._rows, dtype=torch.float32, device=self._device)
+        self._uniform = torch.ones(self._rows, 64, dtype=torch.float64, device=self._device)
+        self._slot_numbers = torch.arange(self._rows, device=self._device)
+
+    def _find_rows(self) -> int:
+        """A number of rows for which equal rows come out equal, wherever they stand; 1 at the worst."""
+        # Multiples of 32: vector loops over whole tensors then have no remainder, which other code would compute.
+        least = -(-self._max_batch // 32) * 32
+        for rows in (least, -(-least // 64) * 64, -(-least // 128) * 128):
+            self._kv.max_slots = rows
+            self._kv.reserve(rows, 2 * _CHUNK)
+            if self._rows_agree(rows):
+                return rows
+        return 1
+
+    def _rows_agree(self, rows: int) -> bool:
+        slots_N1 = torch.arange(rows, device=self._device).unsqueeze(1)
+        for position in range(_TRIALS):
+            ids_N1 = torch.full((rows, 1), position + 1, device=self._device)
+            logits_NV = self._kv.forward(ids_N1, torch.full_like(ids_N1, position), slots_N1, _CHUNK)[:, -1]
+            prob_NV = torch.log_softmax(logits_NV.float(), dim=-1).exp()
+            if not (
+                torch.equal(logits_NV, logits_NV[:1].expand_as(logits_NV)) and bool((prob_NV == prob_NV[:1]).all())
+            ):
+                return False
+        return True
+
+    # Joining ----------------------------------------------------------------------------------------------
+
+    def _join(self, jobs: list[Job]) -> None:
+        begin = len(self._jobs)
+        self._jobs.extend(jobs)
+        longest = max(len(job.request.ids) for job in jobs)
+        self._kv.reserve(self._rows, _span(longest + 1))
+        for slot, job in enumerate(jobs, begin):
+            ids = job.request.ids
+            self._start(slot, job)
+            self._ints[0, slot] = ids[-1]
+            source, length = self._store.find(ids, len(ids) - 1)
+            length -= length % _CHUNK
+            if source is not None and length:
+                self._copy_prefix(source, length, slot)
+            for start in range(length, len(ids) - 1, _CHUNK):
+                self._compute_chunk(slot, ids, start)
+            # Only chunks that are whole, and computed as a prompt, are for others.
+            job.source = Source(ids[: (len(ids) - 1) // _CHUNK * _CHUNK], slot=slot)
+            self._store.add(job.source)
+
+    def _compute_chunk(self, slot: int, ids: tuple[int, ...], start: int) -> None:
+        """Keys and values of the tokens ``start … start + 64``, but not of the prompt's last: that is a step's."""
+        end = min(start + _CHUNK, len(ids) - 1)
+        pad = [0] * (_CHUNK - (end - start))
+        tokens = list(ids[start:end]) + pad
+        slots = [slot] * (end - start) + [self._kv.slots] * len(pad)
+        positions = list(range(start, start + _CHUNK))
+        ids_1Q, slots_1Q, positions_1Q = torch.tensor([[tokens], [slots], [positions]], device=self._device)
+        self._kv.forward(ids_1Q, positions_1Q, slots_1Q, _span(start + _CHUNK), first=slot)
+        self.prefilled += end - start
+
+    # Stepping ---------------------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        count = len(self._jobs)
+        spans = [_span(len(job.request.ids) + len(job.ids)) for job in self._jobs]
+        self._kv.reserve(self._rows, max(spans))
+        logits_NV = torch.empty(0)
+        for span in sorted(set(spans)):
+            takes_part = torch.zeros(self._rows, dtype=torch.bool)
+            takes_part[:count] = torch.tensor([own == span for own in spans])
+            takes_part = takes_part.to(self._device)
+            tokens, positions = torch.where(takes_part, self._ints[:2], 0)
+            slots = torch.where(takes_part, self._slot_numbers, self._kv.slots)
+            logits = self._kv.forward(tokens.unsqueeze(1), positions.unsqueeze(1), slots.unsqueeze(1), span)[:, -1]
+            if logits_NV.numel():
+                logits_NV = torch.where(takes_part.unsqueeze(1), logits, logits_NV)
+            else:
+                logits_NV = logits
+        self._absorb(logits_NV, 0, count)
+
+    def _draw(self, logits_NV: Tensor, begin: int, end: int, cut: bool) -> tuple[Tensor, Tensor]:
+        # All the rows, so that drawing has a fixed shape too.
+        tokens_N, logp_N = super()._draw(logits_NV, 0, self._rows, cut)
+        return tokens_N[begin:end], logp_N[begin:end]
+
+    def _set_aside(self, slot: int, job: Job) -> None:
+        self._store.remove(job.source)
+        ids: tuple[int, ...] = job.source.ids
+        if not job.keep or not ids:
+            return
+        kept: Any = self._kv.take(slot, len(ids))
+        self._store.keep(self._name(job), Source(ids, kept=kept, size=len(ids) * self._kv.bytes_per_token))
+
+
+def _span(length: int) -> int:
+    """Positions that take part for a row of this length: 64, 128, 256, … so that few shapes occur."""
+    span = _CHUNK
+    while span < length:
+        span *= 2
+    return span

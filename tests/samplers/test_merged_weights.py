@@ -1,0 +1,127 @@
+"""Adapters merged for sampling give what PEFT gives, however often they are pushed."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
+
+from rllm_gym.samplers import Request, SamplingParams, TorchSampler, WeightUpdate
+
+IDS = (5, 9, 200, 31, 7)
+
+
+def adapted(model: Any, seed: int = 0, **settings: Any) -> tuple[Any, WeightUpdate]:
+    """A PEFT model with random adapter weights, and the update a trainer would send."""
+    config = LoraConfig(r=4, lora_alpha=12, target_modules=["q_proj", "v_proj", "down_proj"], **settings)
+    policy = get_peft_model(copy.deepcopy(model), config).eval()
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in policy.named_parameters():
+            if parameter.requires_grad and "magnitude" not in name:
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+            elif parameter.requires_grad:
+                parameter.mul_(1 + torch.rand_like(parameter))
+    tensors = get_peft_model_state_dict(policy)
+    return policy, WeightUpdate(list(tensors.items()), kind="lora", lora_config=policy.peft_config["default"].to_dict())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"use_rslora": True},
+        {"use_dora": True},
+        {"rank_pattern": {"v_proj": 2}, "alpha_pattern": {"layers.1.self_attn.q_proj": 20}},
+        {"modules_to_save": ["lm_head"]},
+        {"bias": "lora_only"},
+    ],
+    ids=["lora", "rslora", "dora", "patterns", "modules-to-save", "bias"],
+)
+def test_a_merged_adapter_is_what_peft_computes(
+    model: Any, tokenizer: Any, run: Any, plain_logprobs: Any, settings: dict[str, Any]
+) -> None:
+    policy, update = adapted(model, **settings)
+
+    async def go() -> None:
+        async with TorchSampler(model, tokenizer) as sampler:
+            assert await sampler.push(update) == 1
+            [completion] = await sampler.sample([Request(IDS, SamplingParams(max_tokens=20), seed=1)])
+            assert completion.logprobs == pytest.approx(plain_logprobs(policy, IDS, completion.ids), abs=1e-4)
+
+    run(go())
+
+
+def test_embeddings_can_be_adapted(make_model: Any, tokenizer: Any, run: Any, plain_logprobs: Any) -> None:
+    model = make_model()
+    config = LoraConfig(r=4, target_modules=["embed_tokens"])
+    policy = get_peft_model(copy.deepcopy(model), config).eval()
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+    tensors = get_peft_model_state_dict(policy, save_embedding_layers=False)
+    update = WeightUpdate(list(tensors.items()), kind="lora", lora_config=policy.peft_config["default"].to_dict())
+
+    async def go() -> None:
+        async with TorchSampler(model, tokenizer) as sampler:
+            await sampler.push(update)
+            [completion] = await sampler.sample([Request(IDS, SamplingParams(max_tokens=20), seed=1)])
+            assert completion.logprobs == pytest.approx(plain_logprobs(policy, IDS, completion.ids), abs=1e-4)
+
+    run(go())
+
+
+def test_pushes_do_not_drift(model: Any, tokenizer: Any, run: Any) -> None:
+    """After many other adapters, the first gives the same weights to the last bit, and none gives the base."""
+    base = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    _, first = adapted(model)
+    others = [adapted(model, seed=seed)[1] for seed in range(1, 6)]
+
+    async def go() -> None:
+        async with TorchSampler(model, tokenizer) as sampler:
+            await sampler.push(first)
+            once = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+            for update in others:
+                await sampler.push(update)
+            await sampler.push(first)
+            assert all(torch.equal(tensor, once[name]) for name, tensor in model.state_dict().items())
+            await sampler.push(WeightUpdate((), kind="lora", lora_config=first.lora_config))
+            assert all(torch.equal(tensor, base[name]) for name, tensor in model.state_dict().items())
+
+    run(go())
+
+
+def test_an_adapter_that_does_not_fit_changes_nothing(model: Any, tokenizer: Any, run: Any) -> None:
+    base = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    _, good = adapted(model)
+    tensors = dict(good.tensors)
+    first = next(iter(tensors))
+    config = good.lora_config
+    cases = [
+        (WeightUpdate(good.tensors, kind="lora"), "lora_config"),
+        (WeightUpdate([(first, tensors[first])], kind="lora", lora_config=config), "needs lora_A and lora_B"),
+        (
+            WeightUpdate([*good.tensors, ("base_model.model.x.lora_A.weight", torch.ones(4, 4))], "lora", config),
+            "adapts 'x'",
+        ),
+        (WeightUpdate([*good.tensors, ("base_model.model.nobody", torch.ones(1))], "lora", config), "'nobody'"),
+        (
+            WeightUpdate([(n, t[:, :-1] if "lora_A" in n else t) for n, t in good.tensors], "lora", config),
+            "the weight has",
+        ),
+        (WeightUpdate(good.tensors, "lora", {**(config or {}), "use_dora": True}), "magnitude"),
+    ]
+
+    async def go() -> None:
+        async with TorchSampler(model, tokenizer) as sampler:
+            for update, message in cases:
+                with pytest.raises(ValueError, match=message):
+                    await sampler.push(update)
+            assert sampler.weight_version == 0
+        assert all(torch.equal(tensor, base[name]) for name, tensor in model.state_dict().items())
+
+    run(go())
