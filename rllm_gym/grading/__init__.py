@@ -1,0 +1,5 @@
+"""Is an answer right? Mathematical equivalence here; what is asked, and how it is rewarded, lives with the environments."""
+
+from rllm_gym.grading.grade import MathVerdict, agrade_math, grade_math
+
+__all__ = ["MathVerdict", "agrade_math", "grade_math"]

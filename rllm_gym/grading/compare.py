@@ -1,0 +1,512 @@
+"""Whether two answers say the same, by their structure. Scalars are left to a judge that may also say "unknown".
+
+Three-valued throughout: True, False, or None where the judge at hand cannot tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Protocol
+
+from rllm_gym.grading.numeric import NoValue, children, real_value, symbols
+from rllm_gym.grading.realset import RealSet, as_real_set, is_set_like
+from rllm_gym.grading.syntax import UNITS, Node
+
+Verdict = bool | None
+MAX_ITEMS = 64
+"""Longest lists compared without regard to order."""
+
+
+class Judge(Protocol):
+    """Decides about single expressions."""
+
+    def equal(self, gold: Node, answer: Node) -> Verdict:
+        """Whether two expressions have the same value."""
+        ...
+
+    def proportional(self, gold: Node, answer: Node) -> int | None:
+        """The sign of a constant factor between two expressions, 0 where there is none."""
+        ...
+
+
+def same(gold: Node, answer: Node, judge: Judge) -> Verdict:
+    """Whether ``answer`` is a way to say ``gold``."""
+    if gold == answer:
+        return True
+    gold, answer = _unmarked(gold), _unmarked(answer)
+    for left, right, swap in ((gold, answer, False), (answer, gold, True)):
+        if left.op == "rel" and "approx" in left.args[0]:
+            exact, rounded = _at_approximation(left)
+            verdict = same(right, exact, judge) if swap else same(exact, right, judge)
+            if verdict is not True and rounded is not None and _roughly(exact, rounded):
+                return any_of([verdict, same(right, rounded, judge) if swap else same(rounded, right, judge)])
+            return verdict
+    gold_items, answer_items = _items(gold), _items(answer)
+    if is_set_like(gold) or is_set_like(answer):
+        verdict = _same_sets(gold, answer, judge)
+        if verdict is not None:
+            return verdict
+    if gold_items is not None or answer_items is not None:
+        return _same_lists(gold, answer, gold_items, answer_items, judge)
+    if gold.op == "rel" or answer.op == "rel":
+        return _same_statements(gold, answer, judge)
+    return _same_values(gold, answer, judge)
+
+
+def all_of(verdicts: Iterable[Verdict]) -> Verdict:
+    """Three-valued "and"; stops at the first False."""
+    result: Verdict = True
+    for verdict in verdicts:
+        if verdict is False:
+            return False
+        if verdict is None:
+            result = None
+    return result
+
+
+def any_of(verdicts: Iterable[Verdict]) -> Verdict:
+    """Three-valued "or"; stops at the first True."""
+    result: Verdict = False
+    for verdict in verdicts:
+        if verdict is True:
+            return True
+        if verdict is None:
+            result = None
+    return result
+
+
+# Values -----------------------------------------------------------------------------------------------------
+
+
+def _same_values(gold: Node, answer: Node, judge: Judge) -> Verdict:
+    if not _units_agree(gold, answer):
+        return False
+    gold_percent, answer_percent = _strip(gold).op == "pct", _strip(answer).op == "pct"
+    gold, answer = _bare(gold), _bare(answer)
+    if "text" in (gold.op, answer.op):
+        return gold.op == answer.op and _letters(gold.args[0]) == _letters(answer.args[0])
+    if "empty" in (gold.op, answer.op) or "inf" in (gold.op, answer.op):
+        return gold == answer
+    if "based" in (gold.op, answer.op):
+        return gold.op == answer.op and gold.args[1] == answer.args[1] and judge.equal(gold, answer)
+    if "mod" in (gold.op, answer.op):
+        if gold.op == answer.op:
+            return all_of([same(gold.args[0], answer.args[0], judge), same(gold.args[1], answer.args[1], judge)])
+        return same(_residue(gold), _residue(answer), judge)
+    if "ratio" in (gold.op, answer.op):
+        return _same_ratios(gold, answer, judge)
+    if "matrix" in (gold.op, answer.op):
+        return _same_matrices(gold, answer, judge)
+    if "tuple" in (gold.op, answer.op):
+        return _same_tuples(gold, answer, judge)
+    verdict = judge.equal(gold, answer)
+    if verdict is not True and gold_percent != answer_percent:
+        hundredth = Node("num", (Fraction(1, 100), None))
+        scaled = (
+            judge.equal(Node("mul", (gold, hundredth)), answer)
+            if gold_percent
+            else judge.equal(gold, Node("mul", (answer, hundredth)))
+        )
+        return any_of([verdict, scaled])
+    return verdict
+
+
+def _unmarked(node: Node) -> Node:
+    """Without what only says where the value belongs: a set a name is in, a matrix with one entry."""
+    while node.op in ("set", "list") and len(node.args) == 1 and not _expanded(node.args[0]):
+        node = node.args[0]
+    if node.op == "rel" and node.args[0] == ("in",):
+        return _unmarked(node.args[1][1])
+    return node
+
+
+def _strip(node: Node) -> Node:
+    while node.op in ("unit", "deg"):
+        node = node.args[0]
+    if node.op == "neg" and node.args[0].op in ("unit", "pct", "deg"):
+        inner = _strip(node.args[0])
+        return Node("pct", (Node("neg", inner.args),)) if inner.op == "pct" else Node("neg", (inner,))
+    return node
+
+
+def _bare(node: Node) -> Node:
+    node = _strip(node)
+    return _strip(node.args[0]) if node.op == "pct" else node
+
+
+def _residue(node: Node) -> Node:
+    return node.args[0] if node.op == "mod" else node
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[\W_]+", "", text.replace("\\", "")).casefold() if len(text.strip()) > 1 else text.strip()
+
+
+def _units_agree(gold: Node, answer: Node) -> bool:
+    """False where both name units that are known and are not the same."""
+    if not (gold.op == answer.op == "unit"):
+        return True
+    ours, theirs = _unit_words(gold.args[1]), _unit_words(answer.args[1])
+    return not ours or not theirs or bool(ours & theirs)
+
+
+_UNIT_STEMS = {
+    "centimeter": "cm", "centimetre": "cm", "meter": "m", "metre": "m", "kilometer": "km", "kilometre": "km",
+    "millimeter": "mm", "inche": "in", "inch": "in", "feet": "ft", "foot": "ft", "yard": "yd", "mile": "mi",
+    "hour": "hr", "minute": "min", "second": "sec", "pound": "lb", "ounce": "oz", "gram": "g", "kilogram": "kg",
+    "gallon": "gal", "liter": "l", "litre": "l", "usd": "dollar", "year": "yr", "degree": "deg", "h": "hr", "s": "sec",
+    "mph": "mi", "milligram": "mg", "milliliter": "ml",
+}  # fmt: skip
+_NO_UNIT = frozenset("square squared cubic cubed sq per unit the of each total a an in".split())
+
+
+def _unit_words(words: str) -> set[str]:
+    found = set()
+    for word in re.findall(r"[a-z]+", words.lower()):
+        stem = word[:-1] if len(word) > 2 and word.endswith("s") else word
+        stem = _UNIT_STEMS.get(stem, stem)
+        if stem not in _NO_UNIT and (word in UNITS or stem in _UNIT_STEMS.values()):
+            found.add(stem)
+    return found
+
+
+def _same_ratios(gold: Node, answer: Node, judge: Judge) -> Verdict:
+    if gold.op == answer.op:
+        if len(gold.args) != len(answer.args):
+            return False
+        exactly = all_of(same(a, b, judge) for a, b in zip(gold.args, answer.args, strict=True))
+        if exactly is True or _is_clock(gold) or _is_clock(answer):
+            return exactly
+        # a : b : c = d : e : f  where  a e = b d  and  a f = c d
+        crossed = all_of(
+            judge.equal(Node("mul", (gold.args[0], b)), Node("mul", (a, answer.args[0])))
+            for a, b in zip(gold.args[1:], answer.args[1:], strict=True)
+        )
+        return any_of([exactly, crossed])
+    ratio, other = (gold, answer) if gold.op == "ratio" else (answer, gold)
+    if len(ratio.args) != 2 or _is_clock(ratio):
+        return False
+    return judge.equal(Node("div", ratio.args), other)
+
+
+def _is_clock(node: Node) -> bool:
+    """``12:00``, ``4:30``: two whole numbers of which the second is less than 60 and could be minutes."""
+    if node.op != "ratio" or len(node.args) != 2:
+        return False
+    hours, minutes = (_bare(part) for part in node.args)
+    if not (hours.op == minutes.op == "num" and hours.args[1] is None and minutes.args[1] is None):
+        return False
+    return minutes.args[0] == 0
+
+
+def _same_matrices(gold: Node, answer: Node, judge: Judge) -> Verdict:
+    ours, theirs = _rows(gold), _rows(answer)
+    if ours is None or theirs is None:
+        return False
+    if len(ours) != len(theirs) or len(ours[0]) != len(theirs[0]):
+        return False
+    pairs = zip((x for row in ours for x in row), (x for row in theirs for x in row), strict=True)
+    return all_of(same(a, b, judge) for a, b in pairs)
+
+
+def _rows(node: Node) -> tuple[tuple[Node, ...], ...] | None:
+    """The rows of a matrix, of a list of lists, or of a vector written as a tuple (a column)."""
+    if node.op == "matrix":
+        return node.args
+    if node.op == "tuple":
+        items = node.args[1]
+        if all(item.op == "tuple" for item in items) and node.args[0] == "[":
+            rows = tuple(item.args[1] for item in items)
+            return rows if len({len(row) for row in rows}) == 1 else None
+        return tuple((item,) for item in items)
+    return None
+
+
+def _same_tuples(gold: Node, answer: Node, judge: Judge) -> Verdict:
+    if gold.op != answer.op or (gold.args[0], gold.args[2]) != (answer.args[0], answer.args[2]):
+        return False
+    return _in_order(gold.args[1], answer.args[1], judge)
+
+
+# Collections ------------------------------------------------------------------------------------------------
+
+
+def _items(node: Node) -> tuple[Node, ...] | None:
+    """The members of a list or set with every ± written out; ``None`` for what is one thing."""
+    if node.op in ("list", "set"):
+        members: list[Node] = []
+        for item in node.args:
+            members += _items(item) or (item,) if item.op in ("list", "rel") or _expanded(item) else (item,)
+        return tuple(members)
+    if node.op == "rel" and len(node.args[1]) > 1 and node.args[1][-1].op == "list" and node.args[0][-1] == "=":
+        # x = {1, 2} in bare LaTeX braces
+        return tuple(Node("rel", (node.args[0], (*node.args[1][:-1], item))) for item in node.args[1][-1].args)
+    if node.op == "rel" and node.args[0] == ("=",) and all(side.op == "tuple" for side in node.args[1]):
+        names, values = (side.args[1] for side in node.args[1])
+        if len(names) == len(values) and all(_is_name(name) for name in names):
+            return None
+    expanded = _expanded(node)
+    return expanded or None
+
+
+def _expanded(node: Node) -> tuple[Node, ...]:
+    """Both readings of an expression with ±, or nothing where there is no ±."""
+    if not _has_sign_choice(node):
+        return ()
+    return (_signed(node, True), _signed(node, False))
+
+
+def _has_sign_choice(node: Node) -> bool:
+    return node.op in ("pm", "mp") or any(_has_sign_choice(child) for child in children(node))
+
+
+def _signed(node: Node, plus: bool) -> Node:
+    if node.op in ("pm", "mp"):
+        inner = _signed(node.args[0], plus)
+        return inner if plus == (node.op == "pm") else Node("neg", (inner,))
+    return Node(node.op, tuple(_signed_argument(argument, plus) for argument in node.args))
+
+
+def _signed_argument(argument: object, plus: bool) -> object:
+    if isinstance(argument, Node):
+        return _signed(argument, plus)
+    if isinstance(argument, tuple):
+        return tuple(_signed_argument(inner, plus) for inner in argument)
+    return argument
+
+
+def _same_lists(
+    gold: Node,
+    answer: Node,
+    gold_items: tuple[Node, ...] | None,
+    answer_items: tuple[Node, ...] | None,
+    judge: Judge,
+) -> Verdict:
+    if gold_items is not None and answer_items is not None:
+        if len(gold_items) == len(answer_items):
+            return _in_any_order(gold_items, answer_items, judge)
+        return _as_tuples_of_names(gold_items, answer_items, judge)
+    listed, single = (gold, answer) if gold_items is not None else (answer, gold)
+    items = gold_items if gold_items is not None else answer_items
+    assert items is not None
+    if single.op == "rel" and single.args[0] == ("=",) and single.args[1][1].op == "tuple":
+        single = single.args[1][1]  # (x, y) = (1, 2)
+    if listed.op == "list" and single.op == "tuple":
+        # "x = 1, y = 2" and "1, 2" for (1, 2); of two numbers in square brackets that is an interval.
+        if (single.args[0], single.args[2]) != ("(", ")") and not (
+            (single.args[0], single.args[2]) == ("[", "]") and len(single.args[1]) > 2
+        ):
+            return False
+        values = tuple(_assigned(item) for item in items)
+        mine, theirs = (values, single.args[1]) if gold_items is not None else (single.args[1], values)
+        return _in_order(mine, theirs, judge)
+    return False
+
+
+def _as_tuples_of_names(gold: tuple[Node, ...], answer: tuple[Node, ...], judge: Judge) -> Verdict:
+    """``p=5, q=2; p=7, q=2`` is ``(5,2), (7,2)``: assignments to the same names in turn."""
+    assigned, tuples = (gold, answer) if len(gold) > len(answer) else (answer, gold)
+    if not all(item.op == "tuple" for item in tuples) or len(assigned) % len(tuples):
+        return False
+    width = len(assigned) // len(tuples)
+    names = [item.args[1][0] if item.op == "rel" else None for item in assigned]
+    if None in names or any(names[i] != names[i % width] for i in range(len(names))):
+        return False
+    grouped = tuple(
+        Node("tuple", ("(", tuple(_assigned(item) for item in assigned[i : i + width]), ")"))
+        for i in range(0, len(assigned), width)
+    )
+    return _in_any_order(grouped if assigned is gold else tuples, tuples if assigned is gold else grouped, judge)
+
+
+def _assigned(item: Node) -> Node:
+    if item.op == "rel" and set(item.args[0]) == {"="} and _is_name(item.args[1][0]):
+        value: Node = item.args[1][-1]
+        return value
+    return item
+
+
+def _in_order(gold: tuple[Node, ...], answer: tuple[Node, ...], judge: Judge) -> Verdict:
+    if len(gold) != len(answer):
+        return False
+    return all_of(same(a, b, judge) for a, b in zip(gold, answer, strict=True))
+
+
+def _in_any_order(gold: tuple[Node, ...], answer: tuple[Node, ...], judge: Judge) -> Verdict:
+    if len(gold) > MAX_ITEMS:
+        return _in_order(gold, answer, judge)
+    left = list(answer)
+    result: Verdict = True
+    for wanted in gold:
+        verdicts = []
+        for place, candidate in enumerate(left):
+            verdict = same(wanted, candidate, judge)
+            verdicts.append(verdict)
+            if verdict is True:
+                del left[place]
+                break
+        else:
+            if None not in verdicts:
+                return False
+            result = None
+    return result
+
+
+def _same_sets(gold: Node, answer: Node, judge: Judge) -> Verdict:
+    if symbols(gold) and symbols(answer) and symbols(gold) != symbols(answer):
+        return None  # conditions on different names
+    ours, theirs = as_real_set(gold), as_real_set(answer)
+    if ours is None or theirs is None:
+        return None
+    return _same_real_sets(ours, theirs, judge)
+
+
+def _same_real_sets(gold: RealSet, answer: RealSet, judge: Judge) -> Verdict:
+    if len(gold) != len(answer):
+        return False
+    verdicts = []
+    for mine, other in zip(gold, answer, strict=True):
+        if (mine.low_open, mine.high_open) != (other.low_open, other.high_open):
+            return False
+        verdicts += [_same_ends(mine.low, other.low, judge), _same_ends(mine.high, other.high, judge)]
+    return all_of(verdicts)
+
+
+def _same_ends(gold: Node, answer: Node, judge: Judge) -> Verdict:
+    gold_infinite, answer_infinite = _infinite(gold), _infinite(answer)
+    if gold_infinite or answer_infinite:
+        return gold_infinite == answer_infinite
+    return judge.equal(_bare(gold), _bare(answer))
+
+
+def _infinite(node: Node) -> int:
+    if node.op == "inf":
+        return 1
+    return -1 if node.op == "neg" and node.args[0].op == "inf" else 0
+
+
+# Statements -------------------------------------------------------------------------------------------------
+
+
+def _same_statements(gold: Node, answer: Node, judge: Judge) -> Verdict:
+    if gold.op == answer.op == "rel":
+        return _same_relations(gold, answer, judge)
+    statement, value, answer_states = (answer, gold, True) if answer.op == "rel" else (gold, answer, False)
+    operators, sides = statement.args
+    if set(operators) != {"="}:
+        return False
+    first, last = sides[0], sides[-1]
+    if answer_states:
+        # "x + y = 5" states 5. "6 = 5" states something false, and nothing of what was asked.
+        consistent: Verdict = True
+        for side in sides[:-1]:
+            if not symbols(side) and not _is_name(side):
+                consistent = all_of([consistent, same(side, last, judge)])
+        if consistent is False:
+            return False
+        return all_of([consistent, same(value, last, judge)])
+    if not _is_name(first):
+        return False
+    return same(last, value, judge)
+
+
+def _same_relations(gold: Node, answer: Node, judge: Judge) -> Verdict:
+    gold, answer = _turned(gold), _turned(answer)
+    (ours, mine), (theirs, yours) = gold.args, answer.args
+    if set(ours) == set(theirs) == {"="}:
+        return _same_equations(mine, yours, judge)
+    if ours == theirs:
+        verdict = all_of(same(a, b, judge) for a, b in zip(mine, yours, strict=True))
+        if verdict is not False:
+            return verdict
+    if len(mine) == len(yours) == 2 and (ours[0] in _ORDER) == (theirs[0] in _ORDER):
+        if ours != theirs:
+            return False
+        sign = judge.proportional(_difference(mine), _difference(yours))
+        if sign is None:
+            return None
+        return sign > 0 or (sign != 0 and ours[0] == "ne")
+    return False
+
+
+_ORDER = frozenset(["<", "le"])
+_TURNED = {">": "<", "ge": "le"}
+
+
+def _turned(relation: Node) -> Node:
+    """With every ``>`` written as ``<``, where the whole chain runs that way; ``a = b < c`` stays."""
+    operators, sides = relation.args
+    if operators and all(operator in _TURNED for operator in operators):
+        return Node("rel", (tuple(_TURNED[operator] for operator in reversed(operators)), tuple(reversed(sides))))
+    return relation
+
+
+def _same_equations(gold: tuple[Node, ...], answer: tuple[Node, ...], judge: Judge) -> Verdict:
+    ours, theirs = gold[0], answer[0]
+    if _is_name(ours) and _is_name(theirs):
+        verdict = same(gold[-1], answer[-1], judge)
+        if _same_name(ours, theirs) and verdict is not False:
+            return verdict
+        if not _same_name(ours, theirs) and len(symbols(ours) | symbols(theirs)) > 0 and verdict is not False:
+            if "text" in (ours.op, theirs.op) or {"app", "sym"} == {ours.op, theirs.op}:
+                return verdict
+    elif len(gold) == len(answer) == 2:
+        exactly = all_of(same(a, b, judge) for a, b in zip(gold, answer, strict=True))
+        if exactly is True:
+            return True
+    if len(gold) != 2 or len(answer) != 2:
+        return False
+    for reverse in (False, True):
+        sides = answer[::-1] if reverse else answer
+        if "text" in (gold[0].op, sides[0].op) and all_of([same(gold[0], sides[0], judge)]) is not True:
+            return False
+    sign = judge.proportional(_difference(gold), _difference(answer))
+    return None if sign is None else sign != 0
+
+
+def _difference(sides: tuple[Node, ...]) -> Node:
+    return Node("add", (_bare(sides[0]), Node("neg", (_bare(sides[-1]),))))
+
+
+def _same_name(first: Node, second: Node) -> bool:
+    if first.op == second.op == "text":
+        return _letters(first.args[0]) == _letters(second.args[0])
+    return first == second
+
+
+def _is_name(node: Node) -> bool:
+    """What a value can be given to: ``x``, ``AB``, ``f(x)``, ``NO/BO``, ``V_1 : V_2``, ``(p, q)``, ``Area``."""
+    if node.op in ("sym", "text", "app"):
+        return True
+    if node.op == "const":
+        return node.args[0] != "pi"
+    if node.op in ("mul", "div", "ratio"):
+        return all(_is_name(part) for part in node.args)
+    if node.op == "fn":
+        return all(_is_name(part) for part in node.args[1:])
+    if node.op == "tuple":
+        return all(_is_name(part) for part in node.args[1])
+    return False
+
+
+# Approximations ---------------------------------------------------------------------------------------------
+
+
+def _at_approximation(relation: Node) -> tuple[Node, Node | None]:
+    """What stands left of the first ≈, and the last thing right of it."""
+    operators, sides = relation.args
+    cut = operators.index("approx")
+    exact = sides[0] if cut == 0 else Node("rel", (operators[:cut], sides[: cut + 1]))
+    if _is_name(exact) and exact.op != "const":  # x ≈ 3.14
+        return Node("rel", (("=",), (exact, sides[-1]))), None
+    return exact, sides[-1]
+
+
+def _roughly(exact: Node, rounded: Node) -> bool:
+    try:
+        a, b = (real_value(_bare(_assigned(side))) for side in (exact, rounded))
+    except NoValue:
+        return False
+    return abs(a - b) <= 0.02 * max(abs(a), abs(b))

@@ -1,0 +1,127 @@
+"""Equality to fifty digits at several points. Runs in grading workers only; what it is asked is bounded, they are killed all the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mpmath
+
+from rllm_gym.grading.numeric import POINTS, Floats, NoValue, log_bases, symbols
+from rllm_gym.grading.syntax import Node
+
+_CONTEXT = mpmath.MPContext()
+_CONTEXT.dps = 70
+_RELATIVE = _CONTEXT.mpf(10) ** -45
+_ABSOLUTE = _CONTEXT.mpf(10) ** -55
+
+
+class Digits(Floats):
+    """The arithmetic of :class:`Floats` in 70 digits. ``peak`` counts only what may cancel: sums and angles."""
+
+    def __init__(self, point: int = 0, log_base: int | None = 10) -> None:
+        super().__init__(point, log_base)
+        self.lib = _CONTEXT
+        self.pi, self.e, self.i = _CONTEXT.mpc(_CONTEXT.pi), _CONTEXT.mpc(_CONTEXT.e), _CONTEXT.mpc(0, 1)
+        self.peak = _CONTEXT.mpf(0)
+
+    def number(self, numerator: int, denominator: int) -> Any:
+        return _CONTEXT.mpc(_CONTEXT.mpf(numerator) / denominator)
+
+    def gamma(self, x: Any) -> Any:
+        return _CONTEXT.gamma(x)
+
+    def magnitude(self, x: Any) -> float:
+        return float(_CONTEXT.mag(x)) if x else float("-inf")
+
+    def power(self, base: Any, exponent: Any) -> Any:
+        return _CONTEXT.power(base, exponent)
+
+    def real(self, x: Any) -> Any:
+        x = _CONTEXT.mpc(x)
+        if abs(x.imag) > _RELATIVE * max(1, abs(x)):
+            raise NoValue("not real")
+        return x.real
+
+    def floor(self, x: Any) -> Any:
+        real = self.real(x)
+        nearest = _CONTEXT.nint(real)
+        # An integer reached by rounding from below is that integer.
+        return _CONTEXT.mpc(nearest if abs(real - nearest) < _RELATIVE * max(1, abs(real)) else _CONTEXT.floor(real))
+
+    def root(self, radicand: Any, index: int) -> Any:
+        radicand = _CONTEXT.mpc(radicand)
+        if radicand.imag == 0 and radicand.real < 0 and index % 2:
+            return _CONTEXT.mpc(-_CONTEXT.root(-radicand.real, index))
+        return _CONTEXT.mpc(_CONTEXT.root(radicand, index))
+
+    def cancels(self, x: Any) -> Any:
+        self.peak = max(self.peak, abs(x))
+        return x
+
+    def noted(self, x: Any) -> Any:
+        if not _CONTEXT.isfinite(x):
+            raise NoValue("not finite")
+        return _CONTEXT.mpc(x)
+
+
+def equal(first: Node, second: Node) -> bool | None:
+    """Whether two expressions have the same value wherever both have one; ``None`` where that cannot be computed.
+
+    Equal means: at every positive point, and at every mixed one where both are real.
+    """
+    verdicts = [_equal(first, second, log_base) for log_base in log_bases(first, second)]
+    return True if True in verdicts else verdicts[0]
+
+
+def _equal(first: Node, second: Node, log_base: int | None) -> bool | None:
+    points = range(POINTS) if symbols(first) | symbols(second) else range(1)
+    seen = 0
+    for number in points:
+        point = Digits(number, log_base)
+        try:
+            a, b = point.value(first), point.value(second)
+        except NoValue:
+            continue
+        mixed = number >= POINTS - 2
+        if mixed and (abs(a.imag) > _RELATIVE or abs(b.imag) > _RELATIVE):
+            continue
+        if abs(a - b) > _RELATIVE * max(abs(a), abs(b)) + _ABSOLUTE * point.peak:
+            return False
+        seen += not mixed
+    return True if seen >= min(len(points), 2) else None
+
+
+def ratio_sign(first: Node, second: Node) -> int | None:
+    """The sign of the constant c in ``first = c * second``; 0 where there is none, ``None`` where it cannot be computed."""
+    factor, seen = None, 0
+    for number in range(POINTS - 2):
+        point = Digits(number)
+        try:
+            a, b = point.value(first), point.value(second)
+        except NoValue:
+            continue
+        if abs(b) <= _ABSOLUTE * (1 + point.peak) or abs(a) <= _ABSOLUTE * (1 + point.peak):
+            return 0
+        c = a / b
+        if factor is None:
+            factor = c
+        elif abs(c - factor) > _RELATIVE * (1 + point.peak) * max(abs(c), abs(factor)):
+            return 0
+        seen += 1
+    if factor is None or (seen < 2 and symbols(first) | symbols(second)):
+        return None
+    if abs(factor.imag) > _RELATIVE * abs(factor):
+        return 0
+    return 1 if factor.real > 0 else -1
+
+
+def near(node: Node, value: Any, tolerance: Any) -> bool | None:
+    """Whether the constant ``node`` is within ``tolerance`` of the rational ``value``."""
+    point = Digits()
+    try:
+        x = point.value(node)
+        exact = point.number(value.numerator, value.denominator)
+        allowed = point.number(tolerance.numerator, tolerance.denominator)
+    except NoValue:
+        return None
+    return bool(abs(x - exact) <= abs(allowed) * (1 + _RELATIVE))

@@ -1,0 +1,154 @@
+r"""Where in a text the answer stands: in a box, after ``####``, after "the answer is", in the last formula, or last of all.
+
+Every search is linear in the length of the text. What the answer means is not looked at.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rllm_gym.parsing.boxed import last_boxed, strip_thinking
+
+_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
+_CHAT_MARK = re.compile(r"<\|[a-z_]{1,20}\|>(?:user|assistant|system)?|</?s>|<(?:end|start)_of_turn>")
+_ANSWER = re.compile(
+    r"(?:answer|result|solution)s?\s*(?:\*\*|__)?\s*(?:(?:is|are|:|=)\s*(?:\*\*|__)?:?|(?=\$|\\\(|\\\[))", re.IGNORECASE
+)
+_SENTENCE_END = re.compile(r"[.!?](?=\s|$|\")|\n")
+_FORMULA = re.compile(r"\$\$([^$]+)\$\$|\$([^$]+)\$|\\\[(.*?)\\\]|\\\((.*?)\\\)", re.DOTALL)
+_BETWEEN_FORMULAS = re.compile(r"\s*(?:,|;|and|or|,\s*and|,\s*or)\s*", re.IGNORECASE)
+_NUMBER = re.compile(
+    r"(?<![0-9A-Za-z_.,\\^{])[-+]?(?:[$€£]\s?)?(?:[0-9]{1,3}(?:[, ][0-9]{3})+(?![0-9])|[0-9]+(?:,[0-9]{1,2}(?![0-9]))?)?(?:\.?[0-9]+)?"
+    r"(?:\s?/\s?[0-9]+)?(?:\s?%)?(?![0-9])"
+)
+_TAIL = 4000
+_WHOLE = 300
+_PROSE = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{2,}")
+_NO_PROSE = frozenset("and or sin cos tan log ln sqrt pi exp max min percent is".split())
+
+
+def boxed_answer(response: str) -> str | None:
+    """What a reply boxes last, ``None`` where it boxes nothing or has not finished thinking."""
+    return last_boxed(response)
+
+
+def any_answer(response: str) -> str | None:
+    """The answer of a reply that need not box it; ``None`` where none is found or thinking was not finished."""
+    answer = strip_thinking(response)
+    if answer is None:
+        return None
+    if _BOX.search(answer):
+        return last_boxed(answer)
+    return _unboxed(answer)
+
+
+def gold_answer(gold: str) -> str:
+    """The answer of a reference: boxed (neighbouring boxes are one list), after ``####``, or the text itself."""
+    if _BOX.search(gold):
+        return _neighbouring_boxes(gold) or gold
+    if "####" in gold or (len(gold) > _WHOLE and _is_prose(gold)):
+        return _unboxed(gold) or gold
+    return gold
+
+
+def _neighbouring_boxes(gold: str) -> str | None:
+    contents: list[str] = []
+    rest = gold
+    while (content := last_boxed(rest)) is not None:
+        contents.append(content)
+        start = max(rest.rfind("\\boxed"), rest.rfind("\\fbox"))
+        before = rest[:start]
+        previous = max(before.rfind("\\boxed"), before.rfind("\\fbox"))
+        if len(contents) == 16 or previous < 0:
+            break
+        inner = last_boxed(before)
+        between = before[previous:].partition(inner)[2] if inner else "x"
+        if not _ONLY_JOINS.fullmatch(between):
+            break
+        rest = before
+    return ", ".join(reversed(contents)) if contents else last_boxed(gold + "}")
+
+
+_ONLY_JOINS = re.compile(r"\}?(?:\s|\$|\\[()\[\],;: ]|,|;|and|or|\+)*")
+
+
+def _unboxed(text: str) -> str | None:
+    text = _CHAT_MARK.sub(" ", text[-_TAIL:] if len(text) > _TAIL else text).strip()
+    if "####" in text:
+        return text.rpartition("####")[2].strip(" :\n").partition("\n")[0].strip() or None
+    found = None
+    for found in _ANSWER.finditer(text):  # noqa: B007 - the last one is wanted
+        pass
+    if found is not None:
+        answer = _of_sentence(text[found.end() :])
+        if answer:
+            return answer
+    if len(text) <= _WHOLE and not _is_prose(text):
+        return text or None
+    return _last_formula(text) or _last_number(text)
+
+
+def _is_prose(text: str) -> bool:
+    words = [word for word in _PROSE.findall(text) if word.lower() not in _NO_PROSE]
+    return len(words) >= 3 or (len(words) >= 1 and len(text.split()) > 2 and "=" not in text and "\\text" not in text)
+
+
+def _of_sentence(rest: str) -> str | None:
+    """The answer in what follows "the answer is"."""
+    rest = rest.strip().strip('*_"\\').strip() if rest.strip()[:1] not in "$\\" else rest.strip()
+    end = _SENTENCE_END.search(rest)
+    first = _FORMULA.search(rest)
+    if first is not None and (end is None or first.start() < end.start()):
+        after = _SENTENCE_END.search(rest, first.end())
+        if rest.find(" is ", first.end(), after.start() if after else len(rest)) < 0:
+            return _joined_formulas(rest, first)
+    sentence = rest[: end.start()] if end else rest
+    if " is " in sentence:
+        sentence = sentence.rpartition(" is ")[2]
+    sentence = sentence.strip(" *_\"'")
+    if not sentence:
+        return None
+    formula = _FORMULA.search(sentence)
+    if formula is not None:
+        return _joined_formulas(sentence, formula)
+    if len(sentence) <= _WHOLE and not _is_prose(sentence):
+        return sentence
+    return _last_number(sentence)
+
+
+def _joined_formulas(text: str, first: re.Match[str]) -> str:
+    """A formula with those that follow it after "and", "or" or a comma."""
+    parts, end = [_content(first)], first.end()
+    for formula in _FORMULA.finditer(text, first.end()):
+        if not _BETWEEN_FORMULAS.fullmatch(text, end, formula.start()):
+            break
+        parts.append(_content(formula))
+        end = formula.end()
+    percent = re.match(r"\s*(?:%|percent\b|\\%)", text[end:])
+    return ", ".join(parts) + (r"\%" if percent and len(parts) == 1 else "")
+
+
+def _content(formula: re.Match[str]) -> str:
+    return next(group for group in formula.groups() if group is not None).strip()
+
+
+def _last_formula(text: str) -> str | None:
+    run: list[re.Match[str]] = []
+    for formula in _FORMULA.finditer(text):
+        if run and not _BETWEEN_FORMULAS.fullmatch(text, run[-1].end(), formula.start()):
+            run = []
+        run.append(formula)
+    if not run:
+        return None
+    # A number in a later sentence comes after the reasoning: "... $d = 90/n$. Therefore there are 12 of them."
+    end = _SENTENCE_END.search(text, run[-1].end())
+    later = _last_number(text[end.end() :]) if end else None
+    return later or _joined_formulas(text, run[0])
+
+
+def _last_number(text: str) -> str | None:
+    last = None
+    for match in _NUMBER.finditer(text):
+        if any(character.isdigit() for character in match[0]):
+            last = match[0]
+    return last.strip() if last else None

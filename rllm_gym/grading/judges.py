@@ -1,0 +1,63 @@
+"""The quick judge, for the caller's own thread: exact rational arithmetic, and floats to tell apart what is far apart."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from rllm_gym.grading.exact import NotRational, TooLarge, rational
+from rllm_gym.grading.numeric import surely_different
+from rllm_gym.grading.syntax import Node
+
+QUICK_BITS = 4096
+_ROUNDED_PLACES = 6
+
+
+class QuickJudge:
+    """Costs microseconds and never much more, whatever it is asked; says ``None`` where a worker has to look."""
+
+    symbolic = False
+    """Whether anything but rational numbers had to be compared."""
+
+    def equal(self, gold: Node, answer: Node) -> bool | None:
+        if gold == answer:
+            return True
+        verdict = rationally_equal(gold, answer, QUICK_BITS)
+        if verdict is not None:
+            return verdict
+        self.symbolic = True
+        return False if surely_different(gold, answer) else None
+
+    def proportional(self, gold: Node, answer: Node) -> int | None:
+        self.symbolic = True
+        return 1 if gold == answer else None
+
+
+def rationally_equal(gold: Node, answer: Node, max_bits: int) -> bool | None:
+    """Whether two rational numbers are equal, or one is the other, rounded to six decimals or more."""
+    try:
+        ours, theirs = rational(gold, max_bits), rational(answer, max_bits)
+    except (TooLarge, NotRational):
+        return None
+    if ours == theirs:
+        return True
+    return any(
+        tolerance is not None and abs(ours - theirs) < tolerance
+        for tolerance in (rounding_tolerance(gold), rounding_tolerance(answer))
+    )
+
+
+def rounding_tolerance(node: Node) -> Fraction | None:
+    """How far from the exact value a decimal such as ``4.123105625617661`` may be: one unit of its last place.
+
+    ``None`` for what is no decimal, or too short to be anything but exact (``0.33`` is not a third).
+    """
+    while node.op == "neg":
+        node = node.args[0]
+    if node.op != "num" or node.args[1] is None or node.args[1] < _ROUNDED_PLACES:
+        return None
+    value, places = node.args
+    digits = len(str(abs(value.numerator * 10**places // value.denominator)))
+    if digits < _ROUNDED_PLACES:
+        return None
+    unit = Fraction(1, 10**places)
+    return max(unit, abs(value) / 10**12) if digits > 12 else unit

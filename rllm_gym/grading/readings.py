@@ -1,0 +1,112 @@
+"""What an answer can mean: the trees of its readings, the likeliest first. ``1,234`` is a number, and may be a list."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from rllm_gym.grading.notation import squeeze
+from rllm_gym.grading.reader import read
+from rllm_gym.grading.syntax import FUNCTIONS, Node, Unreadable, is_word, number
+
+_GROUPED = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,])")
+_DECIMAL_COMMA = re.compile(r"([-+]?)([0-9]+),([0-9]+)")
+_LETTERS = re.compile(r"[^\W\d_]+")
+_TEXT = re.compile(r"\\text\{([^{}]*)\}")
+_NO_WORDS = re.compile(r"[0-9=+*/^<>\\{}|$%]")
+_CHOICE = re.compile(r"(?:\\text\{)?\s*\(?([A-Ha-h])\s*(?:\)\s*[.:]?|[.:])\s*\}?\s+\S.*", re.DOTALL)
+_CHOICE_TEXT = re.compile(
+    r"\\text\{\s*(?:option|choice|answer)?\s*\(?([A-Ha-h])[).:]?\s*[^{}]*\}.*", re.DOTALL | re.IGNORECASE
+)
+_UNIONS = re.compile(r"(?<=[)\]}])\s*U\s*(?=[(\[\\{])")
+_IS = re.compile(
+    r"(?:the\s+)?(?:final\s+|correct\s+)?(?:answer|result|value|solution)s?(?:\s+(?:is|are)|\s*[:=])\s*", re.IGNORECASE
+)
+_SAME = {
+    "nosolution": Node("empty"), "nosolutions": Node("empty"), "nosolutionexists": Node("empty"),
+    "nosolutionsexist": Node("empty"), "emptyset": Node("empty"), "theemptyset": Node("empty"),
+    "nosuchvalue": Node("empty"), "noreal solutions": Node("empty"), "norealsolution": Node("empty"),
+    "norealsolutions": Node("empty"), "none": Node("empty"), "allrealnumbers": Node("reals"), "allreals": Node("reals"),
+    "allrealx": Node("reals"), "realnumbers": Node("reals"), "undefined": Node("text", ("undefined",)),
+    "dne": Node("text", ("undefined",)), "doesnotexist": Node("text", ("undefined",)),
+    "notdefined": Node("text", ("undefined",)), "infinity": Node("inf"), "infinite": Node("inf"),
+    "positiveinfinity": Node("inf"), "negativeinfinity": Node("neg", (Node("inf"),)),
+}  # fmt: skip
+
+
+@lru_cache(maxsize=2048)
+def readings(tidied: str) -> tuple[Node, ...]:
+    """The readings of a tidied answer, likeliest first; none where it is unreadable."""
+    words = _words(tidied)
+    if words is not None:
+        return (words,)
+    text = _UNIONS.sub(r"\\cup ", tidied)
+    text = _IS.sub("", text, count=1) if _IS.match(text) else text
+    joined = _join_groups(text)
+    found: list[Node] = []
+    for spelling in dict.fromkeys([joined, text]):
+        try:
+            found.append(read(spelling))
+        except Unreadable:
+            continue
+    return tuple(found)
+
+
+def choice(tidied: str) -> str | None:
+    """The letter of an option given with its text: ``(C) 12``, ``B. seven``."""
+    match = _CHOICE.fullmatch(tidied) or _CHOICE_TEXT.fullmatch(tidied)
+    return match[1].upper() if match else None
+
+
+def decimal_comma(tidied: str) -> Node | None:
+    """``2,74`` read as 2.74, which is also how a list of two numbers looks."""
+    match = _DECIMAL_COMMA.fullmatch(tidied)
+    if match is None:
+        return None
+    node = number(f"{match[2]}.{match[3]}")
+    return Node("neg", (node,)) if match[1] == "-" else node
+
+
+def looks_decimal(tidied: str) -> bool:
+    """Whether ``a,b`` more likely is a decimal number than a list: two decimals or more, and not a group of three."""
+    match = _DECIMAL_COMMA.fullmatch(tidied)
+    return match is not None and (match[2] == "0" or len(match[3]) == 2 or len(match[3]) > 3) and not match[1]
+
+
+def _join_groups(text: str) -> str:
+    """Without the commas that group digits, outside brackets (inside they separate)."""
+    if not _GROUPED.search(text):
+        return text
+    depth, start, pieces = 0, 0, []
+    for match in _GROUPED.finditer(text):
+        for character in text[start : match.start()]:
+            depth += (character in "([{") - (character in ")]}")
+        pieces.append(text[start : match.start()])
+        pieces.append(match[0] if depth > 0 else match[0].replace(",", ""))
+        start = match.end()
+    return "".join(pieces) + text[start:]
+
+
+def _words(tidied: str) -> Node | None:
+    """An answer in words, or several of them; ``None`` where it is mathematics."""
+    plain = _TEXT.sub(r" \1 ", tidied).strip()
+    special = _SAME.get("".join(_LETTERS.findall(plain)).lower())
+    if special is not None and not _NO_WORDS.search(plain):
+        return special
+    if _NO_WORDS.search(plain):
+        return None
+    runs = _LETTERS.findall(plain)
+    wrapped = any(len(run) > 1 for match in _TEXT.finditer(tidied) for run in _LETTERS.findall(match[1]))
+    if not wrapped and not any(is_word(run) for run in runs):
+        return None
+    if any(run.lower() in FUNCTIONS for run in runs) and len(runs) < 4:
+        return None
+    parts = [part.strip() for part in re.split(r",|;|\band\b|\bor\b", plain) if part.strip(" .")]
+    if 1 < len(parts) <= 8 and all(len(part.split()) <= 3 for part in parts):
+        return Node("list", tuple(Node("text", (part,)) for part in parts))
+    return Node("text", (plain,))
+
+
+def same_spelling(gold: str, answer: str) -> bool:
+    """Whether two tidied answers differ in spacing and wrappers only."""
+    return squeeze(gold) == squeeze(answer) != ""
