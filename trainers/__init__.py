@@ -1,1 +1,42 @@
 """Learning from episodes on one machine; knows no environment by name and no prompt text."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainers.agent_trainer import AgentTrainer
+    from trainers.config import ConfigError, SftConfig, TrainConfig
+    from trainers.loop import train
+    from trainers.rollouts import World
+    from trainers.run import TrainResult
+    from trainers.tiny_model import make_tiny_model
+
+__all__ = [
+    "AgentTrainer",
+    "ConfigError",
+    "SftConfig",
+    "TrainConfig",
+    "TrainResult",
+    "World",
+    "make_tiny_model",
+    "train",
+]
+
+_HOMES = {
+    "AgentTrainer": "agent_trainer",
+    "ConfigError": "config",
+    "SftConfig": "config",
+    "SftResult": "sft",
+    "TrainConfig": "config",
+    "TrainResult": "run",
+    "World": "rollouts",
+    "make_tiny_model": "tiny_model",
+    "train": "loop",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # torch and transformers take seconds to import; `rllm-gym train --help` should not.
+    if name in _HOMES:
+        return getattr(import_module(f"trainers.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'trainers' has no attribute {name!r}")

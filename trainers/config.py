@@ -270,6 +270,8 @@ class TinyConfig:
     """Width of the feed-forward layers; none for twice the hidden size."""
     vocab_size: int = 512
     init_std: float = 0.08
+    rope_theta: float = 10_000.0
+    """Base of the rotary position embedding; short texts are told apart better with a small one."""
     seed: int = 0
 
 

@@ -50,24 +50,25 @@ class World:
     validation_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
-def open_world(config: EnvConfig) -> World:
-    """The world a configuration describes.
+def open_world(config: EnvConfig, env: str | Callable[..., Any] | None = None) -> World:
+    """The world a configuration describes; ``env`` stands in for its id.
 
     Raises:
         ConfigError: The id or the agent cannot be found, or the environment has no task set.
     """
     train_kwargs, validation_kwargs = dict(config.kwargs), dict(config.kwargs)
-    takes_split = "split" in _parameters(config.id)
+    env = config.id if env is None else env
+    takes_split = "split" in _parameters(env)
     if takes_split:
         train_kwargs["split"], validation_kwargs["split"] = "train", "validation"
     train_kwargs |= config.train_kwargs
     validation_kwargs |= config.validation_kwargs
     validated = takes_split or bool(config.validation_kwargs)
     return World(
-        config.id,
+        env,
         make_agent(config),
-        tasks_of(config.id, train_kwargs),
-        tasks_of(config.id, validation_kwargs) if validated else None,
+        tasks_of(env, train_kwargs),
+        tasks_of(env, validation_kwargs) if validated else None,
         train_kwargs,
         validation_kwargs,
     )
@@ -99,21 +100,21 @@ def load_object(path: str, option: str) -> Any:
         raise ConfigError(f"{option}={path!r} cannot be imported ({error}); write module:name") from error
 
 
-def tasks_of(env_id: str, kwargs: Mapping[str, Any]) -> Tasks:
+def tasks_of(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> Tasks:
     """The task set of an environment.
 
     Raises:
         ConfigError: The environment cannot be made, or has no task set.
     """
     try:
-        env = gymnasium.make(env_id, **kwargs)
+        env = gymnasium.make(source, **kwargs) if isinstance(source, str) else source(**kwargs)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"env.id={env_id!r} cannot be made with {dict(kwargs)}: {error}") from error
+        raise ConfigError(f"env.id={source!r} cannot be made with {dict(kwargs)}: {error}") from error
     try:
         tasks: Tasks | None = getattr(env.unwrapped, "tasks", None)
         if tasks is None:
             raise ConfigError(
-                f"{env_id!r} has no `tasks`, so nothing says what to train on; subclass rllm_gym.core.TextEnv, or "
+                f"{source!r} has no `tasks`, so nothing says what to train on; subclass rllm_gym.core.TextEnv, or "
                 "give task rows to trainers.AgentTrainer"
             )
         return tasks
@@ -232,12 +233,14 @@ class Rollouts:
         return episodes, engine.stats.since(before)
 
 
-def _parameters(env_id: str) -> Mapping[str, inspect.Parameter]:
-    """What the constructor of a registered environment takes.
+def _parameters(env_id: str | Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """What the constructor of an environment takes.
 
     Raises:
         ConfigError: There is no such environment.
     """
+    if not isinstance(env_id, str):
+        return inspect.signature(env_id).parameters
     module, colon, name = env_id.partition(":")
     try:
         if colon:

@@ -233,6 +233,7 @@ def _make_tiny(config: SftConfig, source: _Source) -> Path:
         intermediate_size=tiny.intermediate_size,
         vocab_size=tiny.vocab_size,
         init_std=tiny.init_std,
+        rope_theta=tiny.rope_theta,
         corpus=source.texts(_CORPUS),
     )
 

@@ -85,6 +85,7 @@ def make_tiny_model(
     vocab_size: int = 768,
     max_position_embeddings: int = 4096,
     init_std: float = 0.08,
+    rope_theta: float = 10_000.0,
     corpus: Iterable[str] = (),
 ) -> Path:
     """Write a tiny model with its tokenizer to ``path`` and return the folder. The same arguments give the same bytes.
@@ -100,6 +101,7 @@ def make_tiny_model(
         vocab_size: Most tokens: 256 bytes, 3 special tokens and the words learnt by byte-pair encoding.
         max_position_embeddings: Longest context in tokens.
         init_std: Standard deviation of the initial weights; small models learn faster from larger ones.
+        rope_theta: Base of the rotary position embedding; short texts are told apart better with a small one.
         corpus: Further texts to learn tokens from, beside the built-in words: texts like those of your environment
             make its observations shorter.
 
@@ -126,6 +128,7 @@ def make_tiny_model(
         "intermediate_size": intermediate_size or 2 * hidden_size,
         "max_position_embeddings": max_position_embeddings,
         "initializer_range": init_std,
+        "rope_parameters": {"rope_type": "default", "rope_theta": rope_theta},
         "tie_word_embeddings": True,
         "bos_token_id": None,
         "eos_token_id": tokenizer.eos_token_id,

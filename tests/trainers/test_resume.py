@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from echo_world import echo_config
+from echo_options import echo_config
 
 from trainers.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from trainers.config import ConfigError, TrainConfig

@@ -1,0 +1,289 @@
+"""A whole run: what it logs, writes and leaves out; and that it learns."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from echo_options import echo_config
+from echo_world import EchoEnv
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rllm_gym.agents import BaseAgent, ChatAgent
+from rllm_gym.compat import BaseEnv
+from rllm_gym.core import EnvironmentFault, Episode, Step, StopReason, Trajectory, TurnTokens
+from rllm_gym.engine import load_episodes
+from rllm_gym.samplers import ScriptedSampler
+from trainers import AgentTrainer
+from trainers.config import ConfigError
+from trainers.loop import train
+from trainers.metrics import MetricsLog, group_metrics, read_metrics, validation_metrics
+from trainers.rollouts import World, open_world
+from trainers.samples import TokensMissing, samples_of
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("loop")
+    result = train(
+        echo_config(
+            folder,
+            steps=25,
+            algorithm={"group_size": 8, "groups_per_step": 8},
+            optimizer={"lr": 0.03},
+            validation={"every": 25, "samples": 4, "greedy": True},
+            save_episodes_every=25,
+        )
+    )
+    assert result.model is not None
+    return folder / "run"
+
+
+def test_it_learns(run: Path) -> None:
+    rows = read_metrics(run)
+    assert rows[0]["validation/reward"] < 0.4
+    assert rows[-1]["validation/reward"] > 0.9
+
+
+def test_every_step_logs_what_the_design_lists(run: Path) -> None:
+    rows = read_metrics(run)
+    assert [row["step"] for row in rows] == list(range(26))
+    for row in rows[1:]:
+        for key in ("reward", "success", "faults", "lr", "episodes", "dropped", "tokens_per_second/rollout", "tasks"):
+            assert key in row, key
+        assert row["groups/useful"] + row["groups/too_easy"] + row["groups/too_hard"] == pytest.approx(1)
+        assert sum(value for key, value in row.items() if key.startswith("stop/")) == row["episodes"] == 64
+        assert row["seconds/total"] >= row["seconds/rollout"] + row["seconds/update"]
+    for row in rows[1:10]:
+        assert row["sampler_gap/max"] < 1e-3
+        assert abs(row["sampler_gap/mean"]) <= row["sampler_gap/max"]
+        assert 0 < row["entropy"] < 6
+        assert row["grad_norm"] > 0
+        assert row["tokens_per_second/update"] > 0
+        assert 0 <= row["clip_fraction"] <= 1
+    for row in (rows[0], rows[-1]):
+        assert row["validation/pass@1"] <= row["validation/pass@2"] <= row["validation/pass@4"]
+        assert "validation/greedy_success" in row
+
+
+def test_it_leaves_a_model_a_manifest_curves_and_transcripts(run: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(run / "model")
+    tokenizer = AutoTokenizer.from_pretrained(run / "model")
+    assert model.config.vocab_size == len(tokenizer)
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert manifest["config"]["algorithm"]["group_size"] == 8
+    assert list((run / "tensorboard").iterdir())
+    before, after = (list(load_episodes(run / "episodes" / f"validation-{step:06d}.jsonl")) for step in (0, 25))
+    assert len(before) == len(after) == 6 * 5
+    assert sum(episode.greedy for episode in after) == 6
+    assert len(list(load_episodes(run / "episodes" / "train-000025.jsonl"))) == 64
+
+
+def test_the_output_of_one_run_is_not_mixed_with_another(run: Path) -> None:
+    with pytest.raises(ConfigError, match="already holds a run"):
+        train(echo_config(run.parent))
+
+
+def test_deterministic_runs_are_the_same_bits(tmp_path: Path) -> None:
+    weights = []
+    for name in ("a", "b"):
+        config = echo_config(tmp_path, steps=3, deterministic=True, output=str(tmp_path / name))
+        train(config)
+        weights.append((tmp_path / name / "model" / "model.safetensors").read_bytes())
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"algorithm": {"name": "remax", "group_size": 2}},
+        {"algorithm": {"name": "rloo", "minibatches": 2, "epochs": 2}},
+        {"algorithm": {"name": "reinforce", "loss": "reinforce"}, "model": {"tuning": "lora", "lora": {"rank": 4}}},
+        {"algorithm": {"normalize_std": True, "kl": 0.1, "aggregation": "sequence-mean"}},
+        {"model": {"tuning": "lora", "gradient_checkpointing": True}, "algorithm": {"kl": 0.1, "kl_estimator": "k2"}},
+        {"model": {"dtype": "bfloat16", "tuning": "lora"}},
+        {"env": {"workers": "process", "parallel": 4}, "validation": {"tasks": 1, "samples": 1}},
+    ],
+    ids=lambda sections: "-".join(f"{k}" for section in sections.values() for k in section.values()),
+)
+def test_other_settings_run_too(tmp_path: Path, sections: dict[str, Any]) -> None:
+    result = train(echo_config(tmp_path, steps=2, **sections))
+    assert result.steps == 2
+    rows = read_metrics(tmp_path / "run")
+    kl = [row["kl_reference"] for row in rows if "kl_reference" in row]
+    assert bool(kl) == bool(sections.get("algorithm", {}).get("kl"))
+
+
+class FaultyEnv(EchoEnv):
+    """Breaks in half of its episodes, for good."""
+
+    def _act(self, action: str) -> Any:
+        if self.task.data["letter"] in "ab":
+            raise EnvironmentFault("the world broke", kind="test")
+        return super()._act(action)
+
+
+def test_broken_worlds_are_dropped_counted_and_never_trained_on(tmp_path: Path) -> None:
+    config = echo_config(tmp_path, steps=2, env={"retries": 1}, save_episodes_every=1)
+    world = replace(open_world(config.env, env=FaultyEnv))
+    train(config, world=world)
+    for row in read_metrics(tmp_path / "run")[1:]:
+        episodes = list(load_episodes(tmp_path / "run" / "episodes" / f"train-{row['step']:06d}.jsonl"))
+        broken = [episode for episode in episodes if episode.stop_reason == StopReason.FAULT]
+        assert row["dropped"] == len(broken) > 0
+        assert row["faults"] == row["fault/test"] == 2 * len(broken)
+        assert row["stop/fault"] == len(broken)
+        assert not samples_of(broken)
+        assert row["trained_tokens"] <= row["sampled_tokens"]
+
+
+def episode(group: str, reward: float, *, success: bool = False, invalid: tuple[bool, ...] = (False,)) -> Episode:
+    steps = [
+        Step(info={"invalid_action": bad}, reward=reward / len(invalid), tokens=TurnTokens((1, 2), (3,), (-0.5,)))
+        for bad in invalid
+    ]
+    reason = StopReason.SUCCESS if success else StopReason.FAILURE
+    return Episode(
+        f"{group}{reward}{success}",
+        group,
+        group_id=group,
+        reward=reward,
+        success=success,
+        stop_reason=reason,
+        trajectories=[Trajectory(steps=steps)],
+    )
+
+
+def test_groups_are_told_apart_by_what_they_teach() -> None:
+    episodes = [
+        *(episode("easy", 1.0, success=True) for _ in range(3)),
+        *(episode("hard", 0.0) for _ in range(3)),
+        episode("useful", 1.0, success=True),
+        episode("useful", 0.0),
+    ]
+    shares = group_metrics(episodes, samples_of(episodes))
+    assert shares == {f"groups/{kind}": pytest.approx(1 / 3) for kind in ("useful", "too_easy", "too_hard")}
+
+
+def test_the_format_penalty_is_the_share_of_bad_turns() -> None:
+    samples = samples_of([episode("a", 1.0, invalid=(True, False, False, True))], format_penalty=0.3)
+    assert samples[0].reward == pytest.approx(1.0 - 0.3 * 0.5)
+
+
+def test_dropped_episodes_do_not_flatter_validation() -> None:
+    lost = replace(episode("b", 0.0), stop_reason=StopReason.FAULT, trajectories=[], fault="x")
+    row = validation_metrics([episode("a", 1.0, success=True), lost], 1)
+    assert row["validation/success"] == row["validation/pass@1"] == 0.5
+    assert row["validation/dropped"] == 1
+
+
+def test_a_sampler_without_tokens_is_refused_with_the_reason(tmp_path: Path) -> None:
+    sampler = ScriptedSampler(["a"])
+    assert not sampler.returns_tokens
+    with pytest.raises(TokensMissing, match="evaluated but not trained on"):
+        train(echo_config(tmp_path), sampler=sampler)
+    asyncio.run(sampler.close())
+    textual = episode("a", 1.0)
+    textual.trajectories[0].steps[0].tokens = None
+    with pytest.raises(TokensMissing, match="no token ids"):
+        samples_of([textual])
+
+
+def test_metrics_survive_a_torn_line_and_drop_what_is_done_again(tmp_path: Path) -> None:
+    with MetricsLog(tmp_path) as log:
+        for step in range(5):
+            log.write(step, {"reward": float("nan") if step == 1 else 0.5, "tasks": ["a"]})
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write('{"step": 5, "rew')
+    assert [row["step"] for row in read_metrics(tmp_path)] == [0, 1, 2, 3, 4]
+    assert read_metrics(tmp_path)[1]["reward"] is None
+    with MetricsLog(tmp_path, keep_until=2) as log:
+        log.write(3, {"reward": 1.0})
+    assert [row["step"] for row in read_metrics(tmp_path)] == [0, 1, 2, 3]
+
+
+class OldEnv(BaseEnv):
+    """Written against rLLM: a 4-tuple step and from_dict."""
+
+    def __init__(self, letter: str) -> None:
+        self.letter = letter
+
+    def reset(self) -> tuple[Any, dict[str, Any]]:
+        return {"question": f"say {self.letter}"}, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, dict[str, Any]]:
+        word = str(action).strip().lower()
+        return {}, float(word[:1] < "m"), True, {}
+
+    @staticmethod
+    def from_dict(info: dict[str, Any]) -> OldEnv:
+        return OldEnv(info["letter"])
+
+
+class OldAgent(BaseAgent):
+    """Written against rLLM: reads ``observation["question"]`` and keeps its own messages."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self.prefix = prefix
+        self.reset()
+
+    def reset(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+
+    @property
+    def chat_completions(self) -> list[dict[str, Any]]:
+        return self.messages
+
+    def update_from_env(self, observation: Any, reward: float, done: bool, info: dict[str, Any], **kwargs: Any) -> None:
+        if not done:
+            self.messages.append({"role": "user", "content": self.prefix + observation["question"]})
+
+    def update_from_model(self, response: str, **kwargs: Any) -> str:
+        self.messages.append({"role": "assistant", "content": response})
+        return response
+
+
+@pytest.mark.parametrize("old_environment", [True, False])
+def test_agent_trainer_takes_what_rllm_took(tmp_path: Path, old_environment: bool) -> None:
+    config = echo_config(tmp_path, steps=2, env={"id": ""}, save_episodes_every=2)
+    rows = [{"letter": letter, "id": index} for index, letter in enumerate("abcdefgh")]
+    trainer = AgentTrainer(
+        agent_class=OldAgent,
+        env_class=OldEnv if old_environment else EchoEnv,
+        config=config,
+        train_dataset=rows if old_environment else None,
+        val_dataset=rows[:3] if old_environment else None,
+        agent_args={"prefix": "Please "},
+    )
+    assert trainer.train().steps == 2
+    (first, *_) = load_episodes(tmp_path / "run" / "episodes" / "train-000002.jsonl")
+    assert first.trajectories[0].steps[0].chat_completions[0]["content"].startswith("Please say ")
+    assert "validation/success" in read_metrics(tmp_path / "run")[-1]
+
+
+def test_agent_trainer_takes_options_as_a_mapping_and_names_what_does_not_port(tmp_path: Path) -> None:
+    trainer = AgentTrainer(ChatAgent, EchoEnv, config={"model": {"path": "x"}, "steps": 3})
+    assert trainer.config.steps == 3
+    assert isinstance(trainer.world, World)
+    with pytest.raises(ConfigError, match="unknown option trainer"):
+        AgentTrainer(ChatAgent, EchoEnv, config={"trainer": {"total_epochs": 3}})
+    with pytest.raises(ConfigError, match="train_dataset has none"):
+        AgentTrainer(OldAgent, OldEnv, config={"model": {"path": "x"}})
+
+
+def test_the_options_of_training_need_no_torch() -> None:
+    code = (
+        "import sys, trainers.commands as c\n"
+        "try: c.train(['--help'])\n"
+        "except SystemExit: pass\n"
+        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env={**os.environ})
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,123 @@
+"""rLLM's constructor for training: classes of an agent and an environment, and rows to train on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rllm_gym.agents import BaseAgent, ChatAgent
+from rllm_gym.compat import OldAgent, OldEnvironment
+from rllm_gym.core import Task
+from trainers.config import ConfigError, TrainConfig
+from trainers.loop import train
+from trainers.rollouts import Tasks, World, open_world, tasks_of
+from trainers.run import TrainResult
+from trainers.settings import from_mapping, load_yaml
+
+
+class AgentTrainer:
+    """Trains an agent in an environment on rows of a data set.
+
+    >>> AgentTrainer(                                                       # doctest: +SKIP
+    ...     agent_class=MyAgent, env_class=MyEnv, train_dataset=rows,
+    ...     config={"model": {"path": "Qwen/Qwen2.5-0.5B-Instruct"}, "steps": 100},
+    ... ).train()
+
+    Args:
+        agent_class: Written against rLLM (it then reads ``observation["question"]`` of new environments), or a
+            :class:`~rllm_gym.agents.ChatAgent`.
+        env_class: Written against rLLM (it has ``from_dict`` and gets each row), or a Gymnasium id or class of a
+            :class:`~rllm_gym.core.TextEnv`.
+        config: A :class:`TrainConfig`, a mapping of its options, or a YAML file. rLLM's Hydra trees do not port:
+            an unknown option is an error that names the nearest.
+        train_dataset: Rows, such as a :class:`~rllm_gym.data.Dataset`, or tasks. May be left out where the
+            environment has tasks of its own.
+        val_dataset: Likewise; without it, and without validation tasks of the environment, nothing is validated.
+        agent_args: Keyword arguments of the agent.
+        env_args: Keyword arguments of the environment.
+
+    Raises:
+        ConfigError: The options cannot be used, or there is nothing to train on.
+    """
+
+    def __init__(
+        self,
+        agent_class: type[BaseAgent],
+        env_class: Any,
+        config: TrainConfig | Mapping[str, Any] | str | Path | None = None,
+        train_dataset: Sequence[Any] | None = None,
+        val_dataset: Sequence[Any] | None = None,
+        agent_args: Mapping[str, Any] | None = None,
+        env_args: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(config, TrainConfig):
+            config = load_yaml(TrainConfig, config) if isinstance(config, str | Path) else _build(config or {})
+        if config.env.agent or config.env.kwargs:
+            raise ConfigError("config.env.agent and .kwargs do nothing here: use agent_class, agent_args and env_args")
+        arguments = dict(agent_args or {})
+        new_environment = not hasattr(env_class, "from_dict")
+
+        def agent() -> BaseAgent:
+            made = agent_class(**arguments)
+            if isinstance(made, ChatAgent) and new_environment:
+                return made
+            return OldAgent(made, new_environment=new_environment, max_steps=max_turns)
+
+        max_turns = config.env.max_turns
+        world = _new_world if new_environment else _old_world
+        self.world = world(env_class, dict(env_args or {}), agent, train_dataset, val_dataset, config)
+        if config.validation.every and self.world.validation is None:
+            config = replace(config, validation=replace(type(config.validation)(), every=0))
+        self.config = config
+
+    def train(self) -> TrainResult:
+        """Run the training; see :func:`trainers.loop.train`."""
+        return train(self.config, world=self.world)
+
+
+def _build(options: Mapping[str, Any]) -> TrainConfig:
+    return from_mapping(TrainConfig, options)
+
+
+def _old_world(
+    env_class: Any,
+    env_args: dict[str, Any],
+    agent: Callable[[], BaseAgent],
+    train_rows: Sequence[Any] | None,
+    validation_rows: Sequence[Any] | None,
+    config: TrainConfig,
+) -> World:
+    if train_rows is None or len(train_rows) == 0:
+        raise ConfigError(f"{env_class.__name__} is made from task rows, and train_dataset has none")
+    kwargs = {"env_class": env_class, "env_args": env_args, "max_steps": config.env.max_turns}
+    return World(OldEnvironment, agent, train_rows, validation_rows or None, kwargs, kwargs)
+
+
+def _new_world(
+    env: str | Callable[..., Any],
+    env_args: dict[str, Any],
+    agent: Callable[[], BaseAgent],
+    train_rows: Sequence[Any] | None,
+    validation_rows: Sequence[Any] | None,
+    config: TrainConfig,
+) -> World:
+    own: World | None = None
+    if train_rows is None or validation_rows is None:
+        own = open_world(replace(config.env, id=env if isinstance(env, str) else "given", kwargs=env_args), env=env)
+
+    def side(rows: Sequence[Any] | None, tasks: Tasks | None, kwargs: Mapping[str, Any]) -> tuple[Tasks | None, Any]:
+        if rows is None:
+            return tasks, kwargs
+        if all(isinstance(row, Task) for row in rows):
+            return rows, env_args
+        given = {**env_args, "tasks": list(rows)}
+        return tasks_of(env, given), given
+
+    training, train_kwargs = side(train_rows, own.train if own else None, own.train_kwargs if own else {})
+    # Rows to train on and none to validate on: the environment's own validation tasks are of another kind.
+    kept = own.validation if own and train_rows is None else None
+    validation, validation_kwargs = side(validation_rows, kept, own.validation_kwargs if own else {})
+    assert training is not None
+    return World(env, agent, training, validation, train_kwargs, validation_kwargs)
