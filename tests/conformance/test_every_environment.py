@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import warnings
@@ -224,14 +225,14 @@ def test_misuse_is_an_error_that_says_what_to_do(env_id, env):
 def test_the_class_docstring_is_a_manual_in_gymnasiums_order(env_id):
     module, _, name = TABLE[env_id][0].partition(":")
     manual = inspect.getdoc(getattr(importlib.import_module(module), name))
-    places = [
-        manual.lower().find(heading)
-        for heading in (
-            *("description", "action space", "observation space", "starting state", "reward"),
-            *("episode end", "information", "arguments", "version history"),
-        )
-    ]
-    assert -1 not in places
+    places = []
+    for heading in (
+        *("Description", "Action space", "Observation space", "Starting state", "Rewards"),
+        *("Episode end", "Information", "Arguments", "Version history"),
+    ):
+        found = re.search(rf"^(?:#+ |\*\*){heading}", manual, re.MULTILINE)
+        assert found, f"no heading {heading!r}"
+        places.append(found.start())
     assert places == sorted(places)
     signature = inspect.signature(getattr(importlib.import_module(module), name).__init__)
     undocumented = [
