@@ -16,7 +16,7 @@ from rllm_gym.envs.math.families import DIFFICULTIES, FAMILIES, Mixture
 from rllm_gym.envs.math.form import RULES, is_finished
 from rllm_gym.envs.math.rows import math_task, row_to_math_task
 from rllm_gym.envs.math.tool_calls import CLOSE, EXAMPLE, OPEN, expressions_asked
-from rllm_gym.grading import MathVerdict, grade_math
+from rllm_gym.grading import grade_math
 from rllm_gym.parsing.boxed import strip_thinking
 
 _RENDERED_CHARS = 4_000
@@ -144,13 +144,18 @@ class MathEnv(TextEnv):
         return result
 
     def _act(self, action: str) -> Outcome:
-        verdict = self._grade(action)
-        if verdict.correct:
+        fault = self._fault_in(action)
+        if fault is None:
             return Outcome("Correct.", {"correct": 1.0}, terminated=True, success=True)
-        return Outcome(self._wrong(verdict), {"correct": 0.0}, terminated=True)
+        return Outcome(fault, {"correct": 0.0}, terminated=True)
 
-    def _grade(self, action: str) -> MathVerdict:
-        """The verdict on the answer in a reply, with what is right but unfinished counted as wrong."""
+    def _fault_in(self, action: str) -> str | None:
+        """What is wrong with the answer in a reply, in words for the model; ``None``: it is right.
+
+        Raises:
+            InvalidAction: There is no answer in it.
+            EnvironmentFault: The grader broke.
+        """
         try:
             verdict = grade_math(action, self._gold, extract="boxed", timeout=self.grading_timeout)
         except (OSError, RuntimeError) as error:
@@ -160,15 +165,12 @@ class MathEnv(TextEnv):
         if not verdict.extracted:
             raise InvalidAction(_no_answer(action))
         self._extracted = verdict.extracted[:_EXTRACTED_CHARS]
-        if verdict.correct and not is_finished(verdict.extracted, self._form):
-            return MathVerdict(False, verdict.extracted, "unfinished", verdict.seconds)
-        return verdict
-
-    def _wrong(self, verdict: MathVerdict) -> str:
-        if verdict.method == "unfinished":
-            what = "one number" if self._form in ("number", "fraction") else "a polynomial"
+        if not verdict.correct:
+            return "That is not correct."
+        if not is_finished(verdict.extracted, self._form):
+            what = "a polynomial" if self._form == "polynomial" else "one number"
             return f"That is not a finished answer: work it out to {what}."
-        return "That is not correct."
+        return None
 
     def _add_info(self, info: dict[str, Any]) -> None:
         info["extracted"] = self._extracted
@@ -241,12 +243,12 @@ class MathMultiTurnEnv(MathEnv):
         if self.calculator and (calls := _calls_in(action)) is not None:
             return Outcome(self._calculated(calls), {"correct": 0.0})
         try:
-            verdict = self._grade(action)
+            fault = self._fault_in(action)
         except InvalidAction as error:
             raise InvalidAction(f"{error} {self._left()}") from error
-        if verdict.correct:
+        if fault is None:
             return Outcome("Correct.", {"correct": 1.0}, terminated=True, success=True)
-        return Outcome(f"{self._wrong(verdict)} {self._left()}", {"correct": 0.0})
+        return Outcome(f"{fault} {self._left()}", {"correct": 0.0})
 
     def _left(self) -> str:
         left = self.max_turns - self._turn - 1
