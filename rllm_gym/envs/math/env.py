@@ -167,7 +167,7 @@ class MathEnv(TextEnv):
         self._extracted = verdict.extracted[:_EXTRACTED_CHARS]
         if not verdict.correct:
             return "That is not correct."
-        if not is_finished(verdict.extracted, self._form):
+        if verdict.extracted != self._gold and not is_finished(verdict.extracted, self._form):
             what = "a polynomial" if self._form == "polynomial" else "one number"
             return f"That is not a finished answer: work it out to {what}."
         return None
