@@ -69,7 +69,8 @@ def test_chat_template_appends_turn_by_turn(folder: Path) -> None:
         [*talk, {"role": "assistant", "content": "Up"}, {"role": "user", "content": "And now?"}], tokenize=False
     )
     assert whole.startswith(prompt + "Up" + TURN_END)
-    assert prompt.endswith("<|im_start|>assistant\n")
+    assert prompt.endswith("<|assistant|>")
+    assert len(tokenizer.encode(prompt, add_special_tokens=False)) == len(tokenizer.encode("Go.Where?")) + 5
 
 
 def test_a_corpus_makes_its_own_words_single_tokens(tmp_path: Path) -> None:

@@ -101,8 +101,8 @@ class FrozenLakeEnv(TextEnv):
         view: ``"grid"``, ``"neighbours"`` or ``"window"``.
         window_size: Side of the window, odd, 3 or more.
         symbols: Four or five characters (player, frozen, hole, goal, edge) or a mapping of some of these names.
-        rules: Whether the first observation states the rules and the answer format. Without them it is the board
-            alone, and the agent's system prompt has to tell the rest.
+        rules: Whether the first observation states the rules and the answer format, and later ones what happened.
+            Without them every observation is the board alone, and the agent's system prompt has to tell the rest.
         split: ``"train"`` (default), ``"validation"`` or ``"test"``. For given maps: keep those of the split.
         task_seed: Another seed gives another sequence of maps of the same split.
         num_tasks: How many maps there are to draw from.
@@ -215,7 +215,7 @@ class FrozenLakeEnv(TextEnv):
         if letter == "H":
             return Outcome(f"{happened} into a hole.", {"goal": 0.0}, terminated=True)
         shown = self._look()
-        if self.view != "window":
+        if self.rules and self.view != "window":
             shown = f"{happened}{' against the edge and stayed.' if cell == player else '.'}\n{shown}"
         return Outcome(shown, {"goal": 0.0})
 
