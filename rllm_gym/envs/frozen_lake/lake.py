@@ -72,32 +72,41 @@ def parse_map(rows: object, *, name: str = "map") -> Lake:
     Raises:
         TaskError: The map is ragged, has other letters, not exactly one start and one goal, or no way between them.
     """
-    lines = rows.splitlines() if isinstance(rows, str) else rows
-    if not isinstance(lines, Sequence) or not all(isinstance(line, str) for line in lines):
-        raise TaskError(f'{name}: a map is a list of rows such as ["SFF", "FHF", "FFG"]; got {type(rows).__name__}')
-    widths = sorted({len(line) for line in lines})
-    if len(widths) != 1 or widths == [0]:
-        raise TaskError(
-            f"{name}: every row needs the same number of cells, at least 1; the rows have {widths or 'none'}"
-        )
-    if max(len(lines), widths[0]) > LONGEST_SIDE:
-        raise TaskError(f"{name}: {len(lines)} rows of {widths[0]} cells; at most {LONGEST_SIDE} a side")
-    cells = "".join(lines)
-    unknown = sorted(set(cells) - _LETTERS)
-    if unknown:
-        raise TaskError(f"{name}: unknown cell(s) {unknown}; S is the start, F frozen, H a hole, G the goal")
-    for letter, what in (("S", "start"), ("G", "goal")):
-        if cells.count(letter) != 1:
-            raise TaskError(f"{name}: exactly one {what} {letter!r} is needed; there are {cells.count(letter)}")
-    lake = _lake(cells, widths[0])
-    if lake.path_length < 0:
-        raise TaskError(f"{name}: no way leads from S to G ({' '.join(lake.rows)}); open a hole or move one of them")
-    return lake
+    text = rows
+    if not isinstance(text, str):
+        if not isinstance(rows, Sequence) or not all(isinstance(line, str) for line in rows):
+            raise TaskError(f'{name}: a map is a list of rows such as ["SFF", "FHF", "FFG"]; got {type(rows).__name__}')
+        text = "\n".join(rows)
+    try:
+        return read_map(text)
+    except TaskError as error:
+        raise TaskError(f"{name}: {error}") from None
 
 
 @lru_cache(maxsize=4096)
-def _lake(cells: str, width: int) -> Lake:
-    return Lake(cells, width)
+def read_map(text: str) -> Lake:
+    """A map from a text with a row a line; maps read before are remembered.
+
+    Raises:
+        TaskError: As :func:`parse_map`, without a name.
+    """
+    lines = text.split("\n")
+    widths = sorted({len(line) for line in lines})
+    if len(widths) != 1 or widths == [0]:
+        raise TaskError(f"every row needs the same number of cells, at least 1; the rows have {widths}")
+    if max(len(lines), widths[0]) > LONGEST_SIDE:
+        raise TaskError(f"{len(lines)} rows of {widths[0]} cells; at most {LONGEST_SIDE} a side")
+    cells = "".join(lines)
+    unknown = sorted(set(cells) - _LETTERS)
+    if unknown:
+        raise TaskError(f"unknown cell(s) {unknown}; S is the start, F frozen, H a hole, G the goal")
+    for letter, what in (("S", "start"), ("G", "goal")):
+        if cells.count(letter) != 1:
+            raise TaskError(f"exactly one {what} {letter!r} is needed; there are {cells.count(letter)}")
+    lake = Lake(cells, widths[0])
+    if lake.path_length < 0:
+        raise TaskError(f"no way leads from S to G ({' '.join(lake.rows)}); open a hole or move one of them")
+    return lake
 
 
 @lru_cache(maxsize=256)

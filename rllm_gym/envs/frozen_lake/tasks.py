@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rllm_gym.core import Task, TaskError, TaskSource, split_of
 from rllm_gym.data import ProceduralTaskset, load_tasks
-from rllm_gym.envs.frozen_lake.lake import Lake, Prospects, parse_map, prospects
+from rllm_gym.envs.frozen_lake.lake import Lake, Prospects, parse_map, prospects, read_map
 
 Place = Literal["random", "corner"]
 DIFFICULTIES = ("easy", "medium", "hard")
@@ -118,8 +118,9 @@ class DrawLake:
                 if size > SMALLEST and split_of(_text("".join(cells), size)) != self.split:
                     continue
                 starts = [cell for cell, letter in enumerate(cells) if letter == "F"]
-                stream.shuffle(starts)
-            for start in starts:
+            # Only some starts put the map into the split; so a few are tried before the next map is drawn.
+            for _ in starts:
+                start = starts[stream.randrange(len(starts))]
                 placed = "".join(cells[:start]) + "S" + "".join(cells[start + 1 :])
                 path_length = self._path_length(placed)
                 if path_length:
@@ -131,10 +132,13 @@ class DrawLake:
 
     def _path_length(self, cells: str) -> int:
         """Of the shortest path, if the map is of the split and keeps the rules; else 0."""
-        rules = self.rules
-        if "G" not in cells or split_of(_text(cells, rules.size)) != self.split:
+        rules, content = self.rules, _text(cells, self.rules.size)
+        if split_of(content) != self.split:
             return 0
-        lake = Lake(cells, rules.size)
+        try:
+            lake = read_map(content)
+        except TaskError:  # no way to the goal, or the start took its place
+            return 0
         if not rules.min_path <= lake.path_length <= min(rules.max_path, rules.max_turns):
             return 0
         return lake.path_length if best_success(lake, rules.slip_probability, rules.max_turns) > LEAST_OPTIMUM else 0
