@@ -46,6 +46,7 @@ class Crew:
         self._done: asyncio.Queue[Result | None] = asyncio.Queue(maxsize=engine.n_parallel)
         self._rounds: Rounds | None = None
         self._work: asyncio.Task[None] | None = None
+        self._left = False  # nobody reads results any more
         self._progress = RunProgress(engine.progress, total=len(specs) if isinstance(specs, Sized) else None)
 
     async def results(self) -> AsyncIterator[Result]:
@@ -67,9 +68,9 @@ class Crew:
 
     async def aclose(self) -> None:
         """End what still runs and release what the sampler keeps for it."""
-        if self._work is not None and not self._work.done():
-            self._work.cancel()
+        self._left = True
         if self._work is not None:
+            self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
 
     # ------------------------------------------------------------------------------------------------------
@@ -94,7 +95,7 @@ class Crew:
         finally:
             if self._rounds is not None:
                 await self._rounds.aclose()
-            if not asyncio.current_task().cancelling():  # type: ignore[union-attr]
+            if not self._left:
                 await self._done.put(None)
 
     async def _lane(self, index: int, spec: EpisodeSpec) -> None:
