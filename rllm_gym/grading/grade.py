@@ -107,6 +107,10 @@ def _quick(response: str, gold: str, extract: str, timeout: float) -> tuple[str 
     extracted = boxed_answer(response) if extract == "boxed" else any_answer(response)
     if extracted is None or not extracted.strip():
         return extracted, (False, "no_answer")
+    if extracted == gold and gold.isascii() and gold.isdigit():
+        return extracted, (True, "string")  # by far the commonest: a whole number, spelled alike digit for digit
+    if _is_plain(extracted) and _is_plain(gold):
+        return extracted, (extracted == gold, "string" if extracted == gold else "number")
     reference = gold_answer(gold)
     if len(extracted) > MAX_ANSWER_CHARS or len(reference) > MAX_ANSWER_CHARS:
         alike = max(len(extracted), len(reference)) <= _MAX_SPELLED_CHARS and same_spelling(
@@ -114,6 +118,12 @@ def _quick(response: str, gold: str, extract: str, timeout: float) -> tuple[str 
         )
         return extracted, (alike, "string" if alike else "too_long")
     return extracted, _decide(tidy(reference), tidy(extracted))
+
+
+def _is_plain(text: str) -> bool:
+    """A whole number written the one plain way: for such, equal spelling is equal value, and nothing else is."""
+    digits = text[1:] if text[:1] == "-" else text
+    return digits.isdecimal() and text.isascii() and (digits[0] != "0" or text == "0")
 
 
 def _decide(gold: str, answer: str) -> _Decision | None:
@@ -169,7 +179,7 @@ def _workers() -> WorkerPool:
 
 
 def _work(gold: str, answer: str) -> bool:
-    from rllm_gym.grading.in_worker import decide  # noqa: PLC0415 - SymPy is imported in workers only
+    from rllm_gym.grading.in_worker import decide  # SymPy is imported in workers only
 
     return decide(gold, answer)
 

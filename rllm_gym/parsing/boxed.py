@@ -42,16 +42,30 @@ def last_boxed(text: str) -> str | None:
     answer = strip_thinking(text)
     if answer is None:
         return None
-    command = None
-    for command in _COMMAND.finditer(answer):  # noqa: B007 - the last one is wanted
-        pass
-    return None if command is None else _content(answer, command.end())
+    start = _after_last_command(answer)
+    return None if start < 0 else _content(answer, start)
+
+
+def _after_last_command(text: str) -> int:
+    """Where the argument of the last box begins, -1 without a box. Sought from the end: replies are long."""
+    found, start = -1, -1
+    for name in ("\\boxed", "\\fbox"):
+        at = text.rfind(name)
+        while at > found:
+            command = _COMMAND.match(text, at)
+            if command is not None:
+                found, start = at, command.end()
+            at = text.rfind(name, 0, at)
+    return start
 
 
 def _content(text: str, start: int) -> str | None:
     if not text.startswith("{", start):
         bare = _BARE.match(text, start)
         return (bare[0].rstrip(".,;:!?") or None) if bare else None
+    end = text.find("}", start)
+    if end > 0 and "\\" not in (plain := text[start + 1 : end]) and "{" not in plain:
+        return plain.strip()
     depth = 0
     for brace in _BRACE.finditer(text, start):
         if brace[0][-1] == "{":
