@@ -50,6 +50,8 @@ def is_finished(answer: str, form: str) -> bool:
     """
     if form == "expression" or form not in RULES:
         return True
+    if answer.isascii() and answer.isdigit() and len(answer) <= _MAX_CHARS:
+        return True
     if len(answer) > _MAX_CHARS:
         return False
     value = answer.rpartition("=")[2].strip()
