@@ -1,5 +1,6 @@
 """The contract: what a task, an environment and an episode are. No torch, no environment, no I/O."""
 
+from rllm_gym.core.async_env import AsyncTextEnv
 from rllm_gym.core.env import InvalidAction, Outcome, TextEnv
 from rllm_gym.core.episode import SCHEMA_VERSION, Episode, Step, TokenSequence, Trajectory, TurnTokens
 from rllm_gym.core.errors import EnvironmentFault, RllmGymError, TaskError
@@ -11,6 +12,7 @@ from rllm_gym.core.text_space import Text
 __all__ = [
     "SCHEMA_VERSION",
     "SPLITS",
+    "AsyncTextEnv",
     "EnvironmentFault",
     "Episode",
     "InvalidAction",

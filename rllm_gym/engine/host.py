@@ -86,6 +86,10 @@ class EnvironmentHost:
             with _faults("close"):
                 env.close()
 
+    def forget(self) -> None:
+        """The environment is closed by somebody else."""
+        self._env = None
+
     def awaitable(self) -> Any:
         """The environment itself, if it has coroutines and no wrapper changes ``reset`` or ``step``; else ``None``."""
         env: Any = self._standing()

@@ -149,6 +149,8 @@ class Slot:
             return
         if self._coroutines is not None:
             coroutines, self._coroutines = self._coroutines, None
+            if self._host is not None:
+                self._host.forget()
             await self._await("close", coroutines.async_close())
         else:
             await self._call("close", "close")

@@ -1,0 +1,134 @@
+"""An asynchronous world keeps the same contract, awaited or not, and the engine awaits it where it may."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import gymnasium
+import pytest
+from gymnasium.error import ResetNeeded
+from gymnasium.utils.env_checker import check_env
+
+from rllm_gym.core import AsyncTextEnv, EnvironmentFault, InvalidAction, Outcome, Task, TextEnv
+from rllm_gym.engine import AgentExecutionEngine, Deadlines
+from rllm_gym.samplers import ScriptedSampler
+
+
+class Numbers:
+    def __len__(self) -> int:
+        return 9
+
+    def __getitem__(self, index: int) -> Task:
+        return Task(str(index), f"guess {index}")
+
+    def __iter__(self) -> Any:
+        return (self[index] for index in range(9))
+
+    def find(self, task_id: str) -> Task:
+        return self[int(task_id)]
+
+
+class Guess(TextEnv):
+    """The sync twin."""
+
+    def __init__(self, max_turns: int = 3, log: list[str] | None = None) -> None:
+        super().__init__(tasks=Numbers(), max_turns=max_turns, invalid_action_penalty=0.5)
+        self.log = log if log is not None else []
+
+    def _begin(self, task: Task) -> str:
+        return f"{task.content} {self.np_random.integers(1000)}"
+
+    def _act(self, action: str) -> Outcome:
+        if not action.isdecimal():
+            raise InvalidAction(f"{action[:20]!r} is no number")
+        if action == "666":
+            raise EnvironmentFault("the server went away")
+        right = self.task.task_id == action
+        return Outcome(f"{action}? {self.np_random.integers(1000)}", {"guess": float(right)}, right, right)
+
+
+class AsyncGuess(AsyncTextEnv, Guess):
+    async def _async_begin(self, task: Task) -> str:
+        self.log.append(threading.current_thread().name)
+        await asyncio.sleep(0)
+        return Guess._begin(self, task)
+
+    async def _async_act(self, action: str) -> Outcome:
+        await asyncio.sleep(0)
+        if action == "777":
+            await asyncio.Event().wait()
+        return Guess._act(self, action)
+
+    async def _async_end(self) -> None:
+        self.log.append("closed")
+
+
+def play(env: Any, actions: list[str]) -> list[Any]:
+    return [env.reset(seed=5, options={"task": 4}), *(env.step(action) for action in actions)]
+
+
+@pytest.mark.parametrize("actions", [["1", "4"], ["x", "1", "2"], ["1" * 5, "", "3"]])
+def test_awaited_and_called_it_plays_as_its_sync_twin(actions: list[str]) -> None:
+    async def awaited() -> list[Any]:
+        env = AsyncGuess()
+        results = [await env.async_reset(seed=5, options={"task": 4})]
+        return results + [await env.async_step(action) for action in actions]
+
+    expected = play(Guess(), actions)
+    assert play(AsyncGuess(), actions) == expected
+    assert asyncio.run(awaited()) == expected
+
+
+def test_it_passes_gymnasiums_checker() -> None:
+    check_env(AsyncGuess(), skip_render_check=True)
+
+
+def test_after_the_end_or_a_fault_it_wants_a_reset() -> None:
+    env = AsyncGuess()
+    with pytest.raises(ResetNeeded):
+        env.step("1")
+    env.reset(options={"task": 4})
+    with pytest.raises(EnvironmentFault):
+        env.step("666")
+    with pytest.raises(ResetNeeded):
+        env.step("1")
+    env.reset()
+    with pytest.raises(TypeError):
+        env.step(3)  # type: ignore[arg-type]
+
+
+def engine_of(env: Any, log: list[str], **arguments: Any) -> AgentExecutionEngine:
+    return AgentExecutionEngine(
+        env=env, env_kwargs={"log": log}, sampler=ScriptedSampler(lambda request: "1"), n_parallel=4, **arguments
+    )
+
+
+def wrapped(**kwargs: Any) -> gymnasium.Env[Any, Any]:
+    return gymnasium.wrappers.TransformReward(AsyncGuess(**kwargs), lambda reward: 2 * float(reward))
+
+
+def test_the_engine_awaits_it_on_its_own_loop() -> None:
+    log: list[str] = []
+    episodes = engine_of(AsyncGuess, log).run_sync(range(9))
+    assert [episode.reward for episode in episodes] == [0, 1, 0, 0, 0, 0, 0, 0, 0]
+    assert log.count(threading.current_thread().name) == 9
+    assert log.count("closed") == 9
+
+
+def test_a_wrapper_that_changes_step_is_not_gone_around() -> None:
+    log: list[str] = []
+    episodes = engine_of(wrapped, log).run_sync(range(2))
+    assert [episode.reward for episode in episodes] == [0, 2]
+    assert threading.current_thread().name not in log
+
+
+def test_coroutines_have_deadlines_too() -> None:
+    engine = AgentExecutionEngine(
+        env=AsyncGuess, sampler=ScriptedSampler(lambda request: "777"), retries=0, deadlines=Deadlines(step=0.2)
+    )
+    (episode,) = engine.run_sync([0])
+    assert engine.stats.faults == {"step_deadline": 1}
+    assert not episode.trainable
+    assert engine.stats.abandoned_threads == 0
