@@ -1,0 +1,173 @@
+"""Fine-tuning teaches the replies and nothing else, from files and from a policy at play, and ends by its rule."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from echo_world import EchoEnv
+from transformers import AutoTokenizer
+
+from rllm_gym.agents import ChatAgent
+from rllm_gym.chat import ChatRenderer
+from rllm_gym.core import Episode, Step, StopReason, Task, Trajectory
+from rllm_gym.engine import save_episodes
+from trainers.config import ConfigError, EnvConfig, SftConfig
+from trainers.demonstrations import Demonstration, Player, Turn, read_demonstrations, tokenize
+from trainers.metrics import read_metrics
+from trainers.rollouts import open_world
+from trainers.settings import from_mapping
+from trainers.sft import sft
+from trainers.tiny_model import make_tiny_model
+
+
+def say_the_letter(env: EchoEnv, rng: random.Random, noise: float = 0.0) -> str:
+    """A demonstration policy."""
+    return "abcd"[rng.randrange(4)] if rng.random() < noise else str(env.task.data["letter"])
+
+
+def config(folder: Path, **sections: Any) -> SftConfig:
+    options: dict[str, Any] = {
+        "output": str(folder / "sft"),
+        "steps": 40,
+        "demonstrations_per_step": 8,
+        "progress": False,
+        "env": {"id": "echo_world:test/Echo-v0"},
+        "tiny": {"enabled": True, "hidden_size": 32, "num_heads": 1, "num_layers": 1, "vocab_size": 300},
+        "demonstrations": {"policy": "test_sft:say_the_letter"},
+        "optimizer": {"lr": 0.01},
+    }
+    for name, value in sections.items():
+        options[name] = {**options.get(name, {}), **value} if isinstance(value, dict) else value
+    return from_mapping(SftConfig, options)
+
+
+def test_a_policy_teaches_the_format_and_the_rule_ends_it(tmp_path: Path) -> None:
+    stop = {"metric": "greedy_success", "at_least": 0.9, "every": 10, "tasks": 10}
+    result = sft(config(tmp_path, steps=200, stop=stop, sampling={"max_tokens": 3}))
+    assert result.stopped
+    assert result.steps < 200
+    assert result.steps % 10 == 0
+    assert result.validation["validation/greedy_success"] >= 0.9
+    rows = read_metrics(result.output)
+    assert rows[-1]["loss"] < rows[0]["loss"] / 3
+    measured = [row["validation/greedy_success"] for row in rows if "validation/greedy_success" in row]
+    assert all(rate < 0.9 for rate in measured[:-1]), "it went on after the rule was met"
+    assert AutoTokenizer.from_pretrained(result.model).chat_template
+
+
+def test_the_same_seed_gives_the_same_model_and_another_does_not(tmp_path: Path) -> None:
+    weights = [
+        (
+            sft(config(tmp_path, steps=3, output=str(tmp_path / name), seed=seed)).model / "model.safetensors"
+        ).read_bytes()
+        for name, seed in (("a", 0), ("b", 0), ("c", 1))
+    ]
+    assert weights[0] == weights[1] != weights[2]
+
+
+def test_demonstrations_are_rendered_as_episodes_will_be(tmp_path: Path) -> None:
+    """The prompt the policy is taught on is, id for id, the prompt the engine will sample from."""
+    tokenizer = AutoTokenizer.from_pretrained(make_tiny_model(tmp_path / "tiny"))
+    world = replace(open_world(EnvConfig(id="echo_world:test/Echo-v0")), agent=lambda: ChatAgent("Be brief."))
+    player = Player(world, say_the_letter, {})
+    demonstration = player.play(world.train[3], seed=1)
+    assert player.play(world.train[3], seed=1) == demonstration
+    player.close()
+    renderer = ChatRenderer(tokenizer)
+    (sequence,) = tokenize(demonstration, renderer, tokenizer.eos_token_id)
+    task = world.train[3]
+    assert isinstance(task, Task)
+    letter = task.data["letter"]
+    talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": f"say {letter}"}]
+    prompt = tokenizer.apply_chat_template(talk, add_generation_prompt=True)["input_ids"]
+    reply = [*tokenizer.encode(letter, add_special_tokens=False), tokenizer.eos_token_id]
+    assert list(sequence.ids[: len(prompt) + len(reply)]) == prompt + reply
+    assert [i for i, m in zip(sequence.ids, sequence.mask, strict=True) if m] == reply * 2
+    assert demonstration.success
+
+
+def test_rewritten_history_makes_a_sequence_of_each_turn(tmp_path: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(make_tiny_model(tmp_path / "tiny"))
+    first = Turn(({"role": "user", "content": "one"},), "a")
+    second = Turn(({"role": "user", "content": "two"},), "b")
+    sequences = tokenize(Demonstration((first, second)), ChatRenderer(tokenizer), tokenizer.eos_token_id)
+    texts = [tokenizer.decode(sequence.ids) for sequence in sequences]
+    assert texts == ["<|user|>one<|end|><|assistant|>a<|end|>", "<|user|>two<|end|><|assistant|>b<|end|>"]
+    assert [sum(sequence.mask) for sequence in sequences] == [2, 2]
+
+
+def test_chats_and_saved_episodes_are_read_from_files(tmp_path: Path) -> None:
+    chats = tmp_path / "chats.jsonl"
+    talk = [
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": "q1"},
+        {"role": "assistant", "content": "a1"},
+        {"role": "user", "content": "q2"},
+        {"role": "assistant", "content": "a2"},
+    ]
+    chats.write_text(json.dumps({"messages": talk}) + "\n\n" + json.dumps({"messages": talk[:3]}) + "\n")
+    long, short = read_demonstrations(chats)
+    assert [turn.reply for turn in long.turns] == ["a1", "a2"]
+    assert list(long.turns[1].messages) == talk[:4]
+    assert len(short.turns) == 1
+
+    steps = [Step(chat_completions=talk[:2], model_response="a1"), Step(chat_completions=talk[:4], model_response="a2")]
+    episodes = [
+        Episode(str(ok), "t", success=ok, stop_reason=StopReason.SUCCESS, trajectories=[Trajectory(steps=steps)])
+        for ok in (True, False)
+    ]
+    save_episodes(tmp_path / "episodes.jsonl", episodes)
+    good, bad = read_demonstrations(tmp_path / "episodes.jsonl")
+    assert good.turns == bad.turns
+    assert [(turn.reply, list(turn.messages)) for turn in good.turns] == [("a1", talk[:2]), ("a2", talk[:4])]
+    assert (good.success, bad.success) == (True, False)
+
+
+def test_a_file_teaches_too(tmp_path: Path) -> None:
+    chats = tmp_path / "chats.jsonl"
+    rows = [
+        {"messages": [{"role": "user", "content": f"say {c}"}, {"role": "assistant", "content": c}]} for c in "abcd"
+    ]
+    chats.write_text("\n".join(map(json.dumps, rows)))
+    options = config(tmp_path, demonstrations={"policy": "", "file": str(chats)})
+    result = sft(replace(options, env=EnvConfig()))
+    assert read_metrics(result.output)[-1]["loss"] < 0.5
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("{", "line 1"),
+        ('{"x": 1}', "neither an episode nor a chat"),
+        ('{"messages": [{"role": "assistant", "content": "a"}]}', "first message is the assistant's"),
+        (
+            '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "tool_calls": [1]}]}',
+            "tool_calls",
+        ),
+        ('{"messages": [{"role": "user", "content": "a"}]}', "no assistant message"),
+    ],
+)
+def test_rows_that_cannot_be_used_are_named(tmp_path: Path, line: str, named: str) -> None:
+    (tmp_path / "bad.jsonl").write_text(line)
+    with pytest.raises(ConfigError, match=named):
+        read_demonstrations(tmp_path / "bad.jsonl")
+    with pytest.raises(ConfigError, match="does not exist"):
+        read_demonstrations(tmp_path / "none.jsonl")
+
+
+def test_a_policy_that_never_succeeds_is_named_when_only_success_counts(tmp_path: Path) -> None:
+    demonstrations = {"policy": "test_sft:never", "successful_only": True}
+    with pytest.raises(ConfigError, match="solved 0 of"):
+        sft(config(tmp_path, demonstrations=demonstrations))
+    with pytest.raises(ConfigError, match="cannot be imported"):
+        sft(config(tmp_path, demonstrations={"policy": "test_sft:nothing"}))
+
+
+def never(env: EchoEnv, rng: random.Random) -> str:
+    """A demonstration policy that is no use."""
+    return "z"
