@@ -1,4 +1,4 @@
-"""Is an answer right? Mathematical equivalence here; what is asked, and how it is rewarded, lives with the environments."""
+"""Is an answer right? Mathematical equivalence; what is asked and how it is rewarded lives with the environments."""
 
 from rllm_gym.grading.grade import MathVerdict, agrade_math, grade_math
 

@@ -97,7 +97,7 @@ def _same_values(gold: Node, answer: Node, judge: Judge) -> Verdict:
         return same(_residue(gold), _residue(answer), judge)
     if "ratio" in (gold.op, answer.op):
         return _same_ratios(gold, answer, judge)
-    if "matrix" in (gold.op, answer.op):
+    if _has_matrix(gold) or _has_matrix(answer):
         return _same_matrices(gold, answer, judge)
     if "tuple" in (gold.op, answer.op):
         return _same_tuples(gold, answer, judge)
@@ -159,7 +159,7 @@ _UNIT_STEMS = {
     "gallon": "gal", "liter": "l", "litre": "l", "usd": "dollar", "year": "yr", "degree": "deg", "h": "hr", "s": "sec",
     "mph": "mi", "milligram": "mg", "milliliter": "ml",
 }  # fmt: skip
-_NO_UNIT = frozenset("square squared cubic cubed sq per unit the of each total a an in".split())
+_NO_UNIT = frozenset("square squared cubic cubed sq per unit the of each total a an in".split())  # noqa: SIM905
 
 
 def _unit_words(words: str) -> set[str]:
@@ -192,13 +192,15 @@ def _same_ratios(gold: Node, answer: Node, judge: Judge) -> Verdict:
 
 
 def _is_clock(node: Node) -> bool:
-    """``12:00``, ``4:30``: two whole numbers of which the second is less than 60 and could be minutes."""
+    """``12:00``, ``4:30 p.m.``: what is no ratio, since it has no second part or says which half of the day it is."""
     if node.op != "ratio" or len(node.args) != 2:
         return False
+    if node.args[1].op == "unit" and node.args[1].args[1].strip().lower() in ("am", "pm"):
+        return True
     hours, minutes = (_bare(part) for part in node.args)
     if not (hours.op == minutes.op == "num" and hours.args[1] is None and minutes.args[1] is None):
         return False
-    return minutes.args[0] == 0
+    return bool(minutes.args[0] == 0)
 
 
 def _same_matrices(gold: Node, answer: Node, judge: Judge) -> Verdict:
@@ -211,16 +213,60 @@ def _same_matrices(gold: Node, answer: Node, judge: Judge) -> Verdict:
     return all_of(same(a, b, judge) for a, b in pairs)
 
 
-def _rows(node: Node) -> tuple[tuple[Node, ...], ...] | None:
-    """The rows of a matrix, of a list of lists, or of a vector written as a tuple (a column)."""
+_Rows = tuple[tuple[Node, ...], ...]
+_MAX_ENTRIES = 36
+
+
+def _has_matrix(node: Node) -> bool:
+    if node.op in ("add", "mul", "neg", "div"):
+        return any(_has_matrix(child) for child in node.args)
+    return node.op == "matrix"
+
+
+def _rows(node: Node) -> _Rows | None:
+    """The rows of a matrix or of an expression in matrices, of a list of lists, or of a vector written as a tuple."""
     if node.op == "matrix":
-        return node.args
+        rows: _Rows = node.args
+        return rows
+    if _has_matrix(node):
+        return _matrix_arithmetic(node)
     if node.op == "tuple":
         items = node.args[1]
         if all(item.op == "tuple" for item in items) and node.args[0] == "[":
             rows = tuple(item.args[1] for item in items)
             return rows if len({len(row) for row in rows}) == 1 else None
         return tuple((item,) for item in items)
+    return None
+
+
+def _matrix_arithmetic(node: Node) -> _Rows | None:
+    """Sums, multiples and products of small matrices, with entries left as expressions."""
+    parts = [_rows(part) if _has_matrix(part) else None for part in node.args]
+    if any(part is not None and len(part) * len(part[0]) > _MAX_ENTRIES for part in parts):
+        return None
+    if node.op == "neg" and parts[0] is not None:
+        return tuple(tuple(Node("neg", (x,)) for x in row) for row in parts[0])
+    if node.op == "add":
+        known = [part for part in parts if part is not None]
+        if len(known) != len(parts) or len({(len(part), len(part[0])) for part in known}) != 1:
+            return None
+        return tuple(
+            tuple(Node("add", tuple(part[i][j] for part in known)) for j in range(len(known[0][0])))
+            for i in range(len(known[0]))
+        )
+    left, right = parts[0], parts[-1]
+    if left is not None and right is not None and node.op == "mul" and len(left[0]) == len(right):
+        return tuple(
+            tuple(
+                Node("add", tuple(Node("mul", (row[k], right[k][j])) for k in range(len(right))))
+                for j in range(len(right[0]))
+            )
+            for row in left
+        )
+    if left is None and right is not None and node.op == "mul":
+        return tuple(tuple(Node("mul", (node.args[0], x)) for x in row) for row in right)
+    if left is not None and right is None and node.op in ("mul", "div"):
+        return tuple(tuple(Node(node.op, (x, node.args[1])) for x in row) for row in left)
     return None
 
 
@@ -359,7 +405,9 @@ def _same_sets(gold: Node, answer: Node, judge: Judge) -> Verdict:
         return None  # conditions on different names
     ours, theirs = as_real_set(gold), as_real_set(answer)
     if ours is None or theirs is None:
-        return None
+        one, other = (gold, answer) if theirs is None else (answer, gold)
+        # A set that is understood is not what is no set.
+        return False if (ours or theirs) and is_set_like(one) and not is_set_like(other) else None
     return _same_real_sets(ours, theirs, judge)
 
 
@@ -449,9 +497,8 @@ def _same_equations(gold: tuple[Node, ...], answer: tuple[Node, ...], judge: Jud
         verdict = same(gold[-1], answer[-1], judge)
         if _same_name(ours, theirs) and verdict is not False:
             return verdict
-        if not _same_name(ours, theirs) and len(symbols(ours) | symbols(theirs)) > 0 and verdict is not False:
-            if "text" in (ours.op, theirs.op) or {"app", "sym"} == {ours.op, theirs.op}:
-                return verdict
+        if verdict is not False and ("text" in (ours.op, theirs.op) or {"app", "sym"} == {ours.op, theirs.op}):
+            return verdict  # "Area = 5" and "A = 5", "y = 2x" and "f(x) = 2x"
     elif len(gold) == len(answer) == 2:
         exactly = all_of(same(a, b, judge) for a, b in zip(gold, answer, strict=True))
         if exactly is True:
@@ -473,7 +520,10 @@ def _difference(sides: tuple[Node, ...]) -> Node:
 def _same_name(first: Node, second: Node) -> bool:
     if first.op == second.op == "text":
         return _letters(first.args[0]) == _letters(second.args[0])
-    return first == second
+    return bool(first == second)
+
+
+_NAMING = frozenset(["sin", "cos", "tan", "max", "min", "gcd", "lcm", "arg", "Re", "Im", "abs"])
 
 
 def _is_name(node: Node) -> bool:
@@ -481,11 +531,11 @@ def _is_name(node: Node) -> bool:
     if node.op in ("sym", "text", "app"):
         return True
     if node.op == "const":
-        return node.args[0] != "pi"
+        return bool(node.args[0] != "pi")
     if node.op in ("mul", "div", "ratio"):
         return all(_is_name(part) for part in node.args)
     if node.op == "fn":
-        return all(_is_name(part) for part in node.args[1:])
+        return node.args[0] in _NAMING and all(_is_name(part) for part in node.args[1:])
     if node.op == "tuple":
         return all(_is_name(part) for part in node.args[1])
     return False

@@ -1,10 +1,10 @@
-"""Equality to fifty digits at several points. Runs in grading workers only; what it is asked is bounded, they are killed all the same."""
+"""Equality to fifty digits at several points, for grading workers: bounded, and they are killed all the same."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import mpmath
+import mpmath  # type: ignore[import-untyped]
 
 from rllm_gym.grading.numeric import POINTS, Floats, NoValue, log_bases, symbols
 from rllm_gym.grading.syntax import Node
@@ -92,7 +92,7 @@ def _equal(first: Node, second: Node, log_base: int | None) -> bool | None:
 
 
 def ratio_sign(first: Node, second: Node) -> int | None:
-    """The sign of the constant c in ``first = c * second``; 0 where there is none, ``None`` where it cannot be computed."""
+    """The sign of the constant c in ``first = c * second``; 0 where there is none, ``None`` where nobody can tell."""
     factor, seen = None, 0
     for number in range(POINTS - 2):
         point = Digits(number)

@@ -1,4 +1,4 @@
-r"""Where in a text the answer stands: in a box, after ``####``, after "the answer is", in the last formula, or last of all.
+r"""Where in a text the answer stands: boxed, after ``####``, after "the answer is", in the last formula, or last.
 
 Every search is linear in the length of the text. What the answer means is not looked at.
 """
@@ -15,16 +15,18 @@ _ANSWER = re.compile(
     r"(?:answer|result|solution)s?\s*(?:\*\*|__)?\s*(?:(?:is|are|:|=)\s*(?:\*\*|__)?:?|(?=\$|\\\(|\\\[))", re.IGNORECASE
 )
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$|\")|\n")
-_FORMULA = re.compile(r"\$\$([^$]+)\$\$|\$([^$]+)\$|\\\[(.*?)\\\]|\\\((.*?)\\\)", re.DOTALL)
+_FORMULA = re.compile(r"\$\$([^$]+)\$\$|(?<!\\)\$((?:[^$\\]|\\.)+)\$|\\\[(.*?)\\\]|\\\((.*?)\\\)", re.DOTALL)
 _BETWEEN_FORMULAS = re.compile(r"\s*(?:,|;|and|or|,\s*and|,\s*or)\s*", re.IGNORECASE)
 _NUMBER = re.compile(
-    r"(?<![0-9A-Za-z_.,\\^{])[-+]?(?:[$€£]\s?)?(?:[0-9]{1,3}(?:[, ][0-9]{3})+(?![0-9])|[0-9]+(?:,[0-9]{1,2}(?![0-9]))?)?(?:\.?[0-9]+)?"
+    r"(?<![0-9A-Za-z_.,\\^{])[-+]?(?:[$€£]\s?)?(?:[0-9]{1,3}(?:[, ][0-9]{3})+(?![0-9])|"
+    r"[0-9]+(?:,[0-9]{1,2}(?![0-9]))?)?"
+    r"(?:\.?[0-9]+)?"
     r"(?:\s?/\s?[0-9]+)?(?:\s?%)?(?![0-9])"
 )
 _TAIL = 4000
 _WHOLE = 300
 _PROSE = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{2,}")
-_NO_PROSE = frozenset("and or sin cos tan log ln sqrt pi exp max min percent is".split())
+_NO_PROSE = frozenset("and or sin cos tan log ln sqrt pi exp max min percent is".split())  # noqa: SIM905
 
 
 def boxed_answer(response: str) -> str | None:
@@ -141,9 +143,11 @@ def _last_formula(text: str) -> str | None:
     if not run:
         return None
     # A number in a later sentence comes after the reasoning: "... $d = 90/n$. Therefore there are 12 of them."
-    end = _SENTENCE_END.search(text, run[-1].end())
-    later = _last_number(text[end.end() :]) if end else None
-    return later or _joined_formulas(text, run[0])
+    start = run[-1].end()
+    if not _content(run[-1]).endswith("."):
+        end = _SENTENCE_END.search(text, start)
+        start = end.end() if end else len(text)
+    return _last_number(text[start:]) or _joined_formulas(text, run[0])
 
 
 def _last_number(text: str) -> str | None:

@@ -1,4 +1,4 @@
-"""The quick judge, for the caller's own thread: exact rational arithmetic, and floats to tell apart what is far apart."""
+"""The quick judge, for the caller's own thread: exact rational arithmetic, and floats for what is far apart."""
 
 from __future__ import annotations
 

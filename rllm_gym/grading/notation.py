@@ -1,4 +1,4 @@
-r"""From the many ways to write an answer to one: Unicode, LaTeX spacing, text wrappers, thousands. Strings in, strings out.
+r"""From the many ways to write an answer to one: Unicode, LaTeX spacing, text wrappers, thousands. Only strings.
 
 Nothing here knows what an answer means. Every pass is linear in the length of the text.
 """
@@ -59,7 +59,8 @@ _RENAMED = {
     r"\backslash": r"\setminus", r"\arctg": r"\arctan", r"\tg": r"\tan", r"\ctg": r"\cot", r"\cosec": r"\csc",
     r"\imath": "i", r"\i": "i", r"\exponentialE": "e", r"\imaginaryI": "i", r"\varphi": r"\phi",
     r"\varepsilon": r"\epsilon", r"\vartheta": r"\theta", r"\colonequals": "=", r"\coloneqq": "=", r"\iff": ",",
-    r"\Leftrightarrow": ",", r"\degrees": r"\degree", r"\celsius": r"\degree", r"\dots": r"\ldots", r"\cdots": r"\ldots",
+    r"\Leftrightarrow": ",", r"\degrees": r"\degree", r"\celsius": r"\degree", r"\dots": r"\ldots",
+    r"\cdots": r"\ldots",
     r"\operatorname*": r"\operatorname", r"\rightarrow": r"\to", r"\longrightarrow": r"\to",
 }  # fmt: skip
 
@@ -70,13 +71,18 @@ _TEXT = re.compile(
     r"operatorname|emph|underline|mathord|mathop|textcolor\{[a-z]+\}|color\{[a-z]+\})\s*\{([^{}]*)\}"
 )
 _JOINS = re.compile(r"(?:,|;)?\s*(?:and|or|and/or|,|;|und|et)\s*", re.IGNORECASE)
+_CLOCK = re.compile(r"[ap]\.?\s?m\.?", re.IGNORECASE)
+_PLAIN_CLOCK = re.compile(r"(?<=[0-9])\s*([ap])\.\s?m\b\.?", re.IGNORECASE)
+# Of letters in a text wrapper after a value or a slash, these name a unit: 5 \text{m}/\text{s}.
+_UNIT_LETTERS = frozenset("mghsLlJNWVKACF")
+_VALUE_ENDS = frozenset("0123456789}/)")
 _SHORT = re.compile(r"\(?[A-Za-z]\)?[.)]?")
 _MATHS = re.compile(r"[-+]?[0-9][0-9 .,:/%+*^()=-]*(?:\s(?:and|or)\s[0-9 .,:/%+*^()=-]+)*")
 _NAMES = {
     "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "log", "ln", "lg",
     "exp", "max", "min", "gcd", "lcm", "sgn", "det", "arg", "Re", "Im", "arccot", "arcsec", "arccsc", "deg", "mod",
 }  # fmt: skip
-_TRAILING = " \t\r\n.,;:!?\\"
+_TRAILING = " \t\r\n.,;:?\\"
 
 
 def tidy(text: str) -> str:
@@ -100,7 +106,8 @@ def tidy(text: str) -> str:
     text = "".join(_piece(piece) for piece in _PIECE.findall(text)).replace("~", " ")
     if "\\" in text:
         text = _TEXT.sub(_unwrap, text)
-    text = " ".join(text.split()).lstrip(" ,;:!?").rstrip(_TRAILING if not text.endswith(r"\}") else " ")
+    text = _PLAIN_CLOCK.sub(r"\\text{\1m}", text)
+    text = " ".join(text.split()).lstrip(" ,;:?").rstrip(_TRAILING if not text.endswith(r"\}") else " ")
     if _SPACE_GROUPING.fullmatch(text):
         text = text.replace(" ", "")
     return text
@@ -145,8 +152,14 @@ def _unwrap(match: re.Match[str]) -> str:
         return " "
     if _JOINS.fullmatch(word):
         return " , "
+    if word == "to":
+        return " : "
     if word in _NAMES:
         return f"\\{word} "
+    if _CLOCK.fullmatch(word):
+        return f"\\text{{{word.replace('.', '').replace(' ', '')}}}"
+    if word in _UNIT_LETTERS and match.string[: match.start()].rstrip(" \\,~")[-1:] in _VALUE_ENDS:
+        return f"\\text{{{content}}}"
     if _SHORT.fullmatch(word) or _MATHS.fullmatch(word):
         return f" {word} "
     if wrapper in ("mathbf", "mathit", "boldsymbol", "bm", "mathnormal") and word.isalpha():

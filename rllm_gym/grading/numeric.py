@@ -114,7 +114,7 @@ class Floats:
         if x != x or abs(x) == math.inf:
             raise NoValue("not finite")
         self.peak = max(self.peak, abs(x))
-        return x
+        return complex(x.real, 0.0) if x.imag == 0 else x  # no negative zero: it picks the wrong branch of a root
 
     def _value(self, node: Node) -> Any:
         op, args = node.op, node.args
@@ -125,7 +125,7 @@ class Floats:
         elif op == "const":
             result = {"pi": self.pi, "e": self.e, "i": self.i}[args[0]]
         elif op == "neg":
-            return -self._value(args[0])
+            result = self.number(0, 1) - self._value(args[0])  # unlike -x never a negative zero
         elif op == "add":
             result = self._value(args[0])
             for term in args[1:]:

@@ -13,10 +13,12 @@ _RELATIONS = frozenset(["=", "<", ">", "le", "ge", "ne", "approx", "in"])
 _SEPARATORS = frozenset([",", ";"])
 _CLOSERS = frozenset([")", "]", "}", "\\}", "rangle", "rfloor", "rceil", "\\|", "&", "\\\\"])
 _END = Token("end", "")
+_UNIT_LETTERS = frozenset(Token("letter", letter) for letter in "hsmL")
 _FUNCTION_NAMES = frozenset("fghFGH")
 _CANONICAL_FUNCTIONS = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "lg": "log"}
-_NAMED_SYMBOLS = frozenset(["angle", "triangle", "overline", "overrightarrow", "vec", "hat", "bar", "widehat", "widetilde",
-                            "tilde", "overarc"])  # fmt: skip
+_NAMED_SYMBOLS = frozenset(
+    "angle triangle overline overrightarrow vec hat bar widehat widetilde tilde overarc".split()  # noqa: SIM905
+)
 
 
 def read(tidied: str) -> Node:
@@ -202,6 +204,8 @@ class _Reader:
                 self.exponent()
             elif (self.sees("/") or self.sees("*")) and self.peek(1).kind == "text":
                 self.at += 1
+            elif self.sees("/") and self.peek(1) in _UNIT_LETTERS:
+                self.at += 2
             else:
                 break
         if value.op == "text":
@@ -373,6 +377,8 @@ class _Reader:
                 break
         name = _CANONICAL_FUNCTIONS.get(name, name)
         arguments = self.function_arguments()
+        if name == "det" and len(arguments) == 1 and arguments[0].op == "matrix":
+            return _determinant(arguments[0].args)
         if name == "log" and base is not None:
             node = Node("fn", ("logb", base, *arguments))
         elif base is not None:
@@ -433,7 +439,7 @@ class _Reader:
     def command(self, name: str) -> Node:
         if name == "frac":
             top, bottom = self.argument(), self.argument()
-            if top.op == "text" and bottom.op == "text":
+            if top.op == "text" and bottom.op in ("text", "sym"):  # km/h
                 return Node("text", (f"{top.args[0]} per {bottom.args[0]}",))
             return Node("div", (top, bottom))
         if name == "sqrt":
@@ -481,7 +487,8 @@ class _Reader:
             self.spelled_argument()
         if name not in ("pmatrix", "bmatrix", "matrix", "Bmatrix", "vmatrix", "smallmatrix", "array"):
             raise Unreadable(f"\\begin{{{name}}} is not read here")
-        rows, row = [], []
+        rows: list[tuple[Node, ...]] = []
+        row: list[Node] = []
         while not (self.peek().kind == "cmd" and self.peek().text == "end"):
             if self.take("&"):
                 continue
@@ -497,7 +504,7 @@ class _Reader:
             rows.append(tuple(row))
         if not rows or len({len(row) for row in rows}) != 1:
             raise Unreadable("a matrix with rows of different lengths")
-        return Node("fn", ("det", Node("matrix", tuple(rows)))) if name == "vmatrix" else Node("matrix", tuple(rows))
+        return _determinant(tuple(rows)) if name == "vmatrix" else Node("matrix", tuple(rows))
 
     def bracket(self, opening: str) -> Node:
         if opening in ("(", "["):
@@ -555,6 +562,19 @@ class _Reader:
         self.open_bars = bars
         self.expect("\\}")
         return Node("set", tuple(items))
+
+
+def _determinant(rows: tuple[tuple[Node, ...], ...]) -> Node:
+    if len(rows) != len(rows[0]) or len(rows) > 4:
+        raise Unreadable("a determinant of no small square matrix")
+    if len(rows) == 1:
+        return rows[0][0]
+    terms = []
+    for column, entry in enumerate(rows[0]):
+        minor = tuple(row[:column] + row[column + 1 :] for row in rows[1:])
+        term = Node("mul", (entry, _determinant(minor)))
+        terms.append(Node("neg", (term,)) if column % 2 else term)
+    return Node("add", tuple(terms))
 
 
 def _whole_fraction(node: Node) -> bool:

@@ -15,9 +15,8 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _NO_WORDS = re.compile(r"[0-9=+*/^<>\\{}|$%]")
 _CHOICE = re.compile(r"(?:\\text\{)?\s*\(?([A-Ha-h])\s*(?:\)\s*[.:]?|[.:])\s*\}?\s+\S.*", re.DOTALL)
-_CHOICE_TEXT = re.compile(
-    r"\\text\{\s*(?:option|choice|answer)?\s*\(?([A-Ha-h])[).:]?\s*[^{}]*\}.*", re.DOTALL | re.IGNORECASE
-)
+_IS_TEXT = re.compile(r"\\text\{[^{}]*(?:\bis|\bare|=|:)\s*\}\s*", re.IGNORECASE)
+_CHOICE_TEXT = re.compile(r"\\text\{\s*(?:option|choice)?\s*\(?([A-Ha-h])[).:]\s*[^{}]*\}.*", re.DOTALL | re.IGNORECASE)
 _UNIONS = re.compile(r"(?<=[)\]}])\s*U\s*(?=[(\[\\{])")
 _IS = re.compile(
     r"(?:the\s+)?(?:final\s+|correct\s+)?(?:answer|result|value|solution)s?(?:\s+(?:is|are)|\s*[:=])\s*", re.IGNORECASE
@@ -41,7 +40,9 @@ def readings(tidied: str) -> tuple[Node, ...]:
     if words is not None:
         return (words,)
     text = _UNIONS.sub(r"\\cup ", tidied)
-    text = _IS.sub("", text, count=1) if _IS.match(text) else text
+    for opening in (_IS, _IS_TEXT):
+        if match := opening.match(text):
+            text = text[match.end() :]
     joined = _join_groups(text)
     found: list[Node] = []
     for spelling in dict.fromkeys([joined, text]):

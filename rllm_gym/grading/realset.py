@@ -36,7 +36,7 @@ def is_set_like(node: Node) -> bool:
     if node.op == "rel":
         return any(operator in ("<", ">", "le", "ge", "ne") for operator in node.args[0])
     if node.op == "list":
-        return bool(node.args) and all(item.op == "rel" and is_set_like(item) for item in node.args)
+        return bool(node.args) and all(item.op in ("rel", "tuple") and is_set_like(item) for item in node.args)
     if node.op == "tuple":
         return len(node.args[1]) == 2 and any(_is_infinite(end) for end in node.args[1])
     return False

@@ -1,7 +1,9 @@
 """The tree an answer is read into, and its tokens. What is read is never evaluated here."""
 
+# ruff: noqa: SIM905 - tables of words are read more easily as text
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from fractions import Fraction
@@ -36,8 +38,8 @@ class Token(NamedTuple):
 
 
 FUNCTIONS = frozenset(
-    "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc asin acos atan sinh cosh tanh coth log ln lg exp "
-    "max min gcd lcm sgn arg Re Im floor ceil abs det deg".split()
+    "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc asin acos atan sinh cosh tanh coth log ln lg "
+    "exp max min gcd lcm sgn arg Re Im floor ceil abs det deg".split()
 )
 _GREEK = frozenset(
     "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi rho sigma tau upsilon phi chi psi omega "
@@ -45,8 +47,8 @@ _GREEK = frozenset(
 )
 UNITS = frozenset(
     "cm mm km nm dm meter meters metre metres kilometer kilometers kilometre centimeter centimeters centimetre "
-    "millimeter millimeters inch inches foot feet ft yard yards yd mile miles mph kph kmh kmph hour hours hr hrs minute "
-    "minutes min mins second seconds sec secs day days week weeks month months year years yr yrs degree degrees "
+    "millimeter millimeters inch inches foot feet ft yard yards yd mile miles mph kph kmh kmph hour hours hr hrs "
+    "minute minutes min mins second seconds sec secs day days week weeks month months year years yr yrs degree degrees "
     "dollar dollars cent cents euro euros pound pounds lb lbs ounce ounces oz ton tons kg gram grams mg kilogram "
     "kilograms gallon gallons gal quart quarts pint pints cup cups liter liters litre litres ml unit units square "
     "squared sq cubic cubed per radian radians rad percentage points point people person persons student students "
@@ -60,7 +62,8 @@ _COMMAND_WORDS = {"infinity": "infty", "inf": "infty", "oo": "infty", "pi": "pi"
                   "mod": "bmod", "choose": "choose", "cup": "cup", "approx": "approx"}  # fmt: skip
 
 _TOKEN = re.compile(
-    r"(?P<num>[0-9]*\.[0-9]*\\(?:overline|bar|dot|overline\s)\s*\{[0-9]+\}|[0-9]+(?:\.[0-9]+)?|\.[0-9]+)"
+    r"(?P<num>[0-9]*\.[0-9]*\\(?:overline|bar|dot|overline\s)\s*\{[0-9]+\}"
+    r"|(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4}(?![0-9A-Za-z^_]))?)"
     r"|\\text\{(?P<text>[^{}]*)\}"
     r"|\\mathbb\s*\{?\s*(?P<bb>[RZNQC])\s*\}?"
     r"|\\(?P<cmd>[A-Za-z]+|[{}|\\])"
@@ -138,7 +141,7 @@ def _word(word: str, tokens: list[Token]) -> None:
         tokens.append(Token("op", _JOINS[lower]))
     elif lower in _COMMAND_WORDS:
         tokens.append(_command(_COMMAND_WORDS[lower]))
-    elif word in FUNCTIONS or lower in FUNCTIONS and word[1:].islower() and lower not in ("re", "im"):
+    elif word in FUNCTIONS or (lower in FUNCTIONS and word[1:].islower() and lower not in ("re", "im")):
         tokens.append(Token("fn", lower if lower in FUNCTIONS else word))
     elif word in _GREEK:
         tokens.append(Token("letter", word))
@@ -157,6 +160,8 @@ def is_word(run: str) -> bool:
     """Whether letters in a row are a word of prose rather than a product of variables such as ``xyz``."""
     if run.lower() in UNITS:
         return True
+    if run.lower() in _SHORT_WORDS:
+        return True
     if len(run) < 3:
         return run in ("no", "No", "he", "us", "we")
     if any(
@@ -164,10 +169,10 @@ def is_word(run: str) -> bool:
     ):
         return False
     # Variables side by side are written in the order of the alphabet, and are neighbours there: abc, xyz, mnp.
-    gaps = [ord(b) - ord(a) for a, b in zip(run, run[1:], strict=False)]
+    gaps = [ord(b) - ord(a) for a, b in itertools.pairwise(run)]
     if len(run) > 3:
         return not all(0 < gap <= 3 for gap in gaps)
-    return min(gaps) <= 0 and ((run[1:].islower() and not run.islower()) or run.lower() in _SHORT_WORDS)
+    return min(gaps) <= 0 and run[1:].islower() and not run.islower()
 
 
 _SHORT_WORDS = frozenset("odd yes red two one six ten all any can may saw was the few son mom dad cat dog tie".split())
@@ -187,6 +192,8 @@ def number(spelling: str) -> Node:
         scale = 10 ** len(digits)
         value = Fraction(int(whole + digits or "0"), scale)
         return Node("num", (value + Fraction(int(repeated), scale * (10 ** len(repeated) - 1)), None))
+    if "e" in spelling.lower():
+        return Node("num", (Fraction(spelling), None))
     if "." in spelling:
         return Node("num", (Fraction(spelling), len(spelling.partition(".")[2])))
     return Node("num", (Fraction(int(spelling)), None))
