@@ -100,7 +100,7 @@ def _whole_root(value: int, index: int) -> int:
 def _factorial(value: int, max_bits: int) -> int:
     if value < 0:
         raise NotRational("factorial of a negative number")
-    if value > 2 and value * (math.log2(value) - 1.45) > max_bits:
+    if value > max_bits or (value > 2 and value * (math.log2(value) - 1.45) > max_bits):
         raise TooLarge("a factorial too large")
     return math.factorial(value)
 

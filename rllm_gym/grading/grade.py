@@ -117,7 +117,10 @@ def _quick(response: str, gold: str, extract: str, timeout: float) -> tuple[str 
             tidy(reference), tidy(extracted)
         )
         return extracted, (alike, "string" if alike else "too_long")
-    return extracted, _decide(tidy(reference), tidy(extracted))
+    try:
+        return extracted, _decide(tidy(reference), tidy(extracted))
+    except RecursionError:  # the caller's stack is nearly full; a worker's is empty
+        return extracted, None
 
 
 def _is_plain(text: str) -> bool:

@@ -7,10 +7,9 @@ from __future__ import annotations
 import cmath
 import hashlib
 import math
-from collections.abc import Iterator
 from typing import Any
 
-from rllm_gym.grading.syntax import Node
+from rllm_gym.grading.syntax import Node, children
 
 POINTS = 6
 """Sets of values for the symbols. The first four are positive, the rest mixed."""
@@ -28,19 +27,6 @@ def symbols(node: Node) -> frozenset[str]:
     for child in children(node):
         found |= symbols(child)
     return found
-
-
-def children(node: Node) -> Iterator[Node]:
-    """The nodes directly below, also those in tuples of arguments."""
-    for argument in node.args:
-        if isinstance(argument, Node):
-            yield argument
-        elif isinstance(argument, tuple):
-            for inner in argument:
-                if isinstance(inner, Node):
-                    yield inner
-                elif isinstance(inner, tuple):
-                    yield from (item for item in inner if isinstance(item, Node))
 
 
 def _unit_interval(*parts: Any) -> float:

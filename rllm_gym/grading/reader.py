@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from rllm_gym.grading.syntax import Node, Token, Unreadable, number, refuses_as_unit, tokenize
+from rllm_gym.grading.syntax import Node, Token, Unreadable, children, number, refuses_as_unit, tokenize
 
 MAX_DEPTH = 24
 """Brackets, fractions and exponents within each other. Deeper answers are unreadable."""
+
+MAX_HEIGHT = 120
+"""Levels of the whole tree."""
 
 _RELATIONS = frozenset(["=", "<", ">", "le", "ge", "ne", "approx", "in"])
 _SEPARATORS = frozenset([",", ";"])
@@ -29,9 +32,21 @@ def read(tidied: str) -> Node:
     """
     reader = _Reader(tokenize(tidied))
     try:
-        return reader.answer()
+        tree = reader.answer()
     except RecursionError:  # the caller's own stack was nearly full
         raise Unreadable("nested too deeply") from None
+    _check_height(tree)
+    return tree
+
+
+def _check_height(tree: Node) -> None:
+    """Long products and towers of factorials are as deep as they are long; what walks the tree is recursive."""
+    level, height = [tree], 0
+    while level:
+        height += 1
+        if height > MAX_HEIGHT:
+            raise Unreadable(f"a tree higher than {MAX_HEIGHT}")
+        level = [child for node in level for child in children(node)]
 
 
 class _Reader:

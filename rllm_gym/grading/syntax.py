@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -28,6 +29,19 @@ class Node:
 
     op: str
     args: tuple[Any, ...] = ()
+
+
+def children(node: Node) -> Iterator[Node]:
+    """The nodes directly below, also those in tuples of arguments."""
+    for argument in node.args:
+        if isinstance(argument, Node):
+            yield argument
+        elif isinstance(argument, tuple):
+            for inner in argument:
+                if isinstance(inner, Node):
+                    yield inner
+                elif isinstance(inner, tuple):
+                    yield from (item for item in inner if isinstance(item, Node))
 
 
 class Token(NamedTuple):
