@@ -74,6 +74,12 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def holds_run(folder: Path) -> bool:
+    """Whether a run has already written rows or checkpoints there; one that failed at once has not."""
+    file = folder / FILE
+    return (file.is_file() and file.stat().st_size > 0) or any((folder / "checkpoints").glob("step-*"))
+
+
 class PhaseClock:
     """Seconds by phase since the last :meth:`lap`."""
 

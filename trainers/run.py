@@ -23,7 +23,7 @@ from trainers.curriculum import Curriculum
 from trainers.display import Display
 from trainers.entropy import EntropyBonus
 from trainers.learner import Learner, UpdateStats
-from trainers.metrics import FILE, MetricsLog, PhaseClock, success_by_group, validation_metrics
+from trainers.metrics import MetricsLog, PhaseClock, holds_run, success_by_group, validation_metrics
 from trainers.model import Policy
 from trainers.rollouts import Rollouts, World, open_world
 from trainers.serving import make_sampler
@@ -72,7 +72,7 @@ class Run:
             _log.warning("%s", warning)
         self.config = config
         self.output = Path(config.output)
-        if not config.resume and ((self.output / FILE).exists() or (self.output / "checkpoints").exists()):
+        if not config.resume and holds_run(self.output):
             raise ConfigError(
                 f"output={config.output!r} already holds a run: go on with it (--resume), or choose another folder"
             )

@@ -24,7 +24,7 @@ from trainers.curriculum import shuffled
 from trainers.demonstrations import Demonstration, Player, read_demonstrations, tokenize
 from trainers.display import Display
 from trainers.learner import Learner
-from trainers.metrics import FILE, MetricsLog, PhaseClock, validation_metrics
+from trainers.metrics import MetricsLog, PhaseClock, holds_run, validation_metrics
 from trainers.model import Policy
 from trainers.rollouts import Rollouts, World, load_object, open_world
 from trainers.run import limit_threads
@@ -76,7 +76,7 @@ def sft(config: SftConfig, *, world: World | None = None) -> SftResult:
     for warning in validate_sft(config):
         _log.warning("%s", warning)
     output = Path(config.output)
-    if (output / FILE).exists():
+    if holds_run(output):
         raise ConfigError(f"output={config.output!r} already holds a run; choose another folder")
     measured = config.stop.metric != "none"
     with contextlib.ExitStack() as closing:
