@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rllm_gym.commands.report.escaping import as_text
+
 WIDTH, HEIGHT = 640, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 12, 30
 _SMOOTH_FROM = 30
@@ -66,7 +68,7 @@ def line_chart(series: Sequence[Series], *, unit: Unit = "number", label: str = 
         return _TOP + (high_y - value) / span_y * (HEIGHT - _TOP - _BOTTOM)
 
     parts = [
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(label)}" '
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{as_text(label)}" '
         f'data-chart="{html.escape(_hover_data(series, unit, low_x, span_x))}">'
     ]
     for tick in ticks_y:
@@ -95,8 +97,7 @@ def line_chart(series: Sequence[Series], *, unit: Unit = "number", label: str = 
 def legend(series: Sequence[Series], unit: Unit) -> str:
     """The curves' names with their colours and last values."""
     rows = [
-        f'<li><i class="key c{index % 8}"></i>{html.escape(one.name)} '
-        f"<b>{format_value(_last(one, unit), unit)}</b></li>"
+        f'<li><i class="key c{index % 8}"></i>{as_text(one.name)} <b>{format_value(_last(one, unit), unit)}</b></li>'
         for index, one in enumerate(one for one in series if one.points)
     ]
     return f'<ul class="legend">{"".join(rows)}</ul>'

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,10 +12,8 @@ from importlib import resources
 from typing import Any
 
 from rllm_gym.commands.report.charts import Series, Unit, format_value, legend, line_chart
+from rllm_gym.commands.report.escaping import as_text
 from rllm_gym.commands.report.run_files import EvaluationRow, Run, Transcript
-from rllm_gym.commands.terminal import visible
-
-_MOST_TEXT = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +92,7 @@ def render_page(run: Run) -> str:
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{_text(title)} · rllm-gym</title><style>{_resource('page.css')}</style></head><body><main>",
+            f"<title>{as_text(title)} · rllm-gym</title><style>{_resource('page.css')}</style></head><body><main>",
             _header(run, title),
             _hero(run.evaluation),
             _evaluation_table(run.evaluation),
@@ -118,9 +115,9 @@ def _header(run: Run, title: str) -> str:
         ("rllm-gym", _version(run.manifest)),
     ):
         if value:
-            facts.append(f"<li>{name} <b>{_text(value)}</b></li>")
+            facts.append(f"<li>{name} <b>{as_text(value)}</b></li>")
     return (
-        f'<header><div><h1>{_text(title)}</h1><ul class="facts">{"".join(facts)}</ul></div>'
+        f'<header><div><h1>{as_text(title)}</h1><ul class="facts">{"".join(facts)}</ul></div>'
         '<button id="theme" type="button" aria-label="switch between light and dark">◐ theme</button></header>'
     )
 
@@ -135,7 +132,7 @@ def _hero(rows: Sequence[EvaluationRow]) -> str:
         return ""
     first, last = before.measures[name][0], after.measures[name][0]
     references = [
-        f"{_text(row.name)} {_measure(row.measures[name][0])}"
+        f"{as_text(row.name)} {_measure(row.measures[name][0])}"
         for row in rows
         if row.kind != "model" and name in row.measures
     ]
@@ -143,7 +140,7 @@ def _hero(rows: Sequence[EvaluationRow]) -> str:
     return (
         '<section class="card hero"><div class="number">'
         f'<span class="from">{_measure(first)}</span><span class="arrow">→</span>{_measure(last)}</div>'
-        f"<p>{_text(name)}, {_text(before.name)} and {_text(after.name)}.{compared}</p></section>"
+        f"<p>{as_text(name)}, {as_text(before.name)} and {as_text(after.name)}.{compared}</p></section>"
     )
 
 
@@ -156,8 +153,8 @@ def _evaluation_table(rows: Sequence[EvaluationRow]) -> str:
     for index, row in enumerate(rows):
         kind = "reference" if row.kind != "model" else "last-model" if index == last_model else "model"
         cells = "".join(f"<td>{_cell(name, row)}</td>" for name in names)
-        body.append(f'<tr class="{kind}"><td>{_text(row.name)}</td>{cells}</tr>')
-    heads = "".join(f"<th>{_text(name)}</th>" for name in names)
+        body.append(f'<tr class="{kind}"><td>{as_text(row.name)}</td>{cells}</tr>')
+    heads = "".join(f"<th>{as_text(name)}</th>" for name in names)
     return (
         '<h2>Before and after</h2><p class="soft small">Bars show the value; the line on a bar is its 95% confidence '
         "interval. Rows in italics are no models: what is possible, and what needs no learning.</p>"
@@ -219,8 +216,8 @@ def _charts(run: Run) -> str:
 
 def _chart_card(title: str, note: str, series: Sequence[Series], unit: Unit) -> str:
     chart = line_chart(series, unit=unit, label=title)
-    note = f"<p>{_text(note)}</p>" if note else ""
-    return f'<section class="card"><h3>{_text(title)}</h3>{note}{chart}{legend(series, unit)}</section>'
+    note = f"<p>{as_text(note)}</p>" if note else ""
+    return f'<section class="card"><h3>{as_text(title)}</h3>{note}{chart}{legend(series, unit)}</section>'
 
 
 def _series_of(panel: Panel, curves: dict[str, list[tuple[float, float]]]) -> tuple[list[Series], set[str]]:
@@ -284,21 +281,21 @@ def _change(sides: Sequence[Transcript | None]) -> str:
 
 def _task(task: str, sides: Sequence[tuple[str, Transcript | None]], change: str, *, opened: bool) -> str:
     chips = "".join(
-        f'<span class="chip {_tone(side)}">{_text(label)}: {_text(_outcome(side))}</span>'
+        f'<span class="chip {_tone(side)}">{as_text(label)}: {as_text(_outcome(side))}</span>'
         for label, side in sides
         if side is not None
     )
     bodies = "".join(_side(label, side) for label, side in sides if side is not None)
     return (
         f'<details class="card task" data-change="{change}"{" open" if opened else ""}>'
-        f'<summary><code>{_text(task)}</code>{chips}</summary><div class="sides">{bodies}</div></details>'
+        f'<summary><code>{as_text(task)}</code>{chips}</summary><div class="sides">{bodies}</div></details>'
     )
 
 
 def _side(label: str, transcript: Transcript) -> str:
     turns = []
     for turn in transcript.turns:
-        said = f'<div class="says"><pre>{_text(turn.observation)}</pre></div>' if turn.observation else ""
+        said = f'<div class="says"><pre>{as_text(turn.observation)}</pre></div>' if turn.observation else ""
         after = ""
         if turn.reward or turn.invalid:
             tone = "good" if turn.reward > 0 else "bad" if turn.reward < 0 else ""
@@ -306,12 +303,12 @@ def _side(label: str, transcript: Transcript) -> str:
             invalid = '<span class="chip warn">not parsed</span>' if turn.invalid else ""
             after = f'<div class="after-reply">{invalid}{reward}</div>'
         kind = "reply invalid" if turn.invalid else "reply"
-        reply = _text(turn.reply) or '<span class="soft">(empty reply)</span>'
+        reply = as_text(turn.reply) or '<span class="soft">(empty reply)</span>'
         turns.append(f'<div class="turn">{said}<div class="{kind}"><pre>{reply}</pre></div>{after}</div>')
     count = len(transcript.turns)
     return (
-        f'<section class="side"><h3>{_text(label)} <span class="chip {_tone(transcript)}">'
-        f"{_text(_outcome(transcript))} · {count} turn{'s' if count != 1 else ''} · reward {transcript.reward:.3g}"
+        f'<section class="side"><h3>{as_text(label)} <span class="chip {_tone(transcript)}">'
+        f"{as_text(_outcome(transcript))} · {count} turn{'s' if count != 1 else ''} · reward {transcript.reward:.3g}"
         f"</span></h3>{''.join(turns)}</section>"
     )
 
@@ -329,7 +326,7 @@ def _tone(transcript: Transcript) -> str:
 def _manifest(run: Run) -> str:
     parts = []
     if run.manifest:
-        shown = _text(json.dumps(run.manifest, indent=2, ensure_ascii=False, default=str))
+        shown = as_text(json.dumps(run.manifest, indent=2, ensure_ascii=False, default=str))
         parts.append(
             '<h2>Manifest</h2><p class="soft small">What is needed to run this again: versions, configuration, seeds, '
             f'hardware.</p><details class="card"><summary>Show</summary><pre class="manifest">{shown}</pre></details>'
@@ -352,14 +349,6 @@ def _environment(run: Run) -> Any:
 def _version(manifest: dict[str, Any]) -> Any:
     packages = manifest.get("packages")
     return packages.get("rllm-gym") if isinstance(packages, dict) else None
-
-
-def _text(value: Any) -> str:
-    """Any value as text of the page: bounded, no control characters, nothing that is markup."""
-    text = str(value)
-    if len(text) > _MOST_TEXT:
-        text = f"{text[:_MOST_TEXT]} … ({len(text) - _MOST_TEXT} characters more)"
-    return html.escape(visible(text))
 
 
 def _resource(name: str) -> str:

@@ -1,0 +1,22 @@
+"""The one door through which text enters the page."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+from rllm_gym.commands.terminal import visible
+
+_MOST_TEXT = 20_000
+
+
+def as_text(value: Any) -> str:
+    """Any value as text of the page: bounded, no control characters, nothing that is markup.
+
+    >>> as_text("<b>\\x00")
+    '&lt;b&gt;␀'
+    """
+    text = str(value)
+    if len(text) > _MOST_TEXT:
+        text = f"{text[:_MOST_TEXT]} … ({len(text) - _MOST_TEXT} characters more)"
+    return html.escape(visible(text))

@@ -1,0 +1,122 @@
+"""`rllm-gym eval`: the numbers printed are those of the episodes, and a mistake is one clear line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from commands.running import assert_one_clear_line, rllm_gym
+
+from rllm_gym.engine import compute_pass_at_k, load_episodes
+
+LAKE = "rllm/FrozenLake-v0"
+
+
+@pytest.fixture
+def replies(tmp_path: Path) -> Path:
+    file = tmp_path / "replies.txt"
+    file.write_text("right\ndown\n")
+    return file
+
+
+def test_pass_at_1_and_n_are_printed_with_intervals_and_agree_with_the_saved_episodes(
+    tmp_path: Path, replies: Path
+) -> None:
+    output = tmp_path / "run" / "episodes.jsonl"
+    command = (
+        "eval",
+        LAKE,
+        "--model",
+        f"scripted:{replies}",
+        "--n",
+        "4",
+        "--tasks",
+        "20",
+        "-k",
+        "slip_probability=0.2",
+    )
+    result = rllm_gym(*command, "--output", str(output), "--json")
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    episodes = list(load_episodes(output))
+    assert len(episodes) == report["episodes"] == 80
+    for k, estimate in compute_pass_at_k(episodes, [1, 2, 4]).items():
+        assert report["pass"][str(k)]["value"] == pytest.approx(estimate.value)
+        assert report["pass"][str(k)]["low"] <= estimate.value <= report["pass"][str(k)]["high"]
+    assert sum(report["stop_reasons"].values()) == 80
+    assert {episode.task_id.split("/")[1] for episode in episodes} == {"test"}
+    # Each episode of a task has dynamics of its own, and the order is that of the tasks.
+    assert len({episode.seed for episode in episodes}) == 80
+    assert [episode.group_id for episode in episodes] == [str(index // 4) for index in range(80)]
+    assert json.loads(output.with_suffix(".manifest.json").read_text())["config"]["n"] == 4
+
+    again = json.loads(rllm_gym(*command, "--json").stdout)
+    assert again["pass"] == report["pass"]
+
+    shown = rllm_gym(*command).stdout
+    for word in ("pass@1", "pass@4", "95% interval", "stop reasons", "faults: none"):
+        assert word in shown
+
+
+def test_a_model_from_a_folder_and_as_an_adapter(tmp_path: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    from trainers.tiny_model import make_tiny_model
+
+    folder = make_tiny_model(tmp_path / "tiny")
+    command = ("eval", LAKE, "--tasks", "4", "--n", "2", "--max-tokens", "8", "--system-prompt", "", "--json")
+    report = json.loads(rllm_gym(*command, "--model", str(folder)).stdout)
+    assert report["episodes"] == 8
+    assert report["sampled_tokens"] > 0
+    assert report["tokens_per_second"] > 0
+
+    adapted = get_peft_model(
+        AutoModelForCausalLM.from_pretrained(folder),
+        LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM"),
+    )
+    adapted.save_pretrained(tmp_path / "adapter")
+    result = rllm_gym(*command, "--model", str(tmp_path / "adapter"))
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["episodes"] == 8
+
+
+def test_a_fault_is_shown_and_counts_as_not_solved(tmp_path: Path, replies: Path) -> None:
+    (tmp_path / "broken_world.py").write_text(
+        "import gymnasium\n"
+        "from rllm_gym.core import EnvironmentFault, Task, TextEnv\n"
+        "from rllm_gym.data import Taskset\n"
+        "class Broken(TextEnv):\n"
+        "    def __init__(self, **kwargs):\n"
+        "        super().__init__(tasks=Taskset.from_rows([Task('a', 'a'), Task('b', 'b')]), max_turns=2, **kwargs)\n"
+        "    def _begin(self, task):\n"
+        "        return task.content\n"
+        "    def _act(self, action):\n"
+        "        raise EnvironmentFault('the server is gone', kind='server_gone')\n"
+        "gymnasium.register('test/Broken-v0', entry_point='broken_world:Broken')\n"
+    )
+    result = rllm_gym("eval", "broken_world:test/Broken-v0", "--model", f"scripted:{replies}", "--json", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert report["dropped"] == 2
+    assert report["faults"]["server_gone"] >= 2
+    assert report["pass"]["1"]["value"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--model", "/no/such/folder"], ["/no/such/folder"]),
+        (["--model", "scripted:/no/such/file"], ["/no/such/file"]),
+        (["--model", "scripted:{replies}", "--temperature", "0", "--n", "4"], ["temperature 0"]),
+        (["--model", "scripted:{replies}", "--temperature", "-1"], ["temperature"]),
+        (["--model", "scripted:{replies}", "--agent", "nowhere:Agent"], ["nowhere:Agent"]),
+        (["--model", "scripted:{replies}", "--agent-kwarg", "colour=red"], ["colour"]),
+        (["--model", "scripted:{replies}", "-k", "split=train", "--split", "test"], ["contradict"]),
+        (["--model", "scripted:{replies}", "-k", "slip_probability=2"], ["slip_probability"]),
+    ],
+)
+def test_mistakes_are_one_clear_line(arguments: list[str], words: list[str], replies: Path) -> None:
+    filled = [argument.format(replies=replies) for argument in arguments]
+    assert_one_clear_line(rllm_gym("eval", LAKE, *filled), *words)

@@ -1,0 +1,59 @@
+"""`rllm-gym list`: what a person reads before the first `gym.make`, and the page in the docs made of it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+
+import gymnasium
+import pytest
+from commands.running import assert_one_clear_line, rllm_gym
+
+from rllm_gym.commands.manual import as_markdown, manuals
+from rllm_gym.envs import TABLE
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_every_id_is_listed_with_a_summary_and_its_arguments() -> None:
+    rows = json.loads(rllm_gym("list", "--json").stdout)
+    assert [row["id"] for row in rows] == list(TABLE)
+    for row in rows:
+        assert row["missing"] == ""
+        assert len(row["summary"].split()) >= 4
+        assert "max_turns" in row["arguments"]
+    table = rllm_gym("list").stdout
+    assert all(env_id in table for env_id in TABLE)
+
+
+def test_the_arguments_listed_are_those_that_gym_make_takes() -> None:
+    for manual in manuals():
+        env = gymnasium.make(manual.env_id)
+        parameters = inspect.signature(type(env.unwrapped).__init__).parameters.values()
+        env.close()
+        listed = {argument.name for argument in manual.arguments}
+        assert {one.name for one in parameters if one.kind is one.KEYWORD_ONLY} <= listed
+        for name, value in TABLE[manual.env_id][1].items():
+            assert next(a.default for a in manual.arguments if a.name == name) == repr(value)
+
+
+@pytest.mark.parametrize("heading", ["Action space", "Observation space", "Rewards", "Episode end", "Arguments"])
+def test_a_manual_has_gymnasiums_sections(heading: str) -> None:
+    for manual in manuals():
+        assert f"## {heading}" in as_markdown(manual.text)
+
+
+def test_one_manual_is_shown_in_full() -> None:
+    shown = rllm_gym("list", "rllm/FrozenLake-v0").stdout
+    for word in ("slip_probability", "Version history", "Rewards"):
+        assert word in shown
+
+
+def test_an_unknown_id_is_one_clear_line() -> None:
+    assert_one_clear_line(rllm_gym("list", "rllm/Nothing-v0"), "rllm/Nothing-v0")
+
+
+def test_the_page_of_environments_is_up_to_date() -> None:
+    made = rllm_gym("list", "--markdown").stdout
+    assert (ROOT / "docs" / "environments.md").read_text() == made, "run `make docs`"

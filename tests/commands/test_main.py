@@ -1,0 +1,75 @@
+"""The door: what a newcomer types first must help, and what goes wrong must be one clear line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from commands.running import assert_one_clear_line, rllm_gym
+
+from rllm_gym.commands.extras import advice_for_missing, requirements
+from rllm_gym.commands.main import COMMANDS
+
+
+def test_without_arguments_the_commands_are_listed_with_what_they_are_for() -> None:
+    result = rllm_gym()
+    assert result.returncode == 0
+    for name in ("list", "play", "eval", "train", "sft", "report", "doctor", "new-env"):
+        assert f"\n  {name} " in result.stdout
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "train", "sft"])
+def test_every_command_explains_itself_with_an_example(name: str) -> None:
+    result = rllm_gym(name, "--help")
+    assert result.returncode == 0, result.stderr
+    assert f"usage: rllm-gym {name}" in result.stdout
+    assert name == "doctor" or f"rllm-gym {name} " in result.stdout.split("usage:", 1)[1].split("\n", 1)[1]
+
+
+def test_help_needs_no_torch_and_is_quick() -> None:
+    code = (
+        "import sys, rllm_gym.commands.main as m; m.main(['--help']); m.main(['list']); "
+        "sys.exit(any(name in sys.modules for name in ('torch', 'transformers')))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+
+
+def test_an_unknown_command_names_those_there_are() -> None:
+    assert_one_clear_line(rllm_gym("lst"), "'lst'", "list", "play")
+
+
+def test_a_missing_extra_is_named_with_what_to_type() -> None:
+    assert advice_for_missing("torch") == "pip install 'rllm-gym[train]'"
+    assert advice_for_missing("torch.nn") == "pip install 'rllm-gym[train]'"
+    assert advice_for_missing("no_such_package_at_all") is None
+    assert {requirement.extra for requirement in requirements()} >= {"", "train", "dev"}
+
+
+@pytest.mark.parametrize("command", [["train"], ["sft"], ["eval", "rllm/FrozenLake-v0", "--model", "some/model"]])
+def test_where_torch_is_not_installed_the_extra_is_named(command: list[str]) -> None:
+    # An import hook stands in for a machine without torch; everything else is real.
+    code = (
+        "import sys\n"
+        "class NoTorch:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in ('torch', 'transformers', 'peft'):\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, NoTorch())\n"
+        "from rllm_gym.commands.main import main\n"
+        f"sys.exit(main({command!r}))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    if command == ["train"] or command == ["sft"]:
+        # Wrong options are said before torch is needed; either way it is one line.
+        assert result.returncode == 2
+        assert "Traceback" not in result.stderr
+    else:
+        assert_one_clear_line(result, "pip install 'rllm-gym[train]'")
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    script = f"{sys.executable} -m rllm_gym.commands.main list --json | head -c 10"
+    result = subprocess.run(["bash", "-c", f"set -o pipefail; {script}"], capture_output=True, text=True, timeout=60)
+    assert "Traceback" not in result.stderr
+    assert "BrokenPipe" not in result.stderr

@@ -1,0 +1,166 @@
+"""`make setup` and its parts: which Python it takes, what it says where there is none, and which versions it pins."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return dict(line.split("==") for line in lines if line and not line.startswith("#"))
+
+
+def test_every_direct_dependency_is_pinned_to_a_version_it_allows() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pinned = pins()
+    for text in [
+        *project["dependencies"],
+        *(line for extra in project["optional-dependencies"].values() for line in extra),
+    ]:
+        requirement = Requirement(text)
+        name = canonicalize_name(requirement.name)
+        assert name in pinned, f"{name} is not in constraints.txt"
+        assert requirement.specifier.contains(pinned[name]), f"{text} does not allow {pinned[name]}"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of what setup reads, without a .venv, and a path on which only the given programs are."""
+    folder = tmp_path / "checkout"
+    (folder / "scripts").mkdir(parents=True)
+    for name in ("scripts/setup.sh", "scripts/system_packages.sh", "constraints.txt", "pyproject.toml", "Makefile"):
+        shutil.copy(ROOT / name, folder / name)
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("bash", "cat", "cksum", "dirname", "env", "rm", "uname", "id", "awk", "make"):
+        program = shutil.which(name)
+        assert program is not None
+        (tools / name).symlink_to(program)
+    return folder
+
+
+def program(checkout: Path, name: str, text: str) -> None:
+    file = checkout.parent / "bin" / name
+    file.write_text(f"#!/bin/bash\n{text}\n")
+    file.chmod(0o755)
+
+
+def run(checkout: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=checkout,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"PATH": str(checkout.parent / "bin"), "HOME": str(checkout), **environment},
+    )
+
+
+def test_without_a_python_the_apt_line_is_named(checkout: Path) -> None:
+    result = run(checkout, "scripts/setup.sh")
+    assert result.returncode == 1
+    assert "apt-get install -y python3 python3-venv" in result.stderr
+
+
+def test_a_python_that_is_too_old_or_broken_is_passed_over(checkout: Path) -> None:
+    program(checkout, "python3.13", "exit 127")
+    program(checkout, "python3", 'case "$2" in *version_info*) exit 1;; esac; exit 0')
+    result = run(checkout, "scripts/setup.sh")
+    assert result.returncode == 1
+    assert "Python 3.11 or newer" in result.stderr
+
+
+def test_a_python_without_venv_is_told_apart(checkout: Path) -> None:
+    program(checkout, "python3", 'case "$2" in *ensurepip*) exit 1;; esac; exit 0')
+    result = run(checkout, "scripts/setup.sh")
+    assert result.returncode == 1
+    assert "python3 cannot make virtual environments" in result.stderr
+    assert "python3-venv" in result.stderr
+
+
+def test_the_first_python_that_will_do_installs_with_the_constraints(checkout: Path) -> None:
+    stand_in = """case "$*" in
+        *"-m venv"*) mkdir -p .venv/bin; cp "$0" .venv/bin/python;;
+        *"pip install"*) echo "$@" >> log;;
+    esac"""
+    for name in ("mkdir", "cp"):
+        found = shutil.which(name)
+        assert found is not None
+        (checkout.parent / "bin" / name).symlink_to(found)
+    program(checkout, "python3.13", "exit 127")
+    program(checkout, "python3.12", stand_in)
+    result = run(checkout, "make", "setup", TORCH="cpu")
+    assert result.returncode == 0, result.stderr
+    installed = (checkout / "log").read_text()
+    assert "--constraint constraints.txt" in installed
+    assert "--extra-index-url https://download.pytorch.org/whl/cpu" in installed
+    assert ".[train,parquet,render,dev]" in installed
+
+    run(checkout, "make", "setup", TORCH="cpu")
+    assert (checkout / "log").read_text() == installed  # nothing has changed, so nothing is done
+    os.utime(checkout / "constraints.txt", (2**31, 2**31))
+    run(checkout, "make", "setup", TORCH="default")
+    assert len((checkout / "log").read_text().splitlines()) == 2
+    assert "extra-index-url" not in (checkout / "log").read_text().splitlines()[1]
+
+
+def test_make_alone_says_what_there_is(checkout: Path) -> None:
+    shown = run(checkout, "make").stdout
+    for target in ("setup", "demo", "test", "test-long", "lint", "clean"):
+        assert re.search(rf"^  {target} ", shown, re.MULTILINE)
+
+
+def test_a_system_package_that_cannot_be_installed_is_named_and_not_fatal(checkout: Path) -> None:
+    program(checkout, "id", "echo 1000")
+    result = run(checkout, "scripts/system_packages.sh", "bash:bash", "no-such-command:no-such-package")
+    assert result.returncode == 0
+    assert "no-such-package" in result.stderr
+    assert "bash" not in result.stderr.replace("no-such", "").split("not installed: ")[1].split("(")[0]
+
+
+def test_the_continuous_check_runs_everything_and_requires_everything() -> None:
+    file = ROOT / ".ci" / "run"
+    assert os.access(file, os.X_OK)
+    assert "make test REQUIRE=all" in file.read_text()
+
+
+SKIPPING = """
+import pytest
+def test_lacks(): pytest.skip("no chromium here")
+@pytest.mark.xfail(reason="known")
+def test_known(): assert False
+@pytest.mark.gpu
+def test_gpu(): pass
+def test_fine(): pass
+"""
+
+
+@pytest.mark.parametrize(("require", "status"), [([], 0), (["--require=all"], 1)])
+def test_require_all_turns_a_skip_into_a_failure_that_names_what_is_missing(
+    require: list[str], status: int, tmp_path: Path
+) -> None:
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "conftest.py")
+    (tmp_path / "test_skipping.py").write_text(SKIPPING)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = gpu: needs a GPU\n")
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", *require, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+    )
+    assert result.returncode == status, result.stdout
+    assert "no chromium here" in result.stdout
+    assert "1 xfailed" in result.stdout

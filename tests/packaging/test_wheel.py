@@ -1,0 +1,147 @@
+"""The wheel, used where nothing else is: an environment that holds what rllm-gym's base needs, and no torch."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    try:
+        importlib.metadata.version("hatchling")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("hatchling is not installed, so no wheel can be built offline (make setup installs it)")
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    result = subprocess.run(build, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stdout + result.stderr
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def empty(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a new environment with the wheel, the closure of its declared base dependencies, and nothing else.
+
+    The dependencies are links to the ones installed here: a real ``pip install`` would need the network.
+    """
+    folder = tmp_path_factory.mktemp("empty")
+    venv.create(folder, with_pip=False, symlinks=True)
+    python = folder / "bin" / "python"
+    asked = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    site = Path(subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip())
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+        metadata = next(name for name in archive.namelist() if name.endswith("/METADATA"))
+        lines = archive.read(metadata).decode().splitlines()
+    for name in closure([line.partition(": ")[2] for line in lines if line.startswith("Requires-Dist: ")]):
+        distribution = importlib.metadata.distribution(name)
+        for top in {file.parts[0] for file in distribution.files or [] if file.parts[0] not in ("..", "__pycache__")}:
+            link, target = site / top, Path(str(distribution.locate_file(top)))
+            if not link.exists() and target.exists():
+                link.symlink_to(target)
+    return python
+
+
+def closure(requirements: list[str]) -> set[str]:
+    """The names of all distributions that these requirements lead to, extras of their own included."""
+    found: set[str] = set()
+    done: set[tuple[str, str]] = set()
+    waiting = [(Requirement(text), "") for text in requirements]
+    while waiting:
+        requirement, extra = waiting.pop()
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
+            continue
+        name = canonicalize_name(requirement.name)
+        found.add(name)
+        for wanted in ("", *requirement.extras):
+            if (name, wanted) not in done:
+                done.add((name, wanted))
+                waiting += [(Requirement(text), wanted) for text in importlib.metadata.requires(name) or []]
+    return found
+
+
+def run(python: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
+    return subprocess.run(
+        [str(python), *arguments], input=stdin, capture_output=True, text=True, timeout=120, cwd="/", env=environment
+    )
+
+
+def test_the_wheel_holds_what_is_not_python_too(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert "rllm_gym/py.typed" in names
+    assert {"rllm_gym/commands/report/page.css", "rllm_gym/commands/report/page.js"} <= names
+    assert any(name.startswith("rllm_gym/commands/templates/") for name in names)
+    assert any(name.startswith("trainers/recipes/") and name.endswith(".yaml") for name in names)
+    assert any(name.endswith("/licenses/LICENSE") for name in names)
+    assert not any(name.startswith(("tests/", "benchmarks/", "examples/", "docs/")) for name in names)
+
+
+def test_nothing_but_the_wheel_is_used(empty: Path) -> None:
+    result = run(empty, "-c", "import rllm_gym, importlib.util as u; print(rllm_gym.__file__, u.find_spec('torch'))")
+    assert result.returncode == 0, result.stderr
+    file, torch = result.stdout.split()
+    assert Path(file).is_relative_to(empty.parents[1])
+    assert torch == "None"
+
+
+@pytest.mark.parametrize("imported", ["import rllm_gym", "pass"])
+def test_every_environment_is_made_and_played_without_torch(empty: Path, imported: str) -> None:
+    prefix = "" if imported == "import rllm_gym" else "rllm_gym:"
+    code = f"""
+import gymnasium as gym
+{imported}
+ids = "FrozenLake-v0 FrozenLake-Slippery-v0 FrozenLake8x8-v0 Math-v0 MathMultiTurn-v0".split()
+for name in ids:
+    env = gym.make("{prefix}rllm/" + name)
+    env.reset(seed=0)
+    env.step("\\\\boxed{{\\\\frac{{1}}{{2}}}} ```down```")
+    env.close()
+print("played", len(ids))
+"""
+    result = run(empty, "-c", code)
+    assert result.returncode == 0, result.stderr
+    assert "played 5" in result.stdout
+
+
+def test_math_is_graded_without_torch(empty: Path) -> None:
+    code = r"""
+from rllm_gym.grading import grade_math
+assert grade_math(r"\boxed{\frac{2}{4}}", "0.5").correct
+assert not grade_math(r"\boxed{x^2 + 2x + 2}", "(x+1)^2").correct
+print("graded")
+"""
+    result = run(empty, "-c", code)
+    assert "graded" in result.stdout, result.stderr
+
+
+def test_the_commands_work_without_torch(empty: Path, tmp_path: Path) -> None:
+    command = ("-m", "rllm_gym.commands.main")
+    assert "rllm/Math-v0" in run(empty, *command, "list").stdout
+    assert "turn 1" in run(empty, *command, "play", "rllm/FrozenLake-v0", "--seed", "0", stdin="up\n").stdout
+    (tmp_path / "replies.txt").write_text("up\n")
+    evaluated = run(
+        empty, *command, "eval", "rllm/FrozenLake-v0", "--model", f"scripted:{tmp_path / 'replies.txt'}", "--tasks", "4"
+    )
+    assert "pass@1" in evaluated.stdout, evaluated.stderr
+    train = run(empty, *command, "train")
+    assert train.returncode == 2
+    assert "Traceback" not in train.stderr
+    model = run(empty, *command, "eval", "rllm/FrozenLake-v0", "--model", "some/model")
+    assert (model.returncode, "rllm-gym[train]" in model.stderr) == (2, True)
+    written = run(empty, *command, "new-env", "word_chain", "--dir", str(tmp_path))
+    assert written.returncode == 0, written.stderr
+    assert (tmp_path / "word_chain").is_dir()
