@@ -69,6 +69,7 @@ CASES = (
     Case("moves", "gem game:Sokoban-v0-easy", "peers"),
     Case("moves", "reasoning-gym sokoban (whole solution)", "peers", nearest=False),
     Case("math", "rllm/Math-v0", "ours"),
+    Case("math", "rllm/Math-v0, drawn word problems", "ours", nearest=False),
     Case("math", "gem MathEnv, same problems", "peers"),
     Case("math", "gem rg:chain_sum", "peers"),
     Case("math", "gem rg:gsm_symbolic", "peers"),
@@ -161,10 +162,14 @@ def ours() -> dict[str, tuple[Timer, Timer]]:
     def arithmetic() -> Any:
         return gymnasium.make("rllm/Math-v0", tasks=PROBLEMS).unwrapped
 
+    def word_problems() -> Any:
+        return gymnasium.make("rllm/Math-v0", families=["word_problems"]).unwrapped
+
     prose = "The goal lies below.\n"
     return {
         "rllm/FrozenLake-v0": moves(open_lake, drawn_lakes, (f"{prose}```down```", f"{prose}```up```")),
         "rllm/Math-v0": single_turn(arithmetic, lambda env: boxed(env.task.data["gold"])),
+        "rllm/Math-v0, drawn word problems": single_turn(word_problems, lambda env: boxed(env.task.data["gold"])),
     }
 
 
@@ -308,10 +313,11 @@ def report(medians: dict[str, tuple[float, float]], rounds: int) -> str:
     verdicts = []
     for group in ("moves", "math"):
         members = [case for case in CASES if case.group == group]
-        base = next(medians[case.name] for case in members if case.side == "ours")
+        base = next(medians[case.name] for case in members if case.side == "ours" and case.nearest)
         for case in members:
             step, turn = medians[case.name]
-            name = f"**{case.name}**" if case.side == "ours" else case.name if case.nearest else f"({case.name})"
+            name = case.name if case.nearest else f"({case.name})"
+            name = f"**{name}**" if case.side == "ours" else name
             lines.append(
                 f"| {group} | {name} | {step:.2f} | {step / base[0]:.2f} | {turn:.2f} | {turn / base[1]:.2f} |"
             )

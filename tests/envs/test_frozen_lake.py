@@ -167,6 +167,15 @@ def test_the_views():
     assert "```up```" in rules
 
 
+def test_coordinates():
+    text, _ = make(tasks=[OPEN], coordinates=True, rules=False).reset(seed=0)
+    assert text == "  0 1 2\n0 P _ _\n1 _ O _\n2 _ _ G"
+    text, _ = make(tasks=["S" + "F" * 10 + "G"], coordinates=True, rules=False, max_turns=20).reset(seed=0)
+    assert text == "    0  1  2  3  4  5  6  7  8  9 10 11\n 0  P  _  _  _  _  _  _  _  _  _  _  G"
+    with pytest.raises(ValueError, match="window"):
+        make(coordinates=True, view="window")
+
+
 def test_symbols_are_the_users():
     env = make(tasks=[OPEN], symbols="@.X*")
     assert env.reset(seed=0)[0].endswith("@ . .\n. X .\n. . *")

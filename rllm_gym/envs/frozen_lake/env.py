@@ -100,6 +100,7 @@ class FrozenLakeEnv(TextEnv):
             cannot be won in time are not drawn, and refused if they are given.
         view: ``"grid"``, ``"neighbours"`` or ``"window"``.
         window_size: Side of the window, odd, 3 or more.
+        coordinates: Whether rows and columns are numbered, from 0 at the top left. Not with the window.
         symbols: Four or five characters (player, frozen, hole, goal, edge) or a mapping of some of these names.
         rules: Whether the first observation states the rules and the answer format, and later ones what happened.
             Without them every observation is the board alone, and the agent's system prompt has to tell the rest.
@@ -132,6 +133,7 @@ class FrozenLakeEnv(TextEnv):
         max_turns: int | None = None,
         view: View = "grid",
         window_size: int = 5,
+        coordinates: bool = False,
         symbols: looks.Symbols | Mapping[str, str] | str | None = None,
         rules: bool = True,
         split: str | None = None,
@@ -147,6 +149,8 @@ class FrozenLakeEnv(TextEnv):
             raise ValueError(f"view={view!r} is not 'grid', 'neighbours' or 'window'")
         if window_size < 3 or window_size % 2 == 0:
             raise ValueError(f"window_size={window_size!r} must be odd and at least 3, so that it has a middle")
+        if coordinates and view == "window":
+            raise ValueError("coordinates=True has no meaning with view='window', which moves along with the player")
         source: TaskSource
         if tasks is None:
             lake_rules = _lake_rules(
@@ -172,6 +176,7 @@ class FrozenLakeEnv(TextEnv):
         self.slip_probability = float(slip_probability)
         self.view: View = view
         self.window_size = window_size
+        self.coordinates = coordinates
         self.symbols = looks.Symbols.of(symbols)
         self.rules = rules
         self._lake: Lake | None = None
@@ -285,6 +290,8 @@ class FrozenLakeEnv(TextEnv):
         if self.view == "window":
             return looks.window(self._lake, self._player, self.symbols, self.window_size)
         shown = looks.board(self._bare, self._player, self.symbols)
+        if self.coordinates:
+            shown = looks.with_coordinates(shown)
         return f"{shown}\n{looks.neighbours(self._lake, self._player)}" if self.view == "neighbours" else shown
 
     def _rules_text(self) -> str:

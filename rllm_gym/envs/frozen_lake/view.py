@@ -78,6 +78,14 @@ def board(bare: str, player: int, symbols: Symbols) -> str:
     return f"{bare[: 2 * player]}{symbols.player}{bare[2 * player + 1 :]}"
 
 
+def with_coordinates(board_text: str) -> str:
+    """The board with row numbers in front and column numbers above, all cells as wide as the longest number."""
+    rows = [line.split(" ") for line in board_text.split("\n")]
+    width = len(str(max(len(rows), len(rows[0])) - 1))
+    numbered = [["", *map(str, range(len(rows[0])))], *([str(r), *row] for r, row in enumerate(rows))]
+    return "\n".join(" ".join(f"{cell:>{width}}" for cell in line) for line in numbered)
+
+
 def window(lake: Lake, player: int, symbols: Symbols, side: int) -> str:
     """``side`` rows of ``side`` cells with the player in the middle; cells outside the lake are edge."""
     reach = side // 2
