@@ -39,6 +39,13 @@ def last_boxed(text: str) -> str | None:
     >>> last_boxed(r"either \boxed{1} or \boxed{\frac{1}{2}}")
     '\\frac{1}{2}'
     """
+    # Most replies hold one plain box; reading it costs as little as a comparison of strings should.
+    at = text.rfind("\\boxed{")
+    if at >= 0 and "think>" not in text and "\\fbox" not in text:
+        end = text.find("}", at)
+        plain = text[at + 7 : end]
+        if end > 0 and "{" not in plain and "\\" not in plain and text.find("\\boxed", end) < 0:
+            return plain.strip()
     answer = strip_thinking(text)
     if answer is None:
         return None
@@ -63,9 +70,6 @@ def _content(text: str, start: int) -> str | None:
     if not text.startswith("{", start):
         bare = _BARE.match(text, start)
         return (bare[0].rstrip(".,;:!?") or None) if bare else None
-    end = text.find("}", start)
-    if end > 0 and "\\" not in (plain := text[start + 1 : end]) and "{" not in plain:
-        return plain.strip()
     depth = 0
     for brace in _BRACE.finditer(text, start):
         if brace[0][-1] == "{":

@@ -132,10 +132,11 @@ class MathEnv(TextEnv):
 
     def _read_task(self, task: Task) -> None:
         task = math_task(task)
-        self._gold, self._form = task.data["gold"], task.data.get("form", "expression")
+        form = task.data.get("form")
+        self._gold, self._form = task.data["gold"], form if isinstance(form, str) and form in RULES else "expression"
 
     def _rule(self) -> str:
-        return RULES.get(self._form, RULES["expression"])
+        return RULES[self._form]
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         self._extracted = ""
