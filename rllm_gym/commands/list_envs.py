@@ -70,7 +70,7 @@ def _print_manual(entry: Manual) -> None:
     console.print(Text(entry.env_id, style="bold cyan"))
     console.print(Text(_make_line(entry), style="bright_black"))
     console.print()
-    console.print(Markdown(visible(as_markdown(entry.text))))
+    console.print(Markdown(visible(as_markdown(entry.text, entry.arguments))))
 
 
 def _make_line(entry: Manual) -> str:
@@ -107,9 +107,7 @@ def _as_markdown(entries: list[Manual]) -> str:
         if base != entry.env_id:
             lines += [f"[`{base}`](#{_anchor(base)}) with `{fixed or 'no other arguments'}`.", ""]
         else:
-            lines += [_demote_headings(as_markdown(entry.text)), ""]
-        defaults = ", ".join(f"`{argument.name}={argument.default}`" for argument in entry.arguments)
-        lines += [f"**Arguments with their defaults**: {defaults}", ""]
+            lines += [_demote_headings(as_markdown(entry.text, entry.arguments)), ""]
     return "\n".join(lines)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,17 +74,19 @@ def manual(env_id: str) -> Manual:
     return Manual(env_id, entry_point, dict(spec.kwargs), summary, text, _arguments(creator, spec.kwargs))
 
 
-def as_markdown(text: str) -> str:
-    """A docstring as Markdown: headings, arguments as lists, examples fenced, references as names.
+def as_markdown(text: str, arguments: Iterable[Argument] = ()) -> str:
+    """A docstring as Markdown: headings, arguments as lists with their defaults, examples fenced, references as names.
 
-    >>> print(as_markdown("One.\\n\\n**Rewards**: ``goal``.\\n\\nArgs:\\n    size: Side,\\n        2 to 10."))
+    >>> text = "One.\\n\\n**Rewards**: ``goal``.\\n\\nArgs:\\n    size: Side,\\n        2 to 10."
+    >>> print(as_markdown(text, [Argument("size", "4")]))
     One.
     <BLANKLINE>
     ## Rewards
     ``goal``.
     <BLANKLINE>
-    - **size**: Side, 2 to 10.
+    - **size** = `4`: Side, 2 to 10.
     """
+    defaults = {argument.name: argument.default for argument in arguments if argument.default}
     lines: list[str] = []
     listing = example = False
     for line in _REFERENCE.sub(lambda match: f"`{match[1].rpartition('.')[2]}`", text).splitlines():
@@ -100,7 +103,8 @@ def as_markdown(text: str) -> str:
         elif listing and line.startswith("    "):
             entry = _LIST_ENTRY.match(line)
             if entry:
-                lines.append(f"- **{entry[1]}**: {entry[2]}")
+                default = f" = `{defaults[entry[1]]}`" if entry[1] in defaults else ""
+                lines.append(f"- **{entry[1]}**{default}: {entry[2]}")
             elif stripped:
                 lines[-1] += f" {stripped}"
         else:
