@@ -86,6 +86,7 @@ def test_path_bounds_corners_and_chances_are_kept():
     env = make(min_path=4, max_path=5, p_frozen=(0.5, 0.8))
     tasks = [env.tasks[i] for i in range(200)]
     assert {task.data["path_length"] for task in tasks} == {4, 5}
+    assert [make(difficulty=[4, 5], p_frozen=(0.5, 0.8)).tasks[i] for i in range(200)] == tasks
     assert {task.data["p_frozen"] for task in tasks} == {0.5, 0.8}
     corners = make(start="corner", goal="corner", p_frozen=0.6)
     for index in range(50):
@@ -458,6 +459,9 @@ def test_a_map_that_cannot_be_won_in_time_is_refused():
         {"goal": "corners"},
         {"difficulty": "extreme"},
         {"difficulty": "easy", "min_path": 3},
+        {"difficulty": 3},
+        {"difficulty": (3, 4, 5)},
+        {"difficulty": (5, 3)},
         {"min_path": 5, "max_path": 4},
         {"min_path": 11, "max_turns": 10},
         {"max_turns": 0},

@@ -93,7 +93,7 @@ class FrozenLakeEnv(TextEnv):
         start: ``"random"`` or ``"corner"`` (top left).
         goal: ``"random"`` or ``"corner"`` (bottom right).
         difficulty: ``"easy"``, ``"medium"`` or ``"hard"`` by the length of the shortest path (on 4 × 4: 2-3, 4-5, 6
-            and more moves); ``None`` leaves it to the next two.
+            and more moves), or a pair (fewest, most); ``None`` leaves it to the next two.
         min_path: Fewest moves of the shortest path; by default 2, as maps of one move teach little.
         max_path: Most moves of the shortest path; by default any number.
         max_turns: Turns before truncation; by default two and a half sides, more where it is slippery. Maps that
@@ -127,7 +127,7 @@ class FrozenLakeEnv(TextEnv):
         slip_probability: float = 0.0,
         start: Place = "random",
         goal: Place = "random",
-        difficulty: str | None = None,
+        difficulty: str | Sequence[int] | None = None,
         min_path: int | None = None,
         max_path: int | None = None,
         max_turns: int | None = None,
@@ -304,6 +304,12 @@ class FrozenLakeEnv(TextEnv):
         return f"{text}{self.max_turns} turns.\nAnswer with one move: ```up```, ```down```, ```left``` or ```right```."
 
 
+def _pair(difficulty: Sequence[int]) -> tuple[int, int]:
+    if not isinstance(difficulty, Sequence) or [type(bound) for bound in difficulty] != [int, int]:
+        raise ValueError(f"difficulty={difficulty!r} is neither a name, nor a pair of path lengths such as (3, 6)")
+    return difficulty[0], difficulty[1]
+
+
 def _turns_for(source: TaskSource, slip_probability: float, max_turns: int | None) -> int:
     """The length of an episode on given maps, every one of which must be winnable in it."""
     if len(source) > _MOST_CHECKED:
@@ -325,7 +331,7 @@ def _lake_rules(
     slip_probability: float,
     start: Place,
     goal: Place,
-    difficulty: str | None,
+    difficulty: str | Sequence[int] | None,
     min_path: int | None,
     max_path: int | None,
     max_turns: int | None,
@@ -338,7 +344,10 @@ def _lake_rules(
     if difficulty is not None:
         if min_path is not None or max_path is not None:
             raise ValueError("give difficulty or min_path and max_path, not both")
-        low, high = difficulty_bounds(size, difficulty)
+        if isinstance(difficulty, str):
+            low, high = difficulty_bounds(size, difficulty)
+        else:
+            low, high = _pair(difficulty)
     chances = (p_frozen,) if isinstance(p_frozen, int | float) else tuple(p_frozen)
     return LakeRules(
         size=size,
