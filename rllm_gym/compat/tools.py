@@ -21,7 +21,14 @@ TOOL_SYSTEM_PROMPT = (
     "the tools, output your thoughts.\n"
 )
 
-_JSON_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", dict: "object", list: "array"}
+_JSON_TYPES = {
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+    "str": "string",
+    "dict": "object",
+    "list": "array",
+}
 
 
 @dataclass
@@ -256,7 +263,11 @@ def _tool(name: str, entry: Any) -> Any:
 
 
 def _schema(function: Callable[..., Any]) -> dict[str, Any]:
-    parameters = inspect.signature(function, eval_str=False).parameters.values()
-    properties = {parameter.name: {"type": _JSON_TYPES.get(parameter.annotation, "string")} for parameter in parameters}
+    parameters = inspect.signature(function).parameters.values()
+    properties = {}
+    for parameter in parameters:
+        # By name: under ``from __future__ import annotations`` an annotation is a text, and texts are not evaluated.
+        name = getattr(parameter.annotation, "__name__", str(parameter.annotation)).partition("[")[0]
+        properties[parameter.name] = {"type": _JSON_TYPES.get(name, "string")}
     required = [parameter.name for parameter in parameters if parameter.default is inspect.Parameter.empty]
     return {"type": "object", "properties": properties, "required": required}

@@ -68,6 +68,7 @@ def compute_pass_at_k(
     Args:
         results: Episodes, told apart by ``task_id``; or rLLM's trajectories, told apart by ``task``, whose success is
             ``reward > 0``.
+            A reward of ``None`` says that it broke.
         k: One k or several; ``None`` for 1 and the number of attempts every task has.
         confidence: Of the interval: Wilson's score interval over tasks, with the effective number of tasks of
             Korn & Graubard 1998, so that several attempts at a task narrow it only as far as they agree.
@@ -139,5 +140,5 @@ def _by_task(results: Iterable[Any]) -> dict[str, list[bool | None]]:
         else:
             task = row.task
             name = json.dumps(task, sort_keys=True, default=repr) if isinstance(task, Mapping | list) else str(task)
-            attempts[name].append((row.reward or 0.0) > 0)
+            attempts[name].append(None if row.reward is None else row.reward > 0)
     return dict(attempts)

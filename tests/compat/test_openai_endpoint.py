@@ -1,0 +1,133 @@
+"""The engine with an OpenAI-compatible endpoint, as rLLM's documentation started one, here a small real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from rllm_gym.compat import AgentExecutionEngine, MathAgent, SingleTurnEnvironment, math_reward_fn
+from rllm_gym.samplers import Request, SamplerError, SamplingParams
+from rllm_gym.samplers.openai_compatible import OpenAISampler
+
+
+class Server(ThreadingHTTPServer):
+    """Answers 42; the statuses in ``refusals`` come first, ``body`` in place of a completion if it is set."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked: list[dict[str, Any]] = []
+        self.headers: list[str | None] = []
+        self.refusals: list[int] = []
+        self.body: bytes | None = None
+        self.hang = threading.Event()
+        self.hang.set()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        self.server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.server.headers.append(self.headers.get("Authorization"))
+        self.server.hang.wait(30)
+        status = self.server.refusals.pop(0) if self.server.refusals else 200
+        answer = {"choices": [{"message": {"role": "assistant", "content": "\\boxed{42}"}, "finish_reason": "stop"}]}
+        body = self.server.body if self.server.body is not None else json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: Any) -> None:
+        """Nothing on stderr."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.hang.set()
+    server.shutdown()
+    thread.join(10)
+    server.server_close()
+
+
+def ask(server: Server, **arguments: Any) -> str:
+    async def play() -> str:
+        async with OpenAISampler(model="m", base_url=server.url, **arguments) as sampler:
+            request = Request((), SamplingParams(max_tokens=9), messages=({"role": "user", "content": "?"},))
+            (completion,) = await sampler.sample([request])
+            return completion.text
+
+    return asyncio.run(play())
+
+
+def test_the_old_constructor_reaches_the_endpoint(server: Server) -> None:
+    engine = AgentExecutionEngine(
+        agent_class=MathAgent,
+        env_class=SingleTurnEnvironment,
+        env_args={"reward_fn": math_reward_fn},
+        engine_name="openai",
+        rollout_engine_args={"base_url": server.url, "api_key": "secret"},
+        sampling_params={"temperature": 0.6, "top_p": 0.95, "model": "some/model"},
+        max_response_length=100,
+    )
+    results = asyncio.run(engine.execute_tasks([{"question": "6 * 7?", "answer": "42"}] * 3))
+    assert [trajectory.reward for trajectory in results] == [1.0, 1.0, 1.0]
+    assert server.headers == ["Bearer secret"] * 3
+    asked = server.asked[0]
+    assert asked["messages"] == [{"role": "user", "content": "6 * 7?"}]
+    assert (asked["model"], asked["temperature"], asked["top_p"], asked["max_tokens"]) == ("some/model", 0.6, 0.95, 100)
+    assert len({asked["seed"] for asked in server.asked}) == 3
+
+
+def test_a_busy_endpoint_is_asked_again(server: Server) -> None:
+    server.refusals = [503, 429]
+    assert ask(server, retries=2) == "\\boxed{42}"
+    assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("setup", "said"),
+    [
+        ({"refusals": [503, 503]}, "503"),
+        ({"refusals": [401]}, "401"),
+        ({"body": b"<html>"}, "no JSON"),
+        ({"body": b'{"choices": []}'}, "no chat completion"),
+        ({"body": b'{"choices": [{"message": {"content": 7}}]}'}, "no chat completion"),
+    ],
+)
+def test_an_endpoint_that_refuses_or_talks_nonsense_is_an_error_that_quotes_it(
+    server: Server, setup: dict[str, Any], said: str
+) -> None:
+    for name, value in setup.items():
+        setattr(server, name, value)
+    with pytest.raises(SamplerError, match=said):
+        ask(server, retries=1)
+
+
+def test_an_endpoint_that_hangs_costs_its_deadline(server: Server) -> None:
+    server.hang.clear()
+    with pytest.raises(SamplerError):
+        ask(server, timeout=0.3, retries=0)
+
+
+def test_an_endpoint_takes_no_weights_and_no_other_scheme(server: Server) -> None:
+    with pytest.raises(SamplerError, match="no weights"):
+        asyncio.run(OpenAISampler(model="m", base_url=server.url).push(None))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="file:"):
+        OpenAISampler(model="m", base_url="file:///etc/passwd")
