@@ -407,6 +407,8 @@ def test_maps_of_ones_own_in_every_form(tmp_path):
         assert observation == "P _ _\n_ O _\n_ _ G"
         assert env.tasks[0].content == text
     assert make(tasks=str(path)).tasks.find("mine").content == text
+    large = "S" + "F" * 7 + "\n" + "\n".join(["F" * 8] * 6) + "\n" + "F" * 7 + "G"
+    assert gymnasium.make("rllm/FrozenLake8x8-v0", tasks=[large]).reset()[1]["distance"] == 14
     env = make(tasks=[OPEN])
     foreign = Task("other", "SG")
     assert env.reset(options={"task": foreign})[0].endswith("P G")

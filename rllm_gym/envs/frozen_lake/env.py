@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from rllm_gym.core import Outcome, Task, TaskSource, TextEnv
+from rllm_gym.core import Outcome, Task, TaskError, TaskSource, TextEnv
 from rllm_gym.envs.frozen_lake import view as looks
 from rllm_gym.envs.frozen_lake.lake import Lake, Prospects, prospects
 from rllm_gym.envs.frozen_lake.tasks import (
@@ -108,8 +108,8 @@ class FrozenLakeEnv(TextEnv):
         task_seed: Another seed gives another sequence of maps of the same split.
         num_tasks: How many maps there are to draw from.
         tasks: Maps of your own instead: rows such as ``{"map": ["SFF", "FHF", "FFG"]}``, bare maps, tasks, a task set,
-            or a ``.jsonl`` or ``.parquet`` file of rows. Then size, p_frozen, start, goal, difficulty, min_path,
-            max_path, task_seed and num_tasks are not used and may not be given.
+            or a ``.jsonl`` or ``.parquet`` file of rows. Then p_frozen, start, goal, difficulty, min_path, max_path,
+            task_seed and num_tasks may not be given; a size other than 4 has to be that of the maps.
         invalid_action_penalty: Taken from the reward on an invalid action.
         render_mode: ``"ansi"`` (the player in brackets), ``"rgb_array"`` or ``None``.
 
@@ -159,14 +159,14 @@ class FrozenLakeEnv(TextEnv):
             max_turns = lake_rules.max_turns
             source = drawn_lakes(lake_rules, split=split, seed=task_seed, size=num_tasks)
         else:
-            given = (size, p_frozen, start, goal, difficulty, min_path, max_path, task_seed, num_tasks)
-            if given != (4, 0.8, "random", "random", None, None, None, 0, 10_000):
+            given = (p_frozen, start, goal, difficulty, min_path, max_path, task_seed, num_tasks)
+            if given != (0.8, "random", "random", None, None, None, 0, 10_000):
                 raise ValueError(
-                    "tasks= brings its own maps: leave out size, p_frozen, start, goal, difficulty, min_path, "
-                    "max_path, task_seed and num_tasks"
+                    "tasks= brings its own maps: leave out p_frozen, start, goal, difficulty, min_path, max_path, "
+                    "task_seed and num_tasks"
                 )
             source = given_lakes(tasks, split=split)
-            max_turns = _turns_for(source, slip_probability, max_turns)
+            max_turns = _turns_for(source, None if size == 4 else size, slip_probability, max_turns)
         super().__init__(
             tasks=source,
             max_turns=max_turns,
@@ -310,13 +310,19 @@ def _pair(difficulty: Sequence[int]) -> tuple[int, int]:
     return difficulty[0], difficulty[1]
 
 
-def _turns_for(source: TaskSource, slip_probability: float, max_turns: int | None) -> int:
-    """The length of an episode on given maps, every one of which must be winnable in it."""
+def _turns_for(source: TaskSource, size: int | None, slip_probability: float, max_turns: int | None) -> int:
+    """The length of an episode on given maps, every one of which must be winnable in it and of the size, if any."""
     if len(source) > _MOST_CHECKED:
         if max_turns is None:
             raise ValueError(f"max_turns is needed: there are {len(source)} maps, too many to look at all of them here")
         return max_turns  # each map is checked when an episode on it begins
     lakes = [lake_of(task) for task in source]
+    for task, lake in zip(source, lakes):
+        if size is not None and (lake.height, lake.width) != (size, size):
+            raise TaskError(
+                f"task {task.task_id!r} has {lake.height} x {lake.width} cells but size={size} is asked for; "
+                "leave out size, or use an id without one"
+            )
     if max_turns is None:
         sides = [default_max_turns(max(lake.width, lake.height), slip_probability) for lake in lakes]
         max_turns = max([1, *sides, *(2 * lake.path_length for lake in lakes)])
