@@ -35,7 +35,7 @@ class Job:
     """One request and who waits for it.
 
     Attributes:
-        done: Called once, from the decode thread, with the completion or the exception.
+        done: Called from the decode thread with the completion or the exception; ``flush`` follows.
     """
 
     request: Request
@@ -69,6 +69,7 @@ class DecodeLoop:
     Args:
         model: The decoder.
         decode: Ids to text, special tokens left out.
+        flush: Called after each step, from the decode thread: what is done can be delivered, all at once.
         max_batch: Most replies under way at once.
         cache_bytes: Most memory for kept prefixes.
         num_threads: torch threads of this thread; ``None`` leaves torch's setting.
@@ -80,6 +81,7 @@ class DecodeLoop:
         self,
         model: Any,
         decode: Callable[[list[int]], str],
+        flush: Callable[[], None],
         *,
         max_batch: int,
         cache_bytes: int,
@@ -87,6 +89,7 @@ class DecodeLoop:
     ) -> None:
         self._model = model
         self._decode = decode
+        self._flush = flush
         self._max_batch = max_batch
         self._num_threads = num_threads
         self._cache_bytes = cache_bytes
@@ -164,9 +167,11 @@ class DecodeLoop:
                     self._turn(queue)
                 except Exception as error:
                     self._fail(error)
+                self._flush()
         closed = SamplerError("the sampler was closed while this was under way")
         for item in [*self._jobs, *queue, *self._inbox]:
             item.done(closed)
+        self._flush()
 
     def _setup(self) -> None:
         self._weights = MergedWeights(self._model)
@@ -244,53 +249,52 @@ class DecodeLoop:
         leaders: dict[tuple[int, ...], list[Job]] = {}
         for job in jobs:
             leaders.setdefault(job.request.ids, []).append(job)
-        found = {}
-        for ids in leaders:
-            source, length = self._store.find(ids, len(ids) - 1)
-            found[ids] = (source, length)
+        hashes = {ids: self._store.hashes(ids) for ids in leaders}
+        found = {ids: self._store.find(ids, len(ids) - 1, hashes[ids]) for ids in leaders}
         order = sorted(leaders, key=lambda ids: len(ids) - found[ids][1])
         longest = max(map(len, order))
+        followers = [(number, job) for number, ids in enumerate(order) for job in leaders[ids][1:]]
         self._jobs.extend(leaders[ids][0] for ids in order)
-        try:
-            self._kv.reserve(begin + len(jobs), longest + 1)
-            for slot, ids in enumerate(order, begin):
-                self._start(slot, leaders[ids][0])
-                source, length = found[ids]
-                if source is not None:
-                    self._copy_prefix(source, length, slot)
-        except Exception:
-            self._jobs.extend(job for group in leaders.values() for job in group[1:])
-            raise
-        lengths = [found[ids][1] for ids in order]
-        logits_NV = self._prefill(begin, order, lengths)
-        rows = list(range(len(order)))
-        for number, ids in enumerate(order):
-            for job in leaders[ids][1:]:
-                slot = len(self._jobs)
-                self._jobs.append(job)
-                self._start(slot, job)
-                self._kv.put(slot, *self._kv.view(begin + number, len(ids)))
-                rows.append(number)
-        if len(rows) > len(order):
+        self._jobs.extend(job for _, job in followers)
+        self._kv.reserve(len(self._jobs), longest + 1)
+        self._start(begin)
+        for slot, ids in enumerate(order, begin):
+            self._jobs[slot].source.hashes = hashes[ids]
+            source, length = found[ids]
+            if source is not None:
+                self._copy_prefix(source, length, slot)
+        logits_NV = self._prefill(begin, order, [found[ids][1] for ids in order])
+        for slot, (number, job) in enumerate(followers, begin + len(order)):
+            self._kv.put(slot, *self._kv.view(begin + number, len(job.request.ids)))
+        if followers:
+            rows = [*range(len(order)), *(number for number, _ in followers)]
             logits_NV = logits_NV[torch.tensor(rows, device=self._device)]
         self._absorb(logits_NV, begin, len(self._jobs))
 
-    def _start(self, slot: int, job: Job) -> None:
-        """Set up the row of a slot."""
-        params = job.request.params
-        count = job.limit
-        if count > self._uniform.shape[1]:
-            wider = torch.ones(self._max_batch, count, dtype=torch.float64, device=self._device)
+    def _start(self, begin: int) -> None:
+        """Set up the rows of the jobs that joined at ``begin`` and behind."""
+        jobs = self._jobs[begin:]
+        longest = max(job.limit for job in jobs)
+        if longest > self._uniform.shape[1]:
+            wider = torch.ones(self._uniform.shape[0], longest, dtype=torch.float64, device=self._device)
             wider[:, : self._uniform.shape[1]] = self._uniform
             self._uniform = wider
-        if params.temperature > 0:
-            # 1 - u: never 0, so that a token without probability is never drawn.
-            numbers = 1.0 - np.random.Generator(np.random.PCG64(abs(job.request.seed))).random(count)
-            self._uniform[slot, :count] = torch.from_numpy(numbers).to(self._device)
-        # last token, its position, tokens drawn, top_k
-        self._ints[:, slot] = torch.tensor([0, len(job.request.ids) - 1, 0, params.top_k], device=self._device)
-        self._floats[:, slot] = torch.tensor([params.temperature, params.top_p], device=self._device)
-        job.source = Source(job.request.ids, slot=slot)
+        uniform = np.ones((len(jobs), longest))
+        ints, floats = [], []
+        for row, job in enumerate(jobs):
+            params = job.request.params
+            if params.temperature > 0:
+                # 1 - u: never 0, so that a token without probability is never drawn.
+                generator = np.random.Generator(np.random.PCG64(abs(job.request.seed)))
+                uniform[row, : job.limit] -= generator.random(job.limit)
+            # The last token (drawn soon), its position, tokens drawn, top_k.
+            ints.append((0, len(job.request.ids) - 1, 0, params.top_k))
+            floats.append((params.temperature, params.top_p))
+            job.source = Source(job.request.ids, slot=begin + row)
+        rows = slice(begin, len(self._jobs))
+        self._uniform[rows, :longest] = torch.from_numpy(uniform).to(self._device)
+        self._ints[:, rows] = torch.tensor(ints, device=self._device).T
+        self._floats[:, rows] = torch.tensor(floats, device=self._device).T
 
     def _copy_prefix(self, source: Source, length: int, slot: int) -> None:
         if source.kept is not None:
@@ -411,7 +415,8 @@ class DecodeLoop:
         # The last token drawn has not been through the model.
         ids = job.request.ids + tuple(job.ids[:-1])
         kept = self._kv.take(slot, len(ids))
-        self._store.keep(self._name(job), Source(ids, kept=kept, size=len(ids) * self._kv.bytes_per_token))
+        size = len(ids) * self._kv.bytes_per_token
+        self._store.keep(self._name(job), Source(ids, kept=kept, size=size, hashes=job.source.hashes))
 
     def _name(self, job: Job) -> object:
         if job.request.conversation:

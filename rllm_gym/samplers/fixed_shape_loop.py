@@ -68,18 +68,21 @@ class FixedShapeLoop(DecodeLoop):
         self._jobs.extend(jobs)
         longest = max(len(job.request.ids) for job in jobs)
         self._kv.reserve(self._rows, _span(longest + 1))
+        self._start(begin)
+        # The last token of a prompt goes through a step, like a token that was drawn.
+        self._ints[0, begin : len(self._jobs)] = torch.tensor([job.request.ids[-1] for job in jobs])
         for slot, job in enumerate(jobs, begin):
             ids = job.request.ids
-            self._start(slot, job)
-            self._ints[0, slot] = ids[-1]
-            source, length = self._store.find(ids, len(ids) - 1)
+            hashes = self._store.hashes(ids)
+            source, length = self._store.find(ids, len(ids) - 1, hashes)
             length -= length % _CHUNK
             if source is not None and length:
                 self._copy_prefix(source, length, slot)
             for start in range(length, len(ids) - 1, _CHUNK):
                 self._compute_chunk(slot, ids, start)
             # Only chunks that are whole, and computed as a prompt, are for others.
-            job.source = Source(ids[: (len(ids) - 1) // _CHUNK * _CHUNK], slot=slot)
+            whole = (len(ids) - 1) // _CHUNK
+            job.source = Source(ids[: whole * _CHUNK], slot=slot, hashes=hashes[:whole])
             self._store.add(job.source)
 
     def _compute_chunk(self, slot: int, ids: tuple[int, ...], start: int) -> None:
@@ -124,7 +127,8 @@ class FixedShapeLoop(DecodeLoop):
         if not job.keep or not ids:
             return
         kept: Any = self._kv.take(slot, len(ids))
-        self._store.keep(self._name(job), Source(ids, kept=kept, size=len(ids) * self._kv.bytes_per_token))
+        size = len(ids) * self._kv.bytes_per_token
+        self._store.keep(self._name(job), Source(ids, kept=kept, size=size, hashes=job.source.hashes))
 
 
 def _span(length: int) -> int:

@@ -15,12 +15,14 @@ class Source:
 
     __slots__ = ("hashes", "ids", "kept", "size", "slot")
 
-    def __init__(self, ids: tuple[int, ...], *, slot: int = -1, kept: Any = None, size: int = 0) -> None:
+    def __init__(
+        self, ids: tuple[int, ...], *, slot: int = -1, kept: Any = None, size: int = 0, hashes: Sequence[int] = ()
+    ) -> None:
         self.ids = ids
         self.slot = slot
         self.kept = kept
         self.size = size
-        self.hashes: list[int] = []
+        self.hashes = list(hashes)
 
 
 class PrefixStore:
@@ -42,9 +44,18 @@ class PrefixStore:
     def __len__(self) -> int:
         return len(self._kept)
 
+    def hashes(self, ids: tuple[int, ...], known: Sequence[int] = ()) -> list[int]:
+        """A hash for each block of ``ids``; ``known`` are those of a beginning of it."""
+        values = list(known)
+        value = values[-1] if values else 0
+        for end in range((len(values) + 1) * self._block, len(ids) + 1, self._block):
+            value = hash((value, ids[end - self._block : end]))
+            values.append(value)
+        return values
+
     def add(self, source: Source) -> None:
         """Make a source findable."""
-        source.hashes = list(self._hashes(source.ids))
+        source.hashes = self.hashes(source.ids, source.hashes)
         for value in source.hashes:
             self._index[value] = source
 
@@ -81,10 +92,10 @@ class PrefixStore:
         self._names.clear()
         self.bytes = 0
 
-    def find(self, ids: tuple[int, ...], limit: int) -> tuple[Source | None, int]:
+    def find(self, ids: tuple[int, ...], limit: int, hashes: Sequence[int] | None = None) -> tuple[Source | None, int]:
         """The source that shares the longest beginning with ``ids``, and how many tokens of it, at most ``limit``."""
         found, blocks = None, 0
-        for number, value in enumerate(self._hashes(ids), 1):
+        for number, value in enumerate(self.hashes(ids) if hashes is None else hashes, 1):
             source = self._index.get(value)
             if source is not None:
                 found, blocks = source, number
@@ -103,9 +114,3 @@ class PrefixStore:
         if name is not None:
             self._kept.move_to_end(name)
         return found, length
-
-    def _hashes(self, ids: Sequence[int]) -> Any:
-        value = 0
-        for end in range(self._block, len(ids) + 1, self._block):
-            value = hash((value, ids[end - self._block : end]))
-            yield value

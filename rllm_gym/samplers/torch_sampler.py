@@ -77,9 +77,11 @@ class TorchSampler:
         self.context_length: int | None = min(context_length or built_for, built_for)
         self._vocabulary = model.get_input_embeddings().weight.shape[0]
         self._eos = frozenset(_eos_ids(model, tokenizer) if eos_token_ids is None else eos_token_ids)
+        self._outbox = _Outbox()
         self._loop = (FixedShapeLoop if deterministic else DecodeLoop)(
             model,
             lambda ids: tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False),
+            self._outbox.flush,
             max_batch=max_batch,
             cache_bytes=cache_bytes,
             num_threads=num_threads,
@@ -106,21 +108,18 @@ class TorchSampler:
         """
         if not requests:
             return []
-        event_loop = asyncio.get_running_loop()
-        future: asyncio.Future[list[Completion]] = event_loop.create_future()
+        future: asyncio.Future[list[Completion]] = asyncio.get_running_loop().create_future()
         completions: list[Any] = [None] * len(requests)
         missing = len(requests)
 
         def receive(index: int, result: Completion | BaseException) -> None:
-            # In the decode thread; one wake-up of the event loop a call, not one a request.
             nonlocal missing
             completions[index] = result
             missing -= 1
-            if missing == 0 or (isinstance(result, BaseException) and not future.done()):
-                try:
-                    event_loop.call_soon_threadsafe(_settle, future, completions, result)
-                except RuntimeError:
-                    return  # the event loop is closed: nobody waits any more
+            if isinstance(result, BaseException):
+                self._outbox.add(future, result)
+            elif missing == 0:
+                self._outbox.add(future, completions)
 
         jobs = [
             self._job(request, index, lambda result, index=index: receive(index, result))
@@ -148,16 +147,8 @@ class TorchSampler:
             ValueError: The tensors do not fit the model; nothing was changed.
             SamplerError: The sampler is closed.
         """
-        event_loop = asyncio.get_running_loop()
-        future: asyncio.Future[int] = event_loop.create_future()
-
-        def receive(result: int | BaseException) -> None:
-            try:
-                event_loop.call_soon_threadsafe(_settle, future, result, result)
-            except RuntimeError:
-                return
-
-        self._loop.put([Push(update, receive)])
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._loop.put([Push(update, lambda result: self._outbox.add(future, result))])
         return await future
 
     async def release(self, conversation: str) -> None:
@@ -200,13 +191,32 @@ class TorchSampler:
         )
 
 
-def _settle(future: asyncio.Future[Any], value: Any, outcome: Any) -> None:
-    if future.done():
-        return
-    if isinstance(outcome, BaseException):
-        future.set_exception(outcome)
-    else:
-        future.set_result(value)
+class _Outbox:
+    """Results on their way from the decoding thread, one wake-up of an event loop for all of a step's."""
+
+    def __init__(self) -> None:
+        self._ready: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
+
+    def add(self, future: asyncio.Future[Any], result: Any) -> None:
+        self._ready.setdefault(future.get_loop(), []).append((future, result))
+
+    def flush(self) -> None:
+        while self._ready:
+            loop, results = self._ready.popitem()
+            try:
+                loop.call_soon_threadsafe(_settle, results)
+            except RuntimeError:
+                continue  # the event loop is closed: nobody waits any more
+
+
+def _settle(results: list[tuple[asyncio.Future[Any], Any]]) -> None:
+    for future, result in results:
+        if future.done():
+            continue
+        if isinstance(result, BaseException):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
 
 
 def _eos_ids(model: Any, tokenizer: Any) -> set[int]:
