@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import time
@@ -73,8 +72,8 @@ def grade_math(
     """
     began = time.perf_counter()
     extracted, verdict = _quick(response, gold, extract, timeout)
-    if verdict is None:
-        verdict = _in_worker(tidy(gold_answer(gold)), tidy(extracted or ""), timeout)
+    if isinstance(verdict, str):
+        verdict = _in_workers(verdict, tidy(gold_answer(gold)), tidy(extracted or ""), timeout)
     return MathVerdict(verdict[0], extracted, verdict[1], time.perf_counter() - began)
 
 
@@ -88,16 +87,17 @@ async def agrade_math(
     """:func:`grade_math`, awaited: the event loop goes on while a worker looks."""
     began = time.perf_counter()
     extracted, verdict = _quick(response, gold, extract, timeout)
-    if verdict is None:
-        verdict = await _ain_worker(tidy(gold_answer(gold)), tidy(extracted or ""), timeout)
+    if isinstance(verdict, str):
+        verdict = await _ain_workers(verdict, tidy(gold_answer(gold)), tidy(extracted or ""), timeout)
     return MathVerdict(verdict[0], extracted, verdict[1], time.perf_counter() - began)
 
 
 _Decision = tuple[bool, Method]
+_Lane = Literal["digits", "grammar"]
 
 
-def _quick(response: str, gold: str, extract: str, timeout: float) -> tuple[str | None, _Decision | None]:
-    """The extracted answer, and the verdict where no worker is needed for it."""
+def _quick(response: str, gold: str, extract: str, timeout: float) -> tuple[str | None, _Decision | _Lane]:
+    """The extracted answer, and the verdict, or the lane of workers that has to find it."""
     if not isinstance(response, str) or not isinstance(gold, str):
         raise TypeError(f"response and gold are str; got {type(response).__name__} and {type(gold).__name__}")
     if extract not in ("boxed", "any"):
@@ -120,7 +120,7 @@ def _quick(response: str, gold: str, extract: str, timeout: float) -> tuple[str 
     try:
         return extracted, _decide(tidy(reference), tidy(extracted))
     except RecursionError:  # the caller's stack is nearly full; a worker's is empty
-        return extracted, None
+        return extracted, "digits"
 
 
 def _is_plain(text: str) -> bool:
@@ -129,7 +129,7 @@ def _is_plain(text: str) -> bool:
     return digits.isdecimal() and text.isascii() and (digits[0] != "0" or text == "0")
 
 
-def _decide(gold: str, answer: str) -> _Decision | None:
+def _decide(gold: str, answer: str) -> _Decision | _Lane:
     if same_spelling(gold, answer):
         return True, "string"
     ours, theirs = readings(gold), readings(answer)
@@ -139,10 +139,10 @@ def _decide(gold: str, answer: str) -> _Decision | None:
     if (comma := _decimal_commas(gold, answer, ours, theirs)) is not None:
         return comma, "number"
     if not ours or not theirs:
-        return None
+        return "grammar"
     verdict = any_of(same(mine, other, judge) for mine in ours for other in theirs)
     if verdict is None:
-        return None
+        return "digits"
     if "text" in (ours[0].op, theirs[0].op):
         return verdict, "string"
     return verdict, "symbolic" if judge.symbolic else "number"
@@ -157,65 +157,94 @@ def _decimal_commas(gold: str, answer: str, ours: tuple[Node, ...], theirs: tupl
     return None
 
 
-# The worker pool of this process -----------------------------------------------------------------------------
+# Workers ----------------------------------------------------------------------------------------------------
+#
+# Two lanes. Fifty digits are bounded work and done in milliseconds; few workers do, and nothing ever waits long for
+# them. math-verify may think as long as it is let: it has workers of its own, at low priority, so that sixty-four
+# hostile answers at once hold up neither honest ones nor the trainer.
 
 _lock = threading.Lock()
-_pool: WorkerPool | None = None
-_pool_pid = 0
+_pools: tuple[WorkerPool, WorkerPool] | None = None
+_pools_pid = 0
 
 
-def _workers() -> WorkerPool:
-    """The pool of this process, made when first needed. Its owner is the interpreter: it closes it at exit."""
-    global _pool, _pool_pid
+def _lanes() -> tuple[WorkerPool, WorkerPool]:
+    """The two pools of this process, made when first needed; each starts workers as it needs them.
+
+    Their owner is the interpreter, which closes them at its exit. A fork makes its own.
+    """
+    global _pools, _pools_pid
     with _lock:
-        if _pool is None or _pool_pid != os.getpid():
-            _pool_pid = os.getpid()
-            _pool = WorkerPool(
-                "process",
-                # More than cores: one that is busy with a hostile answer must not hold up honest ones.
-                max_workers=min(32, max(8, 4 * (os.cpu_count() or 1))),
-                memory_mb=MEMORY_MB,
-                name="grading",
-                preload=("rllm_gym.grading.in_worker",),
+        if _pools is None or _pools_pid != os.getpid():
+            cores = os.cpu_count() or 1
+            _pools_pid = os.getpid()
+            _pools = (
+                WorkerPool(max_workers=cores + 2, memory_mb=MEMORY_MB, name="grading", preload=[_DIGITS]),
+                WorkerPool(max_workers=16, memory_mb=MEMORY_MB, name="grading-grammar", preload=[_GRAMMAR]),
             )
-        return _pool
+        return _pools
 
 
-def _work(gold: str, answer: str) -> bool:
-    from rllm_gym.grading.in_worker import decide  # SymPy is imported in workers only
+_DIGITS, _GRAMMAR = "rllm_gym.grading.by_digits", "rllm_gym.grading.by_grammar"
+
+
+def _by_digits(gold: str, answer: str) -> tuple[bool | None, float]:
+    from rllm_gym.grading.by_digits import decide  # mpmath is imported in workers only
+
+    began = time.perf_counter()
+    return decide(gold, answer), time.perf_counter() - began
+
+
+def _by_grammar(gold: str, answer: str) -> bool:
+    from rllm_gym.grading.by_grammar import decide  # SymPy is imported in workers only
 
     return decide(gold, answer)
 
 
-def _in_worker(gold: str, answer: str, timeout: float) -> _Decision:
+def _in_workers(lane: _Lane, gold: str, answer: str, timeout: float) -> _Decision:
     for attempt in (1, 2):
+        digits, grammar = _lanes()
         try:
-            return _workers().run(_work, gold, answer, timeout=timeout), "symbolic"
-        except DeadlineExceeded:
-            return False, "timeout"
-        except MemoryExceeded:
-            return False, "memory"
-        except (WorkerDied, WorkerError, OSError) as error:
-            if attempt == 2:
-                raise _broken(error) from error
-    raise AssertionError("unreachable")
+            verdict, spent = None, 0.0
+            if lane == "digits":
+                verdict, spent = digits.run(_by_digits, gold, answer, timeout=timeout)
+            if verdict is None:
+                verdict = grammar.run(_by_grammar, gold, answer, timeout=max(timeout - spent, _LEAST_SECONDS))
+            return verdict, "symbolic"
+        except _FAILURES as error:
+            if (decision := _of_failure(error, last=attempt == 2)) is not None:
+                return decision
+    raise AssertionError("the second failure is final")
 
 
-async def _ain_worker(gold: str, answer: str, timeout: float) -> _Decision:  # noqa: ASYNC109
+async def _ain_workers(lane: _Lane, gold: str, answer: str, timeout: float) -> _Decision:  # noqa: ASYNC109
     for attempt in (1, 2):
+        digits, grammar = _lanes()
         try:
-            return await (await asyncio.to_thread(_workers)).arun(_work, gold, answer, timeout=timeout), "symbolic"
-        except DeadlineExceeded:
-            return False, "timeout"
-        except MemoryExceeded:
-            return False, "memory"
-        except (WorkerDied, WorkerError, OSError) as error:
-            if attempt == 2:
-                raise _broken(error) from error
-    raise AssertionError("unreachable")
+            verdict, spent = None, 0.0
+            if lane == "digits":
+                verdict, spent = await digits.arun(_by_digits, gold, answer, timeout=timeout)
+            if verdict is None:
+                verdict = await grammar.arun(_by_grammar, gold, answer, timeout=max(timeout - spent, _LEAST_SECONDS))
+            return verdict, "symbolic"
+        except _FAILURES as error:
+            if (decision := _of_failure(error, last=attempt == 2)) is not None:
+                return decision
+    raise AssertionError("the second failure is final")
 
 
-def _broken(error: BaseException) -> EnvironmentFault:
-    return EnvironmentFault(
+_LEAST_SECONDS = 0.01
+_FAILURES = (DeadlineExceeded, WorkerDied, WorkerError, OSError)
+
+
+def _of_failure(error: Exception, *, last: bool) -> _Decision | None:
+    """What a worker's failure means: the answer's fault, or the world's; ``None`` to try once more."""
+    if isinstance(error, DeadlineExceeded):
+        return False, "timeout"
+    if isinstance(error, MemoryExceeded):
+        return False, "memory"
+    if not last:
+        return None
+    raise EnvironmentFault(
         f"grading workers do not work ({type(error).__name__}: {error}); the answer was not judged", kind="grader"
-    )
+    ) from error
