@@ -7,7 +7,6 @@ import asyncio
 import importlib
 import inspect
 import json
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from rich.text import Text
 
 from rllm_gym.agents import BaseAgent, default_agent
 from rllm_gym.commands.errors import CommandError
-from rllm_gym.commands.making import add_environment_arguments, make_env, parse_kwargs
+from rllm_gym.commands.making import add_environment_arguments, import_module, make_env, parse_kwargs
 from rllm_gym.commands.terminal import visible
 from rllm_gym.core import Episode, stream_seed
 from rllm_gym.engine import (
@@ -150,7 +149,7 @@ def _environment(options: argparse.Namespace) -> tuple[dict[str, Any], int | Non
 def _takes_split(env_id: str) -> bool:
     module, _, name = env_id.rpartition(":")
     if module:
-        importlib.import_module(module)
+        import_module(module)
     if name not in gymnasium.registry:
         return False  # make_env says what is wrong with the id
     entry_point = gymnasium.registry[name].entry_point
@@ -206,8 +205,6 @@ def _agent(options: argparse.Namespace) -> Callable[[], BaseAgent]:
         agent: Any = default_agent(options.env.rpartition(":")[2])
     else:
         module, _, name = options.agent.partition(":")
-        # A person's own agent lies where they are.
-        sys.path.insert(0, os.getcwd())
         try:
             agent = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError, ValueError) as error:

@@ -66,6 +66,9 @@ def _dispatch(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_usage(plugins))
         return 0
+    # Environments and agents of one's own lie where one is; after everything installed, so that nothing is shadowed.
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())
     name, rest = arguments[0], arguments[1:]
     if name in ("-V", "--version"):
         from rllm_gym import __version__

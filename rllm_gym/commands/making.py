@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import importlib
 import json
 import os
 import sys
@@ -53,7 +54,9 @@ def make_env(env_id: str, kwargs: dict[str, Any], *, render_mode: str | None = N
         CommandError: There is no such id, or the environment refuses its arguments.
     """
     module, _, bare_id = env_id.rpartition(":")
-    if not module and bare_id not in gymnasium.registry:
+    if module:
+        import_module(module)
+    if bare_id not in gymnasium.registry:
         raise CommandError(f"there is no environment {env_id!r}{_suggestion(env_id)}; `rllm-gym list` shows them all")
     if module and os.getcwd() not in sys.path:
         # `python` finds modules in the current folder, an installed command does not: new-env writes them there.
@@ -70,6 +73,20 @@ def make_env(env_id: str, kwargs: dict[str, Any], *, render_mode: str | None = N
     except (TypeError, ValueError, OSError, gymnasium.error.Error, RllmGymError) as error:
         raise CommandError(
             f"{env_id} refuses its arguments: {error} (`rllm-gym list {env_id}` explains them)"
+        ) from error
+
+
+def import_module(name: str) -> None:
+    """Import the module before the colon of ``module:id``, which registers the id.
+
+    Raises:
+        CommandError: It cannot be imported.
+    """
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        raise CommandError(
+            f"the module {name!r} cannot be imported ({error}); it must be installed, or lie in the current folder"
         ) from error
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import gymnasium
 import pytest
@@ -105,9 +106,25 @@ def test_ctrl_c_at_the_prompt_leaves_quietly() -> None:
     assert b"Traceback" not in seen
 
 
+def test_an_environment_of_ones_own_lies_in_the_current_folder(tmp_path: Path) -> None:
+    assert rllm_gym("new-env", "word_chain", cwd=tmp_path).returncode == 0
+    script = Path(sys.executable).with_name("rllm-gym")  # as installed: Python alone puts no folder on its path
+    result = subprocess.run(
+        [script, "play", "word_chain:WordChain-v0", "--seed", "0"],
+        input="hello\n",
+        capture_output=True,
+        text=True,
+        cwd=tmp_path / "word_chain",
+        timeout=60,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "turn 1" in result.stdout
+
+
 def test_mistakes_are_one_clear_line() -> None:
     assert_one_clear_line(rllm_gym("play", "rllm/FrozenLak-v0"), "did you mean 'rllm/FrozenLake-v0'")
     assert_one_clear_line(rllm_gym("play", "frozenlake"), "did you mean 'rllm/FrozenLake-v0'")
+    assert_one_clear_line(rllm_gym("play", "no_such_module:Game-v0"), "no_such_module", "current folder")
     assert_one_clear_line(rllm_gym(*LAKE, "-k", "size=99"), "size", "99")
     assert_one_clear_line(rllm_gym(*LAKE, "-k", "colour=red"), "colour")
     assert_one_clear_line(rllm_gym(*LAKE, "-k", "size"), "NAME=VALUE")
