@@ -81,7 +81,7 @@ def run(tuning: str, seed: int, folder: Path) -> Row:
 def table(rows: list[Row]) -> str:
     """Markdown: a line a run, then the verdicts."""
     lines = [
-        "| tuning | seed | before, sampled / greedy | after, sampled / greedy | SFT steps | wall s | CPU s | log-prob gap |",
+        "| tuning | seed | before: sampled, greedy | after: sampled, greedy | SFT steps | wall s | CPU s | gap |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:

@@ -286,6 +286,9 @@ class DemonstrationConfig:
     reply to imitate."""
     policy_kwargs: JsonObject = field(default_factory=dict)
     """Further keyword arguments of the policy."""
+    per_task: int = 1
+    """Episodes the policy plays of each task, one after the other: several replies where the policy is random say more
+    of what it would do than one."""
     successful_only: bool = False
     """Imitate only episodes that solved their task."""
 
@@ -435,6 +438,9 @@ def validate_sft(config: SftConfig) -> list[str]:
         problems.append("env does nothing with demonstrations.file and no stop.metric; leave it out")
     if not from_policy and demonstrations.policy_kwargs:
         problems.append("demonstrations.policy_kwargs does nothing without demonstrations.policy; leave it out")
+    if not from_policy and demonstrations.per_task != 1:
+        problems.append("demonstrations.per_task does nothing without demonstrations.policy; leave it out")
+    _positive(demonstrations, "demonstrations.", ("per_task",), problems)
     if stop.metric == "none":
         for name in ("at_least", "every", "tasks"):
             if getattr(stop, name) != _default(stop, name):

@@ -104,6 +104,7 @@ class Learner:
                     rows,
                     tokens_per_microbatch=self.config.tokens_per_microbatch,
                     aggregation=config.aggregation,
+                    share_prompts=self.policy.shares_prompts,
                 )
                 share = sum(len(row.adv_N) for row in rows)
                 for batch in batches:
@@ -121,7 +122,12 @@ class Learner:
     def imitate(self, step: int, rows: Sequence[Row]) -> UpdateStats:
         """One optimizer step of maximum likelihood on the marked tokens of the rows."""
         stats = UpdateStats()
-        for batch in make_micro_batches(rows, tokens_per_microbatch=self.config.tokens_per_microbatch):
+        batches = make_micro_batches(
+            rows,
+            tokens_per_microbatch=self.config.tokens_per_microbatch,
+            share_prompts=self.policy.shares_prompts,
+        )
+        for batch in batches:
             batch = batch.to(self.policy.device)
             logp_N, entropy_N = self.policy.logprobs(batch)
             loss = -(batch.weight_N * logp_N).sum()

@@ -40,6 +40,8 @@ class Policy:
         model: The model as trained: plain, or wrapped by PEFT.
         tokenizer: Its tokenizer.
         device: Where it lives.
+        shares_prompts: Whether sequences may be laid out side by side behind a prompt they share: with plain attention
+            over all that came before, and with an implementation that takes a mask.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Policy:
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
         _check_head(self._plain(), self.device)
+        self.shares_prompts = _can_share_prompts(self._plain(), self.device)
 
     @property
     def parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
@@ -119,8 +122,8 @@ class Policy:
 
     def _logprobs(self, model: Any, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         with self._precision():
-            hidden_BTD = model.base_model(input_ids=batch.ids_BT, use_cache=False).last_hidden_state
-            hidden_ND = hidden_BTD[batch.row_N, batch.column_N - 1]
+            hidden_BTD = _hidden(model, batch.ids_BT, batch.position_BT, batch.seen_BTT)
+            hidden_ND = hidden_BTD[batch.row_N, batch.source_N]
             target_N = batch.ids_BT[batch.row_N, batch.column_N]
             chunks = [
                 self._chunk(
@@ -241,6 +244,39 @@ def _with_adapters(base: Any, config: ModelConfig, seed: int) -> Any:
             return get_peft_model(base, settings)
     except ValueError as error:
         raise ModelUnusable(f"model.lora.targets={config.lora.targets!r} does not fit the model: {error}") from error
+
+
+def _hidden(model: Any, ids_BT: Tensor, position_BT: Tensor | None, seen_BTT: Tensor | None) -> Tensor:
+    """The last hidden states ``[B, T, D]``."""
+    layout: dict[str, Any] = {}
+    if seen_BTT is not None:
+        layout = {"attention_mask": seen_BTT[:, None], "position_ids": position_BT}
+    states: Tensor = model.base_model(input_ids=ids_BT, use_cache=False, **layout).last_hidden_state
+    return states
+
+
+@torch.no_grad()
+def _can_share_prompts(model: Any, device: torch.device) -> bool:
+    """Try it: two continuations of a prompt, side by side and each alone. Some models look at positions in their own
+    way, have windows or a recurrent state, or use attention that takes no mask: those compute something else."""
+    if getattr(model.config, "_attn_implementation", None) != "sdpa":
+        return False
+    vocabulary = model.config.get_text_config().vocab_size
+    window = getattr(model.config.get_text_config(), "sliding_window", None)
+    if window is not None and getattr(model.config.get_text_config(), "use_sliding_window", True):
+        return False
+    prompt, ends = [3, 5, 7, 9, 11], ([13, 15], [17, 19, 21])
+    ids_BT = torch.tensor([[*prompt, *ends[0], *ends[1]]], device=device) % vocabulary
+    position_BT = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 5, 6, 7]], device=device)
+    seen_BTT = torch.ones(1, 10, 10, dtype=torch.bool, device=device).tril()
+    seen_BTT[:, 7:, 5:7] = False
+    try:
+        together_TD = _hidden(model, ids_BT, position_BT, seen_BTT)[0]
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    alone_TD = _hidden(model, torch.tensor([[*prompt, *ends[1]]], device=device) % vocabulary, None, None)[0]
+    gap = (together_TD[7:] - alone_TD[5:]).abs().max()
+    return bool(gap <= 1e-2 * alone_TD.abs().max().clamp(min=1.0))
 
 
 @torch.no_grad()

@@ -135,6 +135,7 @@ class _Source:
     def __init__(self, config: SftConfig, world: World | None) -> None:
         options = config.demonstrations
         self._seed = config.seed
+        self._per_task = options.per_task
         self._successful_only = options.successful_only
         self._numbers = count()
         self._player: Player | None = None
@@ -182,7 +183,7 @@ class _Source:
             epoch, position = divmod(number, size)
             return self._read[shuffled(position, size, key=stream_seed("demonstrations", self._seed, epoch))]
         tasks = self._world.train
-        epoch, position = divmod(number, len(tasks))
+        epoch, position = divmod(number // self._per_task, len(tasks))
         index = shuffled(position, len(tasks), key=stream_seed("demonstrations", self._seed, epoch))
         return self._player.play(tasks[index], stream_seed("demonstration", self._seed, number) % 2**32)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,20 @@ def sequences(count: int, seed: int = 0) -> list[TokenSequence]:
     return result
 
 
+def with_prompt(sequence: TokenSequence, prompt: tuple[int, ...]) -> TokenSequence:
+    """The sequence behind another prompt."""
+    start = sequence.mask.index(1)
+    n = len(prompt)
+    return TokenSequence(
+        prompt + sequence.ids[start:],
+        (0,) * n + sequence.mask[start:],
+        (0.0,) * n + sequence.logprobs[start:],
+        (-1,) * n + sequence.versions[start:],
+        (0.0,) * n + sequence.rewards[start:],
+        (-1,) * n + sequence.turns[start:],
+    )
+
+
 def naive(model: Any, rows: list[Row], config: AlgorithmConfig, temperature: float, entropy: float) -> torch.Tensor:
     """The loss with all logits of each sequence alone, token by token."""
     total = torch.zeros(())
@@ -72,8 +87,13 @@ def naive(model: Any, rows: list[Row], config: AlgorithmConfig, temperature: flo
 
 
 @pytest.mark.parametrize("tuning", ["full", "lora"])
-@pytest.mark.parametrize(("budget", "chunk"), [(10**6, 10**6), (64, 7), (1, 3)])
-def test_gradient_of_a_batch_equals_the_naive_one(folder: Path, tuning: Any, budget: int, chunk: int) -> None:
+@pytest.mark.parametrize(
+    ("budget", "chunk", "share"),
+    [(10**6, 10**6, False), (64, 7, False), (1, 3, False), (10**6, 10**6, True), (60, 7, True)],
+)
+def test_gradient_of_a_batch_equals_the_naive_one(
+    folder: Path, tuning: Any, budget: int, chunk: int, share: bool
+) -> None:
     policy = Policy(ModelConfig(str(folder), tuning), temperature=0.7, tokens_per_chunk=chunk)
     if tuning == "lora":  # adapters begin at zero, where half of their gradient is zero too
         with torch.no_grad():
@@ -81,13 +101,18 @@ def test_gradient_of_a_batch_equals_the_naive_one(folder: Path, tuning: Any, bud
                 generator = torch.Generator().manual_seed(number)
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.05)
     rng = np.random.default_rng(1)
-    rows = [Row(sequence, rng.normal(size=sum(sequence.mask))) for sequence in sequences(9)]
+    drawn = sequences(9) + [with_prompt(s, (4, 5, 6, 7, 8, 9, 10, 11) * 2) for s in sequences(9, seed=5)]
+    rows = [Row(sequence, rng.normal(size=sum(sequence.mask))) for sequence in drawn]
     config = AlgorithmConfig()
     naive(policy.model, rows, config, 0.7, entropy=0.01).backward()
     expected = {name: parameter.grad.clone() for name, parameter in policy.parameters if parameter.grad is not None}
     policy.model.zero_grad()
     loss = make_algorithm(config).loss
-    for batch in make_micro_batches(rows, tokens_per_microbatch=budget):
+    assert policy.shares_prompts
+    batches = make_micro_batches(rows, tokens_per_microbatch=budget, share_prompts=share)
+    assert share == any(batch.seen_BTT is not None for batch in batches)
+    for batch in batches:
+        assert batch.ids_BT.numel() <= budget or len(batch.ids_BT) == 1
         logp_N, entropy_N = policy.logprobs(batch)
         loss_N, _ = loss(logp_N, batch.sampler_logp_N, batch.adv_N, config)
         (batch.weight_N * (loss_N - 0.01 * entropy_N)).sum().backward()
@@ -136,6 +161,25 @@ def test_no_logits_exist_at_unmarked_tokens_nor_beyond_a_chunk(folder: Path, mon
         policy.logprobs(batch)
     assert sum(seen) == sum(len(row.adv_N) for row in rows)
     assert max(seen) <= 5
+
+
+def test_prompts_are_shared_only_where_that_saves_work_and_the_model_allows_it(folder: Path, tmp_path: Path) -> None:
+    prompt = tuple(range(10, 50))
+    short = [with_prompt(s, prompt) for s in sequences(8)]
+    rows = [Row(s, np.ones(sum(s.mask))) for s in short]
+    alone, shared = (
+        sum(b.ids_BT.numel() for b in make_micro_batches(rows, tokens_per_microbatch=10**6, share_prompts=share))
+        for share in (False, True)
+    )
+    assert shared < 0.6 * alone
+    long = [Row(with_prompt(s, (1, 2)), row.adv_N) for s, row in zip(short, rows, strict=True)]
+    (batch,) = make_micro_batches(long, tokens_per_microbatch=10**6, share_prompts=True)
+    assert batch.seen_BTT is None or batch.ids_BT.shape[1] <= max(len(row.sequence) for row in long)
+    windowed = make_tiny_model(tmp_path / "windowed")
+    settings = json.loads((windowed / "config.json").read_text())
+    settings |= {"use_sliding_window": True, "sliding_window": 4, "layer_types": ["sliding_attention"] * 2}
+    (windowed / "config.json").write_text(json.dumps(settings))
+    assert not Policy(ModelConfig(str(windowed), "full")).shares_prompts
 
 
 def learner_of(folder: Path, tuning: Any = "full", **options: Any) -> Learner:
