@@ -334,6 +334,8 @@ def _same_lists(
         if len(gold_items) == len(answer_items):
             return _in_any_order(gold_items, answer_items, judge)
         return _as_tuples_of_names(gold_items, answer_items, judge)
+    if gold_items is not None and gold.op == "list" and all(same(gold_items[0], one, judge) for one in gold_items[1:]):
+        return same(gold_items[0], answer, judge)  # "15 39/40, or 639/40"
     listed, single = (gold, answer) if gold_items is not None else (answer, gold)
     items = gold_items if gold_items is not None else answer_items
     assert items is not None

@@ -85,9 +85,14 @@ def _unboxed(text: str) -> str | None:
         answer = _of_sentence(text[found.end() :])
         if answer:
             return answer
-    if len(text) <= _WHOLE and not _is_prose(text):
+    around = _FORMULA.sub(" ", text) if _FORMULA.search(text) else ""
+    if len(text) <= _WHOLE and not _is_prose(text) and not _has_words(around):
         return text or None
     return _last_formula(text) or _last_number(text)
+
+
+def _has_words(text: str) -> bool:
+    return any(word.lower() not in _NO_PROSE for word in _PROSE.findall(text))
 
 
 def _is_prose(text: str) -> bool:

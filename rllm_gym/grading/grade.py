@@ -19,7 +19,7 @@ from rllm_gym.workers import DeadlineExceeded, MemoryExceeded, WorkerDied, Worke
 
 MAX_ANSWER_CHARS = 2000
 """Longest answer that is looked into. A longer one is right only where it is spelled exactly like the gold answer."""
-MEMORY_MB = 512
+MEMORY_MB = 256
 """Private memory of one grading worker above what it holds when it starts."""
 _MAX_SPELLED_CHARS = 200_000
 
@@ -180,7 +180,7 @@ def _lanes() -> tuple[WorkerPool, WorkerPool]:
             _pools_pid = os.getpid()
             _pools = (
                 WorkerPool(max_workers=cores + 2, memory_mb=MEMORY_MB, name="grading", preload=[_DIGITS]),
-                WorkerPool(max_workers=16, memory_mb=MEMORY_MB, name="grading-grammar", preload=[_GRAMMAR]),
+                WorkerPool(max_workers=32, memory_mb=MEMORY_MB, name="grading-grammar", preload=[_GRAMMAR]),
             )
         return _pools
 

@@ -1,9 +1,9 @@
-# ruff: noqa: E501 - a pair is kept on one line
 r"""Answers and what they are worth: pairs of a gold answer and a boxed one, written for these tests, by topic.
 
 ``EQUAL`` holds other ways to say the gold answer; ``UNEQUAL`` holds wrong answers, most of them near misses.
 """
 
+# ruff: noqa: E501 - a pair is kept on one line
 from __future__ import annotations
 
 EQUAL: dict[str, list[tuple[str, str]]] = {

@@ -1,0 +1,258 @@
+r"""Right answers are right however they are written, wrong ones are wrong however close they look."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from fractions import Fraction
+
+import pytest
+from answer_cases import EQUAL, UNEQUAL
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rllm_gym.grading import MathVerdict, agrade_math, grade_math
+
+# Rows of the public examples that are judged otherwise here on purpose: id -> why. There are none.
+DISAGREEMENTS: dict[str, str] = {}
+
+
+def boxed(answer):
+    return f"So the answer is $\\boxed{{{answer}}}$."
+
+
+@pytest.mark.parametrize("topic", EQUAL)
+def test_other_ways_to_say_the_gold_answer_are_right(topic):
+    wrong = [pair for pair in EQUAL[topic] if not grade_math(boxed(pair[1]), pair[0]).correct]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("topic", UNEQUAL)
+def test_near_misses_are_wrong(topic):
+    wrong = [pair for pair in UNEQUAL[topic] if grade_math(boxed(pair[1]), pair[0]).correct]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("topic", UNEQUAL)
+def test_being_wrong_is_mutual(topic):
+    # Judging reads gold and answer alike, but for statements: "x + y = 5" states 5, and is more than 5 where asked for.
+    pairs = [pair for pair in UNEQUAL[topic] if pair[1].strip() and "=" not in pair[0] + pair[1]]
+    wrong = [pair for pair in pairs if grade_math(boxed(pair[0]), pair[1]).correct]
+    assert wrong == []
+
+
+def test_known_wrong_verdicts_of_math_verify_are_mended():
+    for gold, answer, right in [
+        ("5", "6=5", False),
+        (r"\frac{1}{2006!}", r"\frac{1}{2004!}", False),
+        ("Mon", "M*o*n", False),
+        ("1234567", r"1\,234\,567", True),
+        ("300000000", "3e8", True),
+        ("90", "90°", True),
+        (r"\sqrt{2}", "√2", True),
+        ("204_6", "204_5", False),
+    ]:
+        assert grade_math(boxed(answer), gold).correct is right, (gold, answer)
+
+
+def test_the_public_examples_are_judged_as_their_suites_judge_them(shared_data):
+    rows = [json.loads(line) for line in (shared_data / "math_grading_examples.jsonl").open()]
+    assert len(rows) == 358
+    disagreed = {}
+    for row in rows:
+        extract = "boxed" if re.search(r"\\(boxed|fbox)", row["response"]) else "any"
+        verdict = grade_math(row["response"], row["gold"], extract=extract)
+        if verdict.correct != bool(row["expected"]):
+            disagreed[row["id"]] = (row["gold"], verdict)
+    assert {key: value for key, value in disagreed.items() if key not in DISAGREEMENTS} == {}
+    assert len(disagreed) <= 0.01 * len(rows)
+
+
+@pytest.fixture(scope="module")
+def math500(shared_data):
+    return [json.loads(line) for line in (shared_data / "math500.jsonl").open()]
+
+
+def test_every_solution_of_math500_is_right(math500):
+    assert len(math500) == 500
+    for row in math500:
+        assert grade_math(row["solution"], row["answer"]).correct, row["answer"]
+        assert grade_math(boxed(row["answer"]), row["answer"]).correct, row["answer"]
+        assert grade_math(row["solution"], row["solution"]).correct, row["answer"]
+
+
+def test_an_answer_to_another_problem_of_math500_is_wrong(math500):
+    draw = random.Random(20)
+    for row in math500:
+        other = draw.choice(math500)["answer"]
+        if other != row["answer"] and (other, row["answer"]) != (r"15\mbox{ cm}^2", "15"):
+            assert not grade_math(boxed(other), row["answer"]).correct, (other, row["answer"])
+
+
+def test_gsm8k_solutions_are_right_and_wrong_by_one_is_wrong(shared_data):
+    with (shared_data / "gsm8k_test.jsonl").open() as file:
+        for line in file:
+            solution = json.loads(line)["answer"]
+            answer = solution.rpartition("####")[2].strip()
+            assert grade_math(solution, answer, extract="any").correct
+            assert grade_math(boxed(answer), solution).correct
+            wrong = str(int(answer.replace(",", "")) + 1)
+            assert not grade_math(boxed(wrong), answer).correct
+            assert not grade_math(solution, wrong, extract="any").correct
+
+
+# What a verdict says --------------------------------------------------------------------------------------
+
+
+def test_a_verdict_tells_what_was_extracted_and_how_it_was_decided():
+    verdict = grade_math(r"I think \boxed{\frac{2}{4}}", "0.5")
+    assert (verdict.correct, verdict.extracted, verdict.method) == (True, r"\frac{2}{4}", "number")
+    assert 0 < verdict.seconds < 1
+    assert grade_math(boxed("42"), "42").method == "string"
+    assert grade_math(boxed(r"\sqrt{8}"), r"2\sqrt{2}").method == "symbolic"
+    assert grade_math("42", "42") == MathVerdict(False, None, "no_answer", pytest.approx(0, abs=1))
+    with pytest.raises(AttributeError):
+        verdict.correct = False
+
+
+def test_boxed_takes_nothing_but_the_last_box_after_thinking():
+    assert not grade_math("The answer is 42.", "42").correct
+    assert not grade_math(r"\boxed{42} \boxed{41}", "42").correct
+    assert not grade_math(r"<think>\boxed{42}", "42").correct
+    assert not grade_math(r"<think>\boxed{42}</think> It is \boxed{41}.", "42").correct
+    assert grade_math(r"<think>\boxed{41}</think> It is \boxed{42}.", "42").correct
+    assert grade_math(r"\boxed{41}, no, \boxed{42}", "42").correct
+
+
+@pytest.mark.parametrize(
+    ("response", "extracted"),
+    [
+        (r"It is \boxed{7}, or 8.", "7"),
+        ("2 + 2 = 4\n#### 4", "4"),
+        ("#### 10\nMore reasoning.\n#### 20", "20"),
+        ("#### 1,234 dollars", "1,234 dollars"),
+        ("So the answer is 42.", "42"),
+        ("The answer is 3.5.", "3.5"),
+        ("The final answer is $\\frac{1}{2}$. I hope it is correct.", r"\frac{1}{2}"),
+        ("**Answer:** 12", "12"),
+        ("Answer: (C)", "(C)"),
+        ("The answer is $12$ and $13$.", "12, 13"),
+        ("First $x = 2$, then $y = 3$.", "y = 3"),
+        (r"so that \( x = 5 \)", "x = 5"),
+        (r"\[ x^2 = 4 \] so", "x^2 = 4"),
+        ("We have $n = 90/d$. Therefore there are 12 of them.", "12"),
+        ("there are 3 cats and 4 dogs, 7 animals in all", "7"),
+        ("it costs 1,000.99€", "1,000.99"),
+        ("the probability is 2/3. <|im_end|>", "2/3"),
+        ("x^2 + 1", "x^2 + 1"),
+        ("(1, 2)", "(1, 2)"),
+        ("<think>5</think>6", "6"),
+    ],
+)
+def test_any_finds_the_answer_of_a_reply_without_a_box(response, extracted):
+    assert grade_math(response, "1", extract="any").extracted == extracted
+
+
+@pytest.mark.parametrize("response", ["", "   ", "no answer here", "<think>it is 42", r"\boxed{4", "<think>a</think>"])
+def test_any_finds_nothing_where_nothing_is(response):
+    assert grade_math(response, "42", extract="any") == MathVerdict(False, None, "no_answer", pytest.approx(0, abs=1))
+
+
+def test_a_number_within_a_word_is_no_answer():
+    assert not grade_math("AZYUK2A", "2", extract="any").correct
+
+
+def test_gold_may_be_a_solution_with_its_answer_boxed_or_after_hashes():
+    assert grade_math(boxed("5"), r"Since $2+3=5$, it is $\boxed{5}$.").correct
+    assert grade_math(boxed("1, -2"), r"The roots are \boxed{1} and \boxed{-2}.").correct
+    assert grade_math(boxed("2.5"), r"It is $\boxed{2\frac12}$, or $\boxed{\frac52}$.").correct
+    assert grade_math(boxed("72"), "48/2 = 24 in May\n#### 72").correct
+    assert not grade_math(boxed("24"), "48/2 = 24 in May\n#### 72").correct
+
+
+def test_awaiting_gives_the_same_verdicts():
+    async def both():
+        right, wrong = await asyncio.gather(
+            agrade_math(boxed(r"\frac{1}{\sqrt{2}}"), r"\frac{\sqrt{2}}{2}"), agrade_math(boxed("1.41"), r"\sqrt{2}")
+        )
+        return right.correct, wrong.correct
+
+    assert asyncio.run(both()) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"response": None}, TypeError),
+        ({"gold": 5}, TypeError),
+        ({"extract": "first"}, ValueError),
+        ({"timeout": 0}, ValueError),
+        ({"timeout": float("inf")}, ValueError),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, error):
+    with pytest.raises(error):
+        grade_math(**{"response": "", "gold": "", **arguments})
+
+
+# Against exact arithmetic ---------------------------------------------------------------------------------
+
+leaves = st.integers(0, 30).map(lambda n: (str(n), Fraction(n))) | st.tuples(st.integers(0, 9), st.integers(1, 9)).map(
+    lambda p: (f"\\frac{{{p[0]}}}{{{p[1]}}}", Fraction(*p))
+)
+
+
+def combine(parts):
+    def operate(pair):
+        (left, a), (right, b), op = pair
+        if op == "/":
+            return (f"\\frac{{{left}}}{{{right}}}", a / b) if b else (left, a)
+        if op == "^":
+            return f"({left})^{{2}}", a**2
+        value = {"+": a + b, "-": a - b, "*": a * b}[op]
+        return f"({left} {op} {right})".replace("*", r"\cdot"), value
+
+    return st.tuples(parts, parts, st.sampled_from("+-*/^")).map(operate)
+
+
+expressions = st.recursive(leaves, combine, max_leaves=8)
+
+
+@given(expressions)
+@settings(deadline=None)
+def test_expressions_in_numbers_have_their_exact_value(expression):
+    latex, value = expression
+    assert grade_math(boxed(latex), str(value)).correct
+    assert not grade_math(boxed(latex), str(value + Fraction(1, 1000))).correct
+    assert not grade_math(boxed(latex), str(-value - 1 if value == -value - 1 else value + 1)).correct
+
+
+@given(st.lists(st.integers(-9, 9), min_size=1, max_size=4), st.lists(st.integers(-9, 9), min_size=1, max_size=4))
+@settings(deadline=None, max_examples=40)
+def test_polynomials_are_equal_exactly_when_their_roots_are(roots, others):
+    def factored(numbers):
+        return "".join(f"(x - ({number}))" for number in numbers)
+
+    def expanded(numbers):
+        coefficients = [1]
+        for number in numbers:
+            shifted = [*coefficients, 0]
+            coefficients = [a - number * b for a, b in zip(shifted, [0, *coefficients], strict=True)]
+        degree = len(coefficients) - 1
+        return " + ".join(f"({c})x^{{{degree - i}}}" for i, c in enumerate(coefficients))
+
+    assert grade_math(boxed(factored(roots)), expanded(roots)).correct
+    assert grade_math(boxed(factored(others)), expanded(roots)).correct is (sorted(roots) == sorted(others))
+
+
+@given(st.sets(st.integers(-50, 50), min_size=1, max_size=6), st.randoms())
+@settings(deadline=None)
+def test_lists_are_compared_without_order_and_tuples_with(numbers, shuffle):
+    first, second = list(numbers), list(numbers)
+    shuffle.shuffle(second)
+    joined = ", ".join(map(str, first)), ", ".join(map(str, second))
+    assert grade_math(boxed(joined[1]), joined[0]).correct
+    assert grade_math(boxed(f"\\{{{joined[1]}\\}}"), f"\\{{{joined[0]}\\}}").correct
+    assert grade_math(boxed(f"({joined[1]})"), f"({joined[0]})").correct is (first == second)

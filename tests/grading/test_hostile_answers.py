@@ -1,0 +1,335 @@
+r"""Answers built to hang, to crash, to execute or to fool cost at most their deadline, and nothing but themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rllm_gym.grading import agrade_math, grade, grade_math
+from rllm_gym.grading.notation import squeeze, tidy
+from rllm_gym.parsing.boxed import last_boxed
+from rllm_gym.workers import MemoryExceeded
+
+HANGS = r"\boxed{\int \frac{\sin(x^7+x^5)}{x^{11}+\ln(x)} dx}"
+"""SymPy thinks about this integral for minutes."""
+
+HOSTILE = {
+    "Python tower": "9**9**9**9",
+    "tower": "9^{9^{9^9}}",
+    "taller tower": "9^{9^{9^{9^{9^{9}}}}}",
+    "chained power": "^".join(["9"] * 20),
+    "factorial tower": "((10!)!)!",
+    "factorials": "5" + "!" * 900,
+    "factorial": "100000000!",
+    "factorial of a large number": "9" * 1900 + "!",
+    "power": "2^{99999999999}",
+    "exponent of an exponent": "1e99999999",
+    "gamma": r"(10^{11})!",
+    "binomial": r"\binom{1000000000000}{500000000000}",
+    "sine": r"\sin(10^{10^{10}})",
+    "a megabyte of fractions": r"\frac{1}{" * 120_000,
+    "a megabyte of sums": "x+" * 500_000,
+    "a megabyte of roots": r"\sqrt{2}+" * 120_000,
+    "a megabyte of digits": "9" * 1_000_000,
+    "a hundred thousand braces": "{" * 100_000 + "}" * 100_000,
+    "open brackets": "(" * 100_000,
+    "nested brackets": "(" * 900 + "5" + ")" * 900,
+    "nested braces": "{" * 900 + "5" + "}" * 900,
+    "nested roots": r"\sqrt{" * 250 + "2" + "}" * 250,
+    "nested functions": r"\sin " * 400 + "x",
+    "a long product": "x" * 1900,
+    "a large matrix": r"\begin{pmatrix}" + (r"1&" * 400 + r"1\\") * 400 + r"\end{pmatrix}",
+    "a wide matrix": r"\begin{pmatrix}" + r"1&" * 600 + r"1\end{pmatrix}",
+    "a hundred thousand digits": "9" * 100_000,
+    "digits in a base": "9" * 900 + "_{35}",
+    "repeating digits": r"0.\overline{" + "3" * 900 + "}",
+    "a large sum": r"\sum_{i=1}^{99999999} i",
+    "a sum up to a tower": r"\sum_{i=1}^{10^{10^{10}}} \frac{1}{i^2}",
+    "a large product": r"\prod_{i=1}^{9999999} i",
+    "an integral": r"\int_0^1 e^{e^{x^2}} dx",
+    "signs of both kinds": r"\pm 1 " * 30,
+    "many signs of both kinds": r"1\pm 2" * 100,
+    "a long list": ",".join(map(str, range(400))),
+    "a long list of expressions": ",".join(f"x^{i}+y" for i in range(200)),
+    "a chain of relations": "<".join(["x"] * 500),
+    "a chain of equations": "=".join(["x"] * 500),
+    "a long union": r"\cup".join(f"({i},{i + 1})" for i in range(0, 200, 2)),
+    "a large expansion": "(a+b+c+d+e+f)^{50}",
+    "bars": "|" * 1000,
+    "colons": ":".join(["1"] * 900),
+    "backslashes": "\\" * 1000,
+    "underscores": "_" * 900,
+    "percent signs": "5" + "%" * 900,
+    "emoji": "🙂" * 500,
+    "a null byte": "5\x00",
+    "a lone surrogate": "5\ud800",
+    "right to left": "\u202e24",
+    "Arabic digits": "\u0664\u0662",
+    "mathematical digits": "\U0001d7d2\U0001d7d0",
+    "Cyrillic": "\u0425",
+    "an import": "__import__('os').system('touch {marker}')",
+    "an import in text": r"\text{{__import__('os').system('touch {marker}')}}",
+    "an exec": "exec(open('{marker}','w'))",
+    "a lambda": "(lambda: 42)()",
+    "all candidates": "40 or 41 or 42 or 43",
+    "more than the answer": "42 or not",
+    "a denial": r"\text{not } 42",
+    "a sentence around it": r"\text{the answer is not } 42",
+    "anything": "x",
+    "everything": r"\mathbb{R}",
+    "what is asked for": "the answer",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm():
+    grade_math(HANGS, "42", timeout=0.5)
+    grade_math(r"\boxed{\sqrt{8}}", r"2\sqrt{2}")
+
+
+@pytest.mark.parametrize("gold", ["42", r"\sqrt{2}+x"])
+def test_hostile_answers_are_wrong_cost_at_most_the_deadline_and_execute_nothing(gold, tmp_path):
+    marker = tmp_path / "executed"
+    for name, template in HOSTILE.items():
+        answer = (
+            template.replace("{marker}", str(marker)).replace("{{", "{").replace("}}", "}")
+            if "marker" in template
+            else template
+        )
+        for response, extract in ((f"\\boxed{{{answer}}}", "boxed"), (answer, "any")):
+            if extract == "any" and ("42" in answer or name == "a sentence around it"):
+                continue  # any takes the last number of a sentence
+            began = time.monotonic()
+            verdict = grade_math(response, gold, extract=extract, timeout=1.0)
+            assert time.monotonic() - began < 2.5, name
+            assert not verdict.correct, name
+    assert not marker.exists()
+
+
+def test_a_hostile_gold_answer_costs_at_most_the_deadline_too():
+    for name, gold in HOSTILE.items():
+        if "42" not in gold:
+            began = time.monotonic()
+            grade_math(r"\boxed{42}", gold, timeout=1.0)
+            assert time.monotonic() - began < 2.5, name
+
+
+def test_a_hang_is_a_timeout_and_a_wrong_answer_not_a_fault():
+    began = time.monotonic()
+    verdict = grade_math(HANGS, "42", timeout=0.5)
+    assert (verdict.correct, verdict.method) == (False, "timeout")
+    assert 0.5 <= verdict.seconds <= time.monotonic() - began < 2.0
+
+
+def test_long_answers_are_compared_by_spelling_only():
+    long = "+".join(f"x^{{{i}}}" for i in range(1000))
+    assert grade_math(f"\\boxed{{{long}}}", long).correct
+    verdict = grade_math(f"\\boxed{{{long}+1}}", long)
+    assert (verdict.correct, verdict.method) == (False, "too_long")
+
+
+def test_a_memory_hog_is_killed_at_its_cap():
+    # The cap is the pool's; here it is shown that the verdict is one, with a hog in place of math-verify.
+    _, grammar = grade._lanes()
+    with pytest.raises(MemoryExceeded, match="256 MB"):
+        grammar.run(lambda: [bytearray(10**7) for _ in range(10**4)], timeout=10)
+
+
+def test_sixty_four_at_once_with_hostile_ones_among_them_get_their_right_verdicts():
+    def one(i):
+        if i % 4 == 0:
+            return grade_math(HANGS, "42", timeout=1.0)
+        return grade_math(f"\\boxed{{\\sqrt{{{4 * i}}} + \\sqrt{{{9 * i}}}}}", f"5\\sqrt{{{i}}}")
+
+    with ThreadPoolExecutor(64) as threads:
+        verdicts = list(threads.map(one, range(1, 65)))
+    for i, verdict in enumerate(verdicts, 1):
+        assert verdict.correct is (i % 4 != 0)
+        assert verdict.method == ("timeout" if i % 4 == 0 else verdict.method)
+
+
+def test_hostile_answers_do_not_hold_up_honest_ones():
+    with ThreadPoolExecutor(40) as threads:
+        hostile = [threads.submit(grade_math, HANGS, "42", timeout=2.0) for _ in range(40)]
+        honest = [grade_math(f"\\boxed{{\\sqrt{{{4 * i}}}}}", f"2\\sqrt{{{i}}}").seconds for i in range(2, 12)]
+        assert max(honest) < 1.5
+        assert {call.result().method for call in hostile} == {"timeout"}
+
+
+def test_an_event_loop_goes_on_while_an_answer_is_judged():
+    async def main():
+        ticks = 0
+
+        async def tick():
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0.01)
+                ticks += 1
+
+        clock = asyncio.create_task(tick())
+        verdicts = await asyncio.gather(*[agrade_math(HANGS, "42", timeout=1.0) for _ in range(4)])
+        clock.cancel()
+        return ticks, {verdict.method for verdict in verdicts}
+
+    ticks, methods = asyncio.run(main())
+    assert methods == {"timeout"}
+    assert ticks > 20
+
+
+def test_several_event_loops_in_several_threads_share_the_workers():
+    async def main(start):
+        verdicts = await asyncio.gather(
+            *[agrade_math(f"\\boxed{{\\sqrt{{{4 * i}}}}}", f"2\\sqrt{{{i}}}") for i in range(start, start + 8)]
+        )
+        return all(verdict.correct for verdict in verdicts)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(lambda start: asyncio.run(main(start)), [2, 10, 20, 30]))
+
+
+def test_grading_in_a_thread_sets_no_signal_handlers_and_needs_no_main_thread():
+    verdicts = []
+    thread = threading.Thread(target=lambda: verdicts.append(grade_math(r"\boxed{\sum_{i=1}^3 i}", "6")))
+    thread.start()
+    thread.join(20)
+    assert verdicts[0].correct
+
+
+def test_a_deep_stack_of_the_caller_changes_no_verdict():
+    def deeper(levels):
+        return deeper(levels - 1) if levels else grade_math(r"\boxed{\frac{x^2-1}{x-1}}", "x+1").correct
+
+    limit = sys.getrecursionlimit()
+    depth = limit - len(__import__("inspect").stack()) - 150
+    assert deeper(depth) is True
+
+
+# Anything at all ------------------------------------------------------------------------------------------
+
+PIECES = r"""  \infty
+    \frac { } ( ) [ ] 1 2 12 0 . 5 , ; x y n e i \pi + - * / ^ _ ! % \sqrt \pm = < \le \ne \in \cup \cap \setminus
+    \{ \} | \begin{pmatrix} \end{pmatrix} & \\ \text{ \text{cm} and or \sin \log \ln ° ^\circ \binom \lfloor \rfloor
+    \mathbb{R} \emptyset : $ \approx \pmod sqrt abc miles \overline{ 1e5 \left \right ² ½ √ 10^{10} \angle f( ' \langle
+    \mid \equiv C) (A) \begin{vmatrix} \end{vmatrix} \text{is} 5! \vec ~ \, \! \( \) \[ \] \$ € １ 𝟙
+""".split()  # noqa: SIM905
+MARKS = [r"\boxed{", "####", "<think>", "</think>", "answer is"]
+
+plain = st.lists(st.sampled_from([*PIECES, " "]), max_size=25).map("".join)
+notation = st.lists(st.sampled_from([*PIECES, *MARKS, " "]), max_size=25).map("".join)
+anything = (
+    st.text(max_size=60)
+    | st.text(alphabet=st.characters(categories=["Cs", "Cc", "Cf", "Nd", "Sm"]), max_size=30)
+    | notation
+)
+golds = (
+    st.sampled_from(
+        ["42", r"\sqrt{2}", "(1,2)", "x+1", "x<5", "1,2", r"\{1,2\}", "52_8", "1:2", r"25\%", "x=5", "Evelyn"]
+    )
+    | notation
+)
+
+
+@given(response=anything, gold=golds)
+@settings(deadline=None, max_examples=400)
+def test_no_text_raises(response, gold):
+    # The quick part alone for speed; what it leaves to workers cannot raise here.
+    for text in (response, f"\\boxed{{{response}}}"):
+        for extract in ("boxed", "any"):
+            grade._quick(text, gold, extract, 1.0)
+
+
+@given(response=anything, gold=golds)
+@settings(deadline=None, max_examples=30)
+def test_no_text_raises_in_a_worker_either(response, gold):
+    for text in (response, f"\\boxed{{{response}}}"):
+        verdict = grade_math(text, gold, extract="any", timeout=1.0)
+        assert verdict.method in ("string", "number", "symbolic", "no_answer", "timeout", "memory", "too_long")
+
+
+@given(plain)
+@settings(deadline=None, max_examples=200)
+def test_every_answer_equals_itself(answer):
+    balanced = last_boxed(f"\\boxed{{{answer}}}") == answer.strip()
+    if balanced and squeeze(tidy(answer)):
+        assert grade_math(f"\\boxed{{{answer}}}", answer, timeout=1.0).correct
+
+
+# Programs -------------------------------------------------------------------------------------------------
+
+
+def run(program, **kwargs):
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60, **kwargs
+    )
+
+
+def test_no_worker_survives_the_program():
+    done = run(r"""
+        import psutil
+        from rllm_gym.grading import grade_math
+        grade_math(r"\boxed{\sqrt{8}}", r"2\sqrt{2}")
+        print(grade_math(r"\boxed{\int \frac{\sin(x^7+x^5)}{x^{11}+\ln(x)} dx}", "42", timeout=0.5).method)
+        print(*[child.pid for child in psutil.Process().children(recursive=True)])
+    """)
+    method, pids = done.stdout.splitlines()
+    assert method == "timeout"
+    assert len(pids.split()) >= 2
+    _, alive = psutil.wait_procs([psutil.Process(int(pid)) for pid in pids.split() if psutil.pid_exists(int(pid))], 1.0)
+    assert all(process.status() == psutil.STATUS_ZOMBIE for process in alive)
+
+
+def test_broken_workers_are_a_fault_and_never_a_wrong_answer():
+    done = run(r"""
+        import sys
+        sys.executable = "/bin/false"
+        from rllm_gym.core import EnvironmentFault
+        from rllm_gym.grading import grade_math
+        print(grade_math(r"\boxed{1/2}", "0.5").correct)
+        try:
+            grade_math(r"\boxed{\sqrt{8}}", r"2\sqrt{2}")
+        except EnvironmentFault as fault:
+            print(fault.kind)
+    """)
+    assert done.stdout.split() == ["True", "grader"], done.stderr
+
+
+def test_a_fork_grades_with_workers_of_its_own():
+    assert grade_math(r"\boxed{\sqrt{8}}", r"2\sqrt{2}").correct
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if grade_math(r"\boxed{\sqrt{18}}", r"3\sqrt{2}").correct else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert grade_math(r"\boxed{\sqrt{8}}", r"2\sqrt{2}").correct
+
+
+def test_importing_the_grader_imports_no_sympy_and_no_torch():
+    heavy = ["sympy", "mpmath", "math_verify", "torch"]
+    done = run(f"import sys, rllm_gym.grading; print([name for name in {heavy} if name in sys.modules])")
+    assert done.stdout == "[]\n"
+
+
+def test_no_text_reaches_an_evaluator_in_the_grammar_worker():
+    done = run(r"""
+        import sympy, sympy.parsing.sympy_parser as parser
+        from rllm_gym.grading import by_grammar
+        for gold, answer in (("6", r"\sum_{i=1}^{3} i"), ("5", "2+3"), ("2.5", r"\frac{5}{2}")):
+            print(by_grammar.decide(gold, answer))
+        for text in ("__import__('os')", "2+3", "x", "Integer(5)", "(1)", "1;2"):
+            for evaluate in (sympy.sympify, parser.parse_expr):
+                try:
+                    print("EVALUATED", evaluate(text))
+                except (SyntaxError, sympy.SympifyError):
+                    pass
+    """)
+    assert done.stdout == "True\n" * 3, done.stdout + done.stderr
