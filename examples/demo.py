@@ -219,7 +219,7 @@ def _write_evaluation(folder: Path, scores: Sequence[Score], *, lora: bool, seed
         name = f"{score.name} training" if score.kind == "model" else score.name
         rows.append({"name": name, "kind": score.kind, "measures": measures})
     how = "LoRA" if lora else "all weights"
-    title = f"A tiny model learns to cross frozen lakes (GRPO, {how}, seed {seed})"
+    title = f"A tiny model learns FrozenLake ({how}, seed {seed})"
     (folder / "evaluation.json").write_text(json.dumps({"title": title, "rows": rows}, indent=2) + "\n")
 
 

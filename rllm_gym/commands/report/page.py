@@ -191,13 +191,14 @@ def _measure(value: float) -> str:
 
 def _charts(run: Run) -> str:
     shown = set(_REDUNDANT)
-    cards = []
+    cards, quiet = [], []
     for panel in PANELS:
         series, used = _series_of(panel, run.curves)
         shown |= used
         if any(one.points for one in series):
-            cards.append(_chart_card(panel.title, panel.note, series, panel.unit))
-    rest = [
+            moves = any(value for one in series for _, value in one.points)
+            (cards if moves else quiet).append(_chart_card(panel.title, panel.note, series, panel.unit))
+    rest = quiet + [
         _chart_card(name, "", [Series(name, points)], "number")
         for name, points in sorted(run.curves.items())
         if name not in shown and len({value for _, value in points}) > 1
