@@ -107,9 +107,12 @@ class Learner:
                     share_prompts=self.policy.shares_prompts,
                 )
                 share = sum(len(row.adv_N) for row in rows)
+                loss = 0.0
                 for batch in batches:
-                    self._accumulate(batch.to(self.policy.device), algorithm, config, entropy_weight, share, stats)
-                stats.grad_norm = max(stats.grad_norm, self._step(step, stats))
+                    batch = batch.to(self.policy.device)
+                    loss += self._accumulate(batch, algorithm, config, entropy_weight, share, stats)
+                stats.loss += loss * share
+                stats.grad_norm = max(stats.grad_norm, self._step(step, loss, stats))
                 if epoch == 0 and part == 0:
                     first = (stats.gap_mean, stats.gap_max)
         if stats.tokens:
@@ -136,7 +139,7 @@ class Learner:
             stats.entropy += (batch.weight_N * entropy_N.detach()).sum().item()
             stats.tokens += len(logp_N)
             stats.padded_tokens += batch.ids_BT.numel()
-        stats.grad_norm = self._step(step, stats)
+        stats.grad_norm = self._step(step, stats.loss, stats)
         return stats
 
     def state_dict(self) -> dict[str, Any]:
@@ -172,8 +175,8 @@ class Learner:
         entropy_weight: float,
         share: int,
         stats: UpdateStats,
-    ) -> None:
-        """Add the gradient of one micro-batch, weighed by its share in the whole batch."""
+    ) -> float:
+        """Add the gradient of one micro-batch, weighed by its share in the batch; returns its part of the loss."""
         logp_N, entropy_N = self.policy.logprobs(batch)
         loss_N, clipped_N = algorithm.loss(logp_N, batch.sampler_logp_N, batch.adv_N, config)
         if config.kl:
@@ -186,19 +189,19 @@ class Learner:
         loss.backward()  # type: ignore[no-untyped-call]
 
         gap_N = logp_N.detach() - batch.sampler_logp_N
-        stats.loss += loss.item() * share
         stats.entropy += entropy_N.detach().sum().item()
         stats.gap_mean += gap_N.sum().item() / share
         stats.gap_max = max(stats.gap_max, gap_N.abs().max().item())
         stats.clip_fraction += clipped_N.sum().item()
         stats.tokens += len(logp_N)
         stats.padded_tokens += batch.ids_BT.numel()
+        return loss.item()
 
-    def _step(self, step: int, stats: UpdateStats) -> float:
+    def _step(self, step: int, loss: float, stats: UpdateStats) -> float:
         """Clip, step, clear. Returns the norm of the gradient before clipping."""
         parameters = [parameter for _, parameter in self.policy.parameters]
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm).item()
-        if math.isfinite(norm) and math.isfinite(stats.loss):
+        if math.isfinite(norm) and math.isfinite(loss):
             for group in self.optimizer.param_groups:
                 group["lr"] = self.learning_rate(step)
             self.optimizer.step()
@@ -206,7 +209,7 @@ class Learner:
         else:
             stats.skipped += 1
             self._bad_steps += 1
-            _log.warning("step %d: loss %s, gradient norm %s: skipped", step, stats.loss, norm)
+            _log.warning("step %d: loss %s, gradient norm %s: skipped", step, loss, norm)
         self.optimizer.zero_grad(set_to_none=True)
         if self._bad_steps >= self.config.max_bad_steps:
             raise TrainingDiverged(
