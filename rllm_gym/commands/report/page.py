@@ -191,7 +191,8 @@ def _measure(value: float) -> str:
 
 def _charts(run: Run) -> str:
     shown = set(_REDUNDANT)
-    cards, quiet = [], []
+    cards: list[str] = []
+    quiet: list[str] = []
     for panel in PANELS:
         series, used = _series_of(panel, run.curves)
         shown |= used
