@@ -275,8 +275,9 @@ class DecodeLoop:
         """Set up the rows of the jobs that joined at ``begin`` and behind."""
         jobs = self._jobs[begin:]
         longest = max(job.limit for job in jobs)
-        if longest > self._uniform.shape[1]:
-            wider = torch.ones(self._uniform.shape[0], longest, dtype=torch.float64, device=self._device)
+        if longest >= self._uniform.shape[1]:
+            # One more than is drawn: where shapes are fixed, the rows of replies that ended are read along.
+            wider = torch.ones(self._uniform.shape[0], longest + 1, dtype=torch.float64, device=self._device)
             wider[:, : self._uniform.shape[1]] = self._uniform
             self._uniform = wider
         uniform = np.ones((len(jobs), longest))

@@ -21,7 +21,7 @@ def requests(count: int) -> list[Request]:
         params = SamplingParams(
             temperature=rng.choice([0.0, 0.7, 1.0]),
             top_p=rng.choice([1.0, 1.0, 0.8]),
-            max_tokens=rng.choice([2, 9, 30]),
+            max_tokens=rng.choice([2, 9, 20, 70]),
         )
         asked += [Request(ids, params, seed=1000 * number + member) for member in range(rng.choice([1, 3]))]
     return asked
@@ -36,7 +36,7 @@ def test_replies_do_not_depend_on_order_company_or_cache(
     make_model: Any, tokenizer: Any, run: Any, shape: dict[str, int]
 ) -> None:
     model = make_model(**shape)
-    asked = requests(14)
+    asked = requests(8)
     order = list(range(len(asked)))
     random.Random(3).shuffle(order)
 
@@ -46,7 +46,7 @@ def test_replies_do_not_depend_on_order_company_or_cache(
 
     async def one_by_one() -> list[Completion]:
         async with TorchSampler(model, tokenizer, max_batch=13, deterministic=True, cache_bytes=0) as sampler:
-            return [(await sampler.sample([request]))[0] for request in asked]
+            return [(await sampler.sample([request]))[0] for request in asked[::2]]
 
     async def shuffled_and_trickling() -> list[Completion]:
         async with TorchSampler(model, tokenizer, max_batch=13, deterministic=True) as sampler:
@@ -61,7 +61,7 @@ def test_replies_do_not_depend_on_order_company_or_cache(
         return [completion for _, completion in sorted(zip(order, got, strict=True), key=lambda pair: pair[0])]
 
     expected = bits(run(all_at_once()))
-    assert bits(run(one_by_one())) == expected
+    assert bits(run(one_by_one())) == expected[::2]
     assert bits(run(shuffled_and_trickling())) == expected
 
 
@@ -83,10 +83,10 @@ def test_a_conversation_goes_on_alike_whether_it_was_kept_or_not(make_model: Any
         async with TorchSampler(model, tokenizer, deterministic=True) as sampler:
             _, middle = await converse(sampler, 3, start)
             kept, _ = await converse(sampler, 3, middle)
-            noise = requests(4)
+            noise = requests(2)
             await sampler.sample(noise)
         async with TorchSampler(model, tokenizer, deterministic=True, max_batch=7) as sampler:
-            company = asyncio.gather(*(sampler.sample([request]) for request in requests(6)))
+            company = asyncio.gather(*(sampler.sample([request]) for request in requests(3)))
             fresh, _ = await converse(sampler, 3, middle)
             await company
         assert kept == fresh
@@ -95,7 +95,7 @@ def test_a_conversation_goes_on_alike_whether_it_was_kept_or_not(make_model: Any
 
 
 def test_new_weights_give_what_a_new_sampler_gives(make_model: Any, tokenizer: Any, run: Any) -> None:
-    asked = requests(5)
+    asked = requests(3)
     new = make_model(seed=2)
 
     async def go() -> None:
