@@ -1,4 +1,4 @@
-"""The recipes that come with the package teach a tiny model to cross lakes it has never seen. Minutes, so marked long."""
+"""The recipes that come with the package teach a tiny model to cross lakes it has never seen (minutes: long)."""
 
 from __future__ import annotations
 
