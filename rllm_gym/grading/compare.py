@@ -331,6 +331,7 @@ def _same_lists(
     judge: Judge,
 ) -> Verdict:
     if gold_items is not None and answer_items is not None:
+        gold_items, answer_items = _distinct(gold, gold_items), _distinct(answer, answer_items)
         if len(gold_items) == len(answer_items):
             return _in_any_order(gold_items, answer_items, judge)
         return _as_tuples_of_names(gold_items, answer_items, judge)
@@ -351,6 +352,12 @@ def _same_lists(
         mine, theirs = (values, single.args[1]) if gold_items is not None else (single.args[1], values)
         return _in_order(mine, theirs, judge)
     return False
+
+
+def _distinct(node: Node, items: tuple[Node, ...]) -> tuple[Node, ...]:
+    """A set, or a list of points, says no more by saying something twice. A list of numbers may (a double root)."""
+    points = node.op == "set" or all(item.op == "tuple" for item in items)
+    return tuple(dict.fromkeys(items)) if points else items
 
 
 def _as_tuples_of_names(gold: tuple[Node, ...], answer: tuple[Node, ...], judge: Judge) -> Verdict:

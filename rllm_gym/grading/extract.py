@@ -23,9 +23,12 @@ _NUMBER = re.compile(
     r"(?:\.?[0-9]+)?"
     r"(?:\s?/\s?[0-9]+)?(?:\s?%)?(?![0-9])"
 )
+_REASON = re.compile(r",\s|;|\b(?:because|since)\b(?=\s+[a-z(])")
 _TAIL = 4000
 _WHOLE = 300
-_PROSE = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{2,}")
+_PROSE = re.compile(r"(?<![\\A-Za-z{])(?:[A-Za-z]{2,}|[^\W\d_A-Za-z]{2,})")
+_OPTION = re.compile(r"(?<![A-Za-z0-9'\\$({_^])\(?([A-H])\)?(?![A-Za-z0-9'(_^=+*/-])(?!\s+[a-z])")
+_LEADING_OPTION = re.compile(r"\s*\(?([A-H])[).:]\s+[A-Za-z]")
 _NO_PROSE = frozenset("and or sin cos tan log ln sqrt pi exp max min percent is".split())  # noqa: SIM905
 
 
@@ -88,7 +91,10 @@ def _unboxed(text: str) -> str | None:
     around = _FORMULA.sub(" ", text) if _FORMULA.search(text) else ""
     if len(text) <= _WHOLE and not _is_prose(text) and not _has_words(around):
         return text or None
-    return _last_formula(text) or _last_number(text)
+    leading = _LEADING_OPTION.match(text)
+    if leading:
+        return leading[1]
+    return _last_formula(text) or _last_number(text) or _last_option(text)
 
 
 def _has_words(text: str) -> bool:
@@ -120,7 +126,11 @@ def _of_sentence(rest: str) -> str | None:
         return _joined_formulas(sentence, formula)
     if len(sentence) <= _WHOLE and not _is_prose(sentence):
         return sentence
-    return _last_number(sentence)
+    # "5, since 2 + 3 = 5"; "for sure D, it can't be A or B"
+    head = _REASON.split(sentence, maxsplit=1)[0].strip()
+    if head and not _is_prose(head):
+        return head
+    return _last_number(sentence) or _last_option(head)
 
 
 def _joined_formulas(text: str, first: re.Match[str]) -> str:
@@ -153,6 +163,11 @@ def _last_formula(text: str) -> str | None:
         end = _SENTENCE_END.search(text, start)
         start = end.end() if end else len(text)
     return _last_number(text[start:]) or _joined_formulas(text, run[0])
+
+
+def _last_option(text: str) -> str | None:
+    options = _OPTION.findall(text)
+    return options[-1] if options else None
 
 
 def _last_number(text: str) -> str | None:

@@ -134,7 +134,7 @@ def _decide(gold: str, answer: str) -> _Decision | _Lane:
         return True, "string"
     ours, theirs = readings(gold), readings(answer)
     judge = QuickJudge()
-    if ours and ours[0].op == "sym" and choice(answer) is not None and ours[0].args[0].upper() == choice(answer):
+    if _same_choice(gold, answer, ours, theirs):
         return True, "string"
     if (comma := _decimal_commas(gold, answer, ours, theirs)) is not None:
         return comma, "number"
@@ -146,6 +146,14 @@ def _decide(gold: str, answer: str) -> _Decision | _Lane:
     if "text" in (ours[0].op, theirs[0].op):
         return verdict, "string"
     return verdict, "symbolic" if judge.symbolic else "number"
+
+
+def _same_choice(gold: str, answer: str, ours: tuple[Node, ...], theirs: tuple[Node, ...]) -> bool:
+    """Whether one side is the letter of an option, and the other that option with its text."""
+    for letter, text in ((ours, answer), (theirs, gold)):
+        if letter and letter[0].op == "sym" and (option := choice(text)) is not None:
+            return bool(letter[0].args[0].upper() == option)
+    return False
 
 
 def _decimal_commas(gold: str, answer: str, ours: tuple[Node, ...], theirs: tuple[Node, ...]) -> bool | None:
