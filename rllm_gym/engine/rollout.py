@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rllm_gym.agents import Action, BaseAgent
-from rllm_gym.core import Episode, Step, StopReason, Task, Trajectory, stream_seed
+from rllm_gym.core import Episode, Step, StopReason, Task, Trajectory
 from rllm_gym.engine.conversation import Conversation
 from rllm_gym.engine.slot import Slot
 from rllm_gym.engine.spec import EpisodeSpec
@@ -130,7 +131,8 @@ class Rollout:
             self.stop_reason = params
             return None
         self.prompt_tokens += len(self.conversation.context_ids)
-        seed = stream_seed(self.spec.seed or 0, "turn", len(self.steps)) % 2**63
+        digest = hashlib.sha256(f"{self.spec.seed}/turn/{len(self.steps)}".encode()).digest()
+        seed = int.from_bytes(digest[:8], "big") >> 1
         return Request(self.conversation.ids, params, seed, self.name, messages)
 
     async def _reply(self, request: Request) -> Completion:

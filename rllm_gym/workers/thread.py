@@ -8,6 +8,8 @@ import contextlib
 import itertools
 import queue
 import threading
+import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +20,34 @@ _worker_numbers = itertools.count()
 
 _Outcome = tuple[bool, Any]
 _Deliver = Callable[[_Outcome], object]
+
+_HEAD_START = 0.0002
+"""Seconds an event loop lets a worker begin before it goes on. Without it a loop that hands work to many threads in a
+row keeps the interpreter's lock, none of them begins until it is through, and all end up in step with each other."""
+
+
+class _Mailbox:
+    """Outcomes on their way into one event loop. However many there are, the loop is woken once."""
+
+    def __init__(self) -> None:
+        self._outcomes: deque[tuple[Callable[[_Outcome], None], _Outcome]] = deque()
+        self._woken = False
+
+    def post(self, loop: asyncio.AbstractEventLoop, settle: Callable[[_Outcome], None], outcome: _Outcome) -> None:
+        self._outcomes.append((settle, outcome))
+        if not self._woken:
+            self._woken = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(self._empty)
+
+    def _empty(self) -> None:
+        self._woken = False  # before emptying: what is posted from here on wakes the loop again
+        while self._outcomes:
+            settle, outcome = self._outcomes.popleft()
+            settle(outcome)
+
+
+_mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailbox] = weakref.WeakKeyDictionary()
 
 
 class ThreadWorker:
@@ -33,6 +63,7 @@ class ThreadWorker:
         self._abandon = abandon
         self._inbox: queue.SimpleQueue[tuple[Request, _Deliver] | None] = queue.SimpleQueue()
         self._waiter: _Deliver | None = None
+        self._begun = threading.Lock()  # released when a request is taken up
         threading.Thread(target=self._serve, name=self.name, daemon=True).start()
 
     def idle_and_well(self) -> bool:
@@ -52,25 +83,29 @@ class ThreadWorker:
 
     async def aask(self, request: Request, timeout: float) -> Any:
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[_Outcome] = loop.create_future()
+        future: asyncio.Future[_Outcome | None] = loop.create_future()
+        mailbox = _mailboxes.get(loop)
+        if mailbox is None:
+            mailbox = _mailboxes.setdefault(loop, _Mailbox())
 
-        def settle(outcome: _Outcome) -> None:
+        def settle(outcome: _Outcome | None = None) -> None:
             if not future.done():
                 future.set_result(outcome)
 
-        def deliver(outcome: _Outcome) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(settle, outcome)
-
-        self._hand_in(request, deliver)
+        self._begun.acquire(blocking=False)
+        self._hand_in(request, lambda outcome: mailbox.post(loop, settle, outcome))
+        self._begun.acquire(timeout=_HEAD_START)
+        # A bare timer: asyncio.timeout costs a quarter of the whole hop.
+        timer = loop.call_later(timeout, settle)
         try:
-            async with asyncio.timeout(timeout):
-                outcome = await future
-        except TimeoutError:
-            raise self._late(request, timeout) from None
+            outcome = await future
         except BaseException:
             self._leave(f"the wait for {request.name!r} was cancelled")
             raise
+        finally:
+            timer.cancel()
+        if outcome is None:
+            raise self._late(request, timeout)
         return _open(outcome)
 
     def kill(self) -> None:
@@ -106,6 +141,8 @@ class ThreadWorker:
         desk = Desk()
         while (entry := self._inbox.get()) is not None:
             request, deliver = entry
+            with contextlib.suppress(RuntimeError):  # nobody waits for the beginning of this one
+                self._begun.release()
             outcome: _Outcome
             try:
                 outcome = (True, desk.carry_out(request))

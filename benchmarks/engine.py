@@ -1,0 +1,289 @@
+"""What the engine costs, and how many slow environments it keeps busy, against GEM's vector env and rLLM's loop.
+
+    python benchmarks/engine.py                  # prints the tables; --write also puts them into benchmarks/results
+
+No model and no tokenizer: a scripted sampler answers at once, so that rendering and sampling cost nothing.
+
+- *Overhead*: 64 environments that answer at once, 10 turns an episode. Processor time of the whole process for each
+  turn: agent, messages, sampler, the hop to a worker thread and back, deadlines, the record of the episode.
+- *Concurrency*: 64 environments whose step takes 20 ms (asleep), 25 turns an episode, 64 episodes; once always 20 ms,
+  once between 1 and 39 ms. The share of the ideal is the time the environments took, over 64 times the wall time. The
+  bare threads do nothing but the sleeping: what this machine allows.
+
+Peers: GEM's ``AsyncVectorEnv`` (gem-llm 0.1.0, in ``.venvs/peers``, a thread pool stepped in lockstep, to which the
+same agent and scripted sampler are not attached: its figure is stepping alone); and rLLM's loop, rebuilt from its
+deleted ``AgentExecutionEngine``: one task an episode, ``run_in_executor`` and ``wait_for`` for each step, a thread pool
+of 64; that loop keeps no tokens, no deadline on reset or close, and no record of faults.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+EPISODES, TURNS, SLOW_TURNS, STEP = 64, 10, 25, 0.020
+RESULTS = Path(__file__).parent / "results" / "engine.md"
+Figures = dict[str, float]
+
+
+def nap(dice: random.Random, varied: bool) -> float:
+    """Seconds one step sleeps; 20 ms on average."""
+    return dice.uniform(0.05, 1.95) * STEP if varied else STEP
+
+
+class Nap:
+    """The environment, without the base class of either side."""
+
+    def __init__(self, mode: str, turns: int) -> None:
+        self.mode, self.turns = mode, turns
+
+    def restart(self, seed: int) -> None:
+        self.turn, self.dice, self.slept = 0, random.Random(seed), 0.0
+
+    def act(self) -> bool:
+        if self.mode != "instant":
+            seconds = nap(self.dice, self.mode == "varied")
+            self.slept += seconds
+            time.sleep(seconds)
+        self.turn += 1
+        return self.turn >= self.turns
+
+
+def slept(mode: str, turns: int) -> float:
+    """Seconds all episodes sleep together, by the very dice they use."""
+    total = 0.0
+    for episode in range(EPISODES):
+        dice = random.Random(episode)
+        total += sum(nap(dice, mode == "varied") for _ in range(turns))
+    return total
+
+
+def figures(mode: str, play: Callable[[], None], turns: int) -> Figures:
+    cpu, wall = time.process_time(), time.perf_counter()
+    play()
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    share = slept(mode, turns) / (EPISODES * wall) if mode != "instant" else 0.0
+    return {"cpu": cpu / (EPISODES * turns) * 1e3, "share": share}
+
+
+# This side --------------------------------------------------------------------------------------------------
+
+
+def our_engine(mode: str, turns: int, workers: str) -> tuple[Any, Callable[[], None]]:
+    import gymnasium
+
+    from rllm_gym.core import Text
+    from rllm_gym.engine import AgentExecutionEngine, EpisodeSpec
+    from rllm_gym.samplers import ScriptedSampler
+
+    class Env(gymnasium.Env[str, str]):
+        def __init__(self) -> None:
+            self.observation_space = Text(100)
+            self.action_space = Text(100)
+            self.nap = Nap(mode, turns)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[str, dict[str, Any]]:
+            super().reset(seed=seed)
+            self.nap.restart(seed or 0)
+            return "go on", {}
+
+        def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+            return "go on", 0.0, self.nap.act(), False, {}
+
+    engine = AgentExecutionEngine(
+        env=Env, sampler=ScriptedSampler(lambda request: "on"), n_parallel=EPISODES, workers=workers, reuse_envs=True
+    )
+    specs = [EpisodeSpec(seed=number) for number in range(EPISODES)]
+
+    def play() -> None:
+        episodes = engine.run_sync(specs)
+        assert all(episode.num_turns == turns for episode in episodes)
+
+    return engine, play
+
+
+def bare_threads(mode: str, turns: int) -> None:
+    def work(seed: int) -> None:
+        env = Nap(mode, turns)
+        env.restart(seed)
+        while not env.act():
+            pass
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(EPISODES)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def rllm_loop(mode: str, turns: int) -> None:
+    async def episode(executor: ThreadPoolExecutor, seed: int) -> None:
+        loop = asyncio.get_running_loop()
+        env = Nap(mode, turns)
+        await loop.run_in_executor(executor, env.restart, seed)
+        messages: list[dict[str, str]] = [{"role": "user", "content": "go on"}]
+        done = False
+        while not done:
+            prompt = [dict(message) for message in messages]
+            assert prompt
+            messages.append({"role": "assistant", "content": "on"})
+            done = await asyncio.wait_for(loop.run_in_executor(executor, env.act), timeout=60)
+            messages.append({"role": "user", "content": "go on"})
+
+    async def play() -> None:
+        with ThreadPoolExecutor(EPISODES) as executor:
+            await asyncio.gather(*(episode(executor, seed) for seed in range(EPISODES)))
+
+    asyncio.run(play())
+
+
+# The peer's side, in its own environment --------------------------------------------------------------------
+
+
+def gem_vector(mode: str, turns: int) -> tuple[Any, Callable[[], None]]:
+    from gem.core import Env
+    from gem.vector.async_vector_env import AsyncVectorEnv
+
+    class Gem(Env):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.nap = Nap(mode, turns)
+
+        def reset(self, seed: int | None = None) -> tuple[str, dict[str, Any]]:
+            self.nap.restart(seed or 0)
+            return "go on", {}
+
+        def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+            return "go on", 0.0, self.nap.act(), False, {}
+
+        def sample_random_action(self) -> str:
+            return ""
+
+    vector = AsyncVectorEnv(env_ids=["nap"] * EPISODES, env_fns=[Gem] * EPISODES)
+
+    def play() -> None:
+        vector.reset(seed=0)
+        for _ in range(turns):
+            vector.step(["on"] * EPISODES)
+
+    return vector, play
+
+
+# Measuring --------------------------------------------------------------------------------------------------
+
+
+def measure(side: str, mode: str, rounds: int) -> list[Figures]:
+    """Run in a fresh process each, so that no side's threads disturb another's."""
+    turns = TURNS if mode == "instant" else SLOW_TURNS
+    engine: Any = None
+    if side in ("thread", "process"):
+        engine, play = our_engine(mode, turns, side)
+        engine.__enter__()
+    elif side == "gem":
+        _, play = gem_vector(mode, turns)
+    else:
+        play = {"bare": lambda: bare_threads(mode, turns), "rllm": lambda: rllm_loop(mode, turns)}[side]
+    play()  # workers start, imports happen
+    repeat = 10 if mode == "instant" else 1
+    results = []
+    for _ in range(rounds):
+        batch = [figures(mode, play, turns) for _ in range(repeat)]
+        results.append({name: statistics.fmean(figure[name] for figure in batch) for name in batch[0]})
+    if engine is not None:
+        engine.__exit__(None, None, None)
+    return results
+
+
+def ask(python: str, side: str, mode: str, rounds: int) -> list[Figures]:
+    command = [python, __file__, "--side", side, "--mode", mode, "--rounds", str(rounds)]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
+    return json.loads(answer.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+NAMES = {
+    "thread": '**engine, workers="thread"**',
+    "process": '**engine, workers="process"**',
+    "rllm": "rLLM's loop (run_in_executor, rebuilt)",
+    "gem": "GEM AsyncVectorEnv (lockstep, stepping alone)",
+    "bare": "bare threads, nothing but sleeping",
+}
+
+
+def report(rounds: int) -> str:
+    from env_stepping import peers_python
+
+    peers = str(peers_python())
+    python = {side: peers if side == "gem" else sys.executable for side in NAMES}
+    cpu: dict[str, float] = {}
+    share: dict[str, dict[str, float]] = {"fixed": {}, "varied": {}}
+    for side in ("thread", "process", "rllm", "gem"):
+        cpu[side] = statistics.median(result["cpu"] for result in ask(python[side], side, "instant", rounds))
+    for mode, shares in share.items():
+        for side in NAMES:
+            shares[side] = statistics.median(result["share"] for result in ask(python[side], side, mode, rounds))
+    lines = [
+        "# What the engine costs",
+        "",
+        "By `python benchmarks/engine.py --write`, which says what is measured.",
+        "",
+        f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores, load average "
+        f"{os.getloadavg()[0]:.1f}; median of {rounds} rounds.",
+        "",
+        "| 64 instant environments, 10 turns | process CPU a turn, ms | × ours |",
+        "|---|---:|---:|",
+    ]
+    lines += [f"| {NAMES[side]} | {value:.3f} | {value / cpu['thread']:.2f} |" for side, value in cpu.items()]
+    lines += [
+        "",
+        "| 64 environments of 20 ms, 25 turns | share of the ideal, 20 ms | 1 to 39 ms |",
+        "|---|---:|---:|",
+    ]
+    lines += [f"| {name} | {share['fixed'][side]:.1%} | {share['varied'][side]:.1%} |" for side, name in NAMES.items()]
+    passed = [
+        (f"at most 0.3 ms of processor time a turn: {cpu['thread']:.3f}", cpu["thread"] <= 0.3),
+        (
+            f"at least 90 % of the ideal concurrency at 20 ms: {share['fixed']['thread']:.1%}",
+            share["fixed"]["thread"] >= 0.9,
+        ),
+    ]
+    lines += ["", *(f"- {text} ({'reached' if reached else 'NOT reached'})." for text, reached in passed)]
+    lines += [
+        f"- environments of varied speed: {share['varied']['thread'] / share['varied']['gem']:.2f} × the throughput of "
+        "GEM's lockstep.",
+        "- With processes only this process's time is counted, not the workers'.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
+    parser.add_argument("--side", choices=sorted(NAMES), help=argparse.SUPPRESS)
+    parser.add_argument("--mode", choices=["instant", "fixed", "varied"], help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.side:
+        print(json.dumps(measure(options.side, options.mode, options.rounds)))
+        return
+    text = report(options.rounds)
+    print(text)
+    if options.write:
+        RESULTS.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
