@@ -78,6 +78,7 @@ _UNIT_LETTERS = frozenset("mghsLlJNWVKACF")
 _VALUE_ENDS = frozenset("0123456789}/)")
 _SHORT = re.compile(r"\(?[A-Za-z]\)?[.)]?")
 _MATHS = re.compile(r"[-+]?[0-9][0-9 .,:/%+*^()=-]*(?:\s(?:and|or)\s[0-9 .,:/%+*^()=-]+)*")
+_COUNTED = re.compile(r"[-+]?\.?[0-9]")
 _NAMES = {
     "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "log", "ln", "lg",
     "exp", "max", "min", "gcd", "lcm", "sgn", "det", "arg", "Re", "Im", "arccot", "arcsec", "arccsc", "deg", "mod",
@@ -160,7 +161,7 @@ def _unwrap(match: re.Match[str]) -> str:
         return f"\\text{{{word.replace('.', '').replace(' ', '')}}}"
     if word in _UNIT_LETTERS and match.string[: match.start()].rstrip(" \\,~")[-1:] in _VALUE_ENDS:
         return f"\\text{{{content}}}"
-    if _SHORT.fullmatch(word) or _MATHS.fullmatch(word):
+    if _SHORT.fullmatch(word) or _MATHS.fullmatch(word) or _COUNTED.match(word):
         return f" {word} "
     if wrapper in ("mathbf", "mathit", "boldsymbol", "bm", "mathnormal") and word.isalpha():
         return f" {word} "

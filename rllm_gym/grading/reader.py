@@ -188,6 +188,8 @@ class _Reader:
                 right = self.factor()
                 if literal and token.text == "frac" and _whole_fraction(right):
                     left = Node("add", (left, right))  # a mixed number
+                elif literal and token.text == "frac" and right.op in ("pct", "deg") and _whole_fraction(right.args[0]):
+                    left = Node(right.op, (Node("add", (left, right.args[0])),))
                 elif left.op == "text":
                     left = self.after_words(left, right)
                 elif right.op == "text":

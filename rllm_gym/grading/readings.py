@@ -62,8 +62,8 @@ def choice(tidied: str) -> str | None:
 def decimal_comma(tidied: str) -> Node | None:
     """``2,74`` read as 2.74, which is also how a list of two numbers looks."""
     match = _DECIMAL_COMMA.fullmatch(tidied)
-    if match is None:
-        return None
+    if match is None or (len(match[3]) == 3 and match[2] != "0" and len(match[2]) <= 3):
+        return None  # a group of three digits
     node = number(f"{match[2]}.{match[3]}")
     return Node("neg", (node,)) if match[1] == "-" else node
 

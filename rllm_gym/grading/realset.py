@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 from rllm_gym.grading.numeric import NoValue, real_value, symbols
 from rllm_gym.grading.syntax import Node
@@ -26,6 +27,7 @@ RealSet = tuple[Span, ...]
 _INF = Node("inf")
 _MINUS_INF = Node("neg", (_INF,))
 _EVERYTHING = Span(_MINUS_INF, True, _INF, True, float("-inf"), float("inf"))
+_ZERO = Node("num", (Fraction(0), None))
 _MAX_SPANS = 64
 
 
@@ -143,9 +145,13 @@ def _from_relation(node: Node) -> RealSet:
     """``x < 5``, ``1 <= x < 2``, ``x != 3``, ``x = 2``: one name, and constants around it."""
     operators, sides = node.args
     named = [place for place, side in enumerate(sides) if symbols(side)]
-    if len(named) != 1 or sides[named[0]].op not in ("sym", "app"):
+    if len(named) != 1:
         raise _NotASet
     place = named[0]
+    name = sides[place]
+    in_bars = name.op == "fn" and name.args[0] == "abs" and name.args[1].op == "sym"
+    if name.op not in ("sym", "app") and not in_bars:
+        raise _NotASet
     result: RealSet = (_EVERYTHING,)
     if place > 0:
         result = _intersection(result, _bound(_FLIPPED[operators[place - 1]], sides[place - 1]))
@@ -153,7 +159,20 @@ def _from_relation(node: Node) -> RealSet:
         result = _intersection(result, _bound(operators[place], sides[place + 1]))
     if len(sides) > (place > 0) + (place < len(sides) - 1) + 1:
         raise _NotASet  # a longer chain says something of its constants too
-    return result
+    return _mirrored(result) if in_bars else result
+
+
+def _mirrored(sizes: RealSet) -> RealSet:
+    """All x whose absolute value is in ``sizes``."""
+    sizes = _intersection(sizes, (Span(_ZERO, False, _INF, True, 0.0, float("inf")),))
+    below = [
+        Span(_negative(one.high), one.high_open, _negative(one.low), one.low_open, -one.to, -one.from_) for one in sizes
+    ]
+    return _normal([*sizes, *below])
+
+
+def _negative(node: Node) -> Node:
+    return node.args[0] if node.op == "neg" else Node("neg", (node,))
 
 
 _FLIPPED = {"<": ">", ">": "<", "le": "ge", "ge": "le", "=": "=", "ne": "ne", "in": "?", "approx": "?"}
