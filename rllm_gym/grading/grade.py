@@ -173,19 +173,26 @@ def _decimal_commas(gold: str, answer: str, ours: tuple[Node, ...], theirs: tupl
 
 _lock = threading.Lock()
 _pools: tuple[WorkerPool, WorkerPool] | None = None
-_pools_pid = 0
+
+
+def _after_fork() -> None:
+    """A fork has neither the workers nor, perhaps, the thread that holds the lock; it makes its own when needed."""
+    global _lock, _pools
+    _lock, _pools = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _lanes() -> tuple[WorkerPool, WorkerPool]:
     """The two pools of this process, made when first needed; each starts workers as it needs them.
 
-    Their owner is the interpreter, which closes them at its exit. A fork makes its own.
+    Their owner is the interpreter, which closes them at its exit.
     """
-    global _pools, _pools_pid
+    global _pools
     with _lock:
-        if _pools is None or _pools_pid != os.getpid():
+        if _pools is None:
             cores = os.cpu_count() or 1
-            _pools_pid = os.getpid()
             _pools = (
                 WorkerPool(max_workers=cores + 2, memory_mb=MEMORY_MB, name="grading", preload=[_DIGITS]),
                 WorkerPool(max_workers=32, memory_mb=MEMORY_MB, name="grading-grammar", preload=[_GRAMMAR]),

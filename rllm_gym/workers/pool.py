@@ -43,6 +43,7 @@ class WorkerPool:
     with every process it started. All die with this process, even when it is killed by SIGKILL. Functions and
     classes travel by ``cloudpickle``, so that scripts need no ``if __name__ == "__main__"`` and interactive
     definitions work. What the work prints goes to stderr; standard input is empty. Ctrl-C does not reach them.
+    Working directory and environment variables are those of the moment the first worker was started.
 
     **Threads** cannot be killed: one that is late is abandoned, counted in :attr:`abandoned` and logged.
 

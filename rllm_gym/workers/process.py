@@ -138,6 +138,7 @@ class ProcessWorker:
         self.alive = True
         self.pid: int | None = None
         self._asked = False
+        self._owner_pid = os.getpid()
         ours, theirs = socket.socketpair()
         self._connection = Connection(ours)
         with theirs:
@@ -198,6 +199,9 @@ class ProcessWorker:
         """End the process with everything it started. Safe to call twice, and does not wait."""
         if self.alive:
             self.alive = False
+            if self._owner_pid != os.getpid():
+                self._connection.close()  # a fork of the owner: hanging up would cut the owner off
+                return
             self._template.end(self.name)
             # Whoever waits for an answer, in another thread or event loop, must wake up; it closes the socket then.
             self._connection.hang_up()

@@ -148,6 +148,26 @@ def test_scripts_and_interactive_code_need_no_main_guard(tmp_path):
         assert done.stderr == ""
 
 
+def test_a_fork_that_exits_cuts_the_owner_off_from_nothing():
+    done = run("""
+        import os, sys, threading, time
+        from rllm_gym.workers import WorkerPool
+        pool = WorkerPool(max_workers=2)
+        actor = pool.actor(dict, timeout=60)
+        pool.run(abs, -1, timeout=60)
+        results = []
+        thread = threading.Thread(target=lambda: results.append(pool.run(time.sleep, 1.5, timeout=60)))
+        thread.start()
+        child = os.fork()
+        if child == 0:
+            sys.exit(0)
+        os.waitpid(child, 0)
+        thread.join()
+        print(results, actor.call("get", 1, timeout=60), pool.killed)
+    """)
+    assert done.stdout == "[None] None 0\n", done.stderr
+
+
 def test_a_hung_thread_does_not_keep_the_interpreter_from_exiting():
     done = run("""
         import threading
