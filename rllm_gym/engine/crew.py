@@ -14,7 +14,7 @@ from rllm_gym.core import EnvironmentFault, Episode, StopReason, TaskError
 from rllm_gym.engine.conversation import Conversation
 from rllm_gym.engine.progress import RunProgress
 from rllm_gym.engine.rollout import AgentFailed, Rollout, greedy, unplayed
-from rllm_gym.engine.rounds import Rounds
+from rllm_gym.engine.rounds import Rounds, one_each
 from rllm_gym.engine.slot import Slot
 from rllm_gym.engine.spec import EpisodeSpec, as_spec
 from rllm_gym.samplers.protocol import Completion, Request, SamplerError
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from rllm_gym.engine.execution import AgentExecutionEngine, Specs
 
 _log = logging.getLogger(__name__)
+
+_TOLD = 20  # faults of a kind that are logged as warnings
 
 Result = tuple[int, Episode, BaseAgent | None]
 """Position of the spec, its episode, and the agent that played it last."""
@@ -186,8 +188,12 @@ class Crew:
         return episode, rollout.agent
 
     def _count(self, kind: str, spec: EpisodeSpec, error: Exception) -> None:
-        self._engine.stats.faults[kind] += 1
-        _log.warning("episode %s: fault (%s): %s", spec.episode_id, kind, error)
+        faults = self._engine.stats.faults
+        faults[kind] += 1
+        # A world that breaks a thousand times is told of often enough by then.
+        level = logging.WARNING if faults[kind] <= _TOLD else logging.DEBUG
+        more = "; further ones of this kind are only counted" if faults[kind] == _TOLD else ""
+        _log.log(level, "episode %s: fault (%s): %s%s", spec.episode_id, kind, error, more)
 
     def _rollout(self, index: int, spec: EpisodeSpec, slot: Slot, attempt: int) -> Rollout:
         engine = self._engine
@@ -195,8 +201,8 @@ class Crew:
         async def sample(request: Request) -> Completion:
             if self._rounds is not None:
                 return await self._rounds.sample(index, request)
-            completions = await engine.sampler.sample([request])
-            return completions[0]
+            (completion,) = one_each(await engine.sampler.sample([request]), 1)
+            return completion
 
         try:
             agent = engine.make_agent()

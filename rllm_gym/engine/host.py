@@ -55,6 +55,10 @@ def build(source: EnvSpec | Callable[..., Any], kwargs: Mapping[str, Any]) -> gy
     return env  # type: ignore[no-any-return]
 
 
+class WrongAction(Exception):
+    """The agent handed over something the environment cannot even read. Not a fault of the world."""
+
+
 class EnvironmentHost:
     """Holds the environment of one worker. One call at a time."""
 
@@ -75,6 +79,8 @@ class EnvironmentHost:
 
     def step(self, action: Any) -> Stepped:
         env = self._standing()
+        if not isinstance(action, str) and isinstance(getattr(env, "action_space", None), gymnasium.spaces.Text):
+            raise WrongAction(f"its action is a {type(action).__name__}, and this environment takes a str")
         with _faults("step"):
             result = env.step(action)
         return checked_step(result, env)
@@ -163,7 +169,7 @@ def _garbage(where: str, what: str) -> EnvironmentFault:
 def _faults(where: str) -> Iterator[None]:
     try:
         yield
-    except (EnvironmentFault, TaskError):
+    except (EnvironmentFault, TaskError, MemoryError):
         raise
     # BaseException: an environment that calls sys.exit(), or a library whose timeout derives from BaseException,
     # must not take the worker with it.

@@ -11,6 +11,7 @@ from typing import Any
 from rllm_gym.agents import Action, BaseAgent
 from rllm_gym.core import Episode, Step, StopReason, Task, Trajectory
 from rllm_gym.engine.conversation import Conversation
+from rllm_gym.engine.host import WrongAction
 from rllm_gym.engine.slot import Slot
 from rllm_gym.engine.spec import EpisodeSpec
 from rllm_gym.samplers.protocol import Completion, Request, SamplerError, SamplingParams
@@ -87,7 +88,10 @@ class Rollout:
             step = Step(observation, list(request.messages), completion.text, self._thought(), action)  # type: ignore[arg-type]
             step.tokens = self.conversation.append(completion)
             began = clock()
-            observation, reward, terminated, truncated, self.info = await self.slot.step(action)
+            try:
+                observation, reward, terminated, truncated, self.info = await self.slot.step(action)
+            except WrongAction as error:
+                raise AgentFailed(f"{type(self.agent).__name__}: {error}") from error
             self.seconds["env"] += clock() - began
             step.reward, step.info = reward, self.info
             # Only an answered turn counts: a reply the world never answered has no reward.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rllm_gym.samplers.protocol import Completion, Request, Sampler
+from rllm_gym.samplers.protocol import Completion, Request, Sampler, SamplerError
 
 
 class Rounds:
@@ -69,7 +69,7 @@ class Rounds:
     async def _sample(self, batch: list[tuple[Request, asyncio.Future[Completion]]]) -> None:
         try:
             await self._release()
-            completions = await self._sampler.sample([request for request, _ in batch])
+            completions = one_each(await self._sampler.sample([request for request, _ in batch]), len(batch))
         except BaseException as error:
             for _, future in batch:
                 if not future.done():
@@ -88,3 +88,14 @@ class Rounds:
         names, self._to_release = sorted(self._to_release), []
         for _, conversation in names:
             await self._sampler.release(conversation)
+
+
+def one_each(completions: list[Completion], requests: int) -> list[Completion]:
+    """What a sampler returned, one completion for each request.
+
+    Raises:
+        SamplerError: There are more or fewer.
+    """
+    if len(completions) != requests:
+        raise SamplerError(f"the sampler returned {len(completions)} completions for {requests} requests")
+    return completions

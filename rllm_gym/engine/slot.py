@@ -14,7 +14,7 @@ from rllm_gym.core import EnvironmentFault, TaskError
 from rllm_gym.engine.host import Begun, EnvironmentHost, Stepped, checked_reset, checked_step
 from rllm_gym.engine.spec import Deadlines
 from rllm_gym.engine.stats import EngineStats
-from rllm_gym.workers import Actor, DeadlineExceeded, WorkerDied, WorkerError, WorkerPool
+from rllm_gym.workers import Actor, DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError, WorkerPool
 
 _log = logging.getLogger(__name__)
 
@@ -163,6 +163,10 @@ class Slot:
         except DeadlineExceeded:
             self._lost()
             raise EnvironmentFault(f"{phase} was not done within {timeout:g} s", kind=f"{phase}_deadline") from None
+        except (MemoryExceeded, MemoryError) as error:
+            if not isinstance(error, MemoryError):
+                self._lost()
+            raise EnvironmentFault(f"{phase} needed too much memory: {error}", kind="memory") from error
         except WorkerDied as error:
             self._lost()
             raise EnvironmentFault(f"the worker died in {phase}: {error}", kind="worker_died") from error

@@ -401,6 +401,35 @@ def test_an_agent_that_fails_costs_its_own_episode(method: str) -> None:
     assert all(episode.stop_reason is StopReason.MAX_TURNS for episode in episodes)
 
 
+def test_an_action_that_is_no_text_is_the_agents_mistake_and_not_the_worlds() -> None:
+    class Forgets(ChatAgent):
+        def update_from_model(self, response: str, **kwargs: Any) -> Any:
+            super().update_from_model(response)
+
+    for workers in ("thread", "process"):
+        engine = engine_of("rllm/FrozenLake-v0", reply="?", agent=Forgets, workers=workers)
+        (episode,) = engine.run_sync([1])
+        assert (episode.stop_reason, episode.attempts) == (StopReason.AGENT_ERROR, 1)
+        assert "NoneType" in (episode.fault or "")
+
+
+def test_a_sampler_that_loses_a_request_is_found_out() -> None:
+    class Loses(ScriptedSampler):
+        async def sample(self, requests: Any) -> Any:
+            return (await super().sample(requests))[1:]
+
+    for deterministic in (False, True):
+        with pytest.raises(SamplerError, match="completions for"):
+            engine_of(sampler=Loses(lambda request: "?"), deterministic=deterministic).run_sync(range(3))
+
+
+def test_a_progress_bar_is_shown_only_where_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+    engine_of().run_sync(range(3))
+    assert capfd.readouterr().err == ""
+    engine_of(progress=True).run_sync(range(3))
+    assert "3/3" in capfd.readouterr().err
+
+
 def test_a_factory_of_something_else_is_refused() -> None:
     with pytest.raises(TypeError, match="BaseAgent"):
         engine_of(agent=dict).run_sync([0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 
@@ -70,3 +70,44 @@ class BrokenWorld(gymnasium.Env[str, str]):
     def close(self) -> None:
         if self._kind == "hang_close":
             FOREVER.wait()
+
+
+class BreaksIn(gymnasium.Env[str, str]):
+    """Breaks in one phase, for the task ``"broken"``. In its second construction, if the phase is ``make``."""
+
+    made: ClassVar[set[str]] = set()
+
+    def __init__(self, phase: str, how: str) -> None:
+        self.observation_space = Text(100)
+        self.action_space = Text(100)
+        self._phase, self._how = phase, how
+        self._task = "well"
+        # A process worker serves both episodes here, so it remembers as well as a thread does.
+        if how in self.made:
+            self.made.remove(how)
+            self._break("make")
+        elif phase == "make":
+            self.made.add(how)
+
+    def _break(self, phase: str) -> Any:
+        if phase != self._phase or (phase != "make" and self._task != "broken"):
+            return None
+        match self._how:
+            case "hang":
+                FOREVER.wait()
+            case "raise":
+                raise OSError("no space left")
+            case "memory":
+                return ("x" * 2**30, {})
+        return "garbage"
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self._task = (options or {})["task"]
+        return self._break("reset") or ("begin", {"task_id": self._task})
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        return "end", 1.0, True, False, {}
+
+    def close(self) -> None:
+        self._break("close")

@@ -14,7 +14,7 @@ from pathlib import Path
 import broken_world
 import psutil
 import pytest
-from broken_world import BrokenWorld, kind_of
+from broken_world import BreaksIn, BrokenWorld, kind_of
 
 from rllm_gym.core import Episode, StopReason
 from rllm_gym.engine import AgentExecutionEngine, Deadlines
@@ -98,6 +98,72 @@ def test_a_thread_that_hangs_is_abandoned_counted_and_reported(caplog: pytest.Lo
     assert engine.stats.abandoned_threads == 100
     assert "was abandoned" in caplog.text
     assert "fault (step_deadline)" in caplog.text
+
+
+@pytest.mark.usefixtures("forever")
+@pytest.mark.parametrize(
+    ("phase", "how", "kind"),
+    [
+        ("make", "hang", "make_deadline"),
+        ("make", "raise", "make"),
+        ("reset", "hang", "reset_deadline"),
+        ("reset", "raise", "exception"),
+        ("reset", "garbage", "garbage"),
+        ("close", "hang", "close_deadline"),
+        ("close", "raise", "exception"),
+    ],
+)
+@pytest.mark.parametrize("workers", ["thread", "process"])
+def test_every_phase_has_its_deadline_and_its_kind(phase: str, how: str, kind: str, workers: str) -> None:
+    deadlines = Deadlines(make=1.5, reset=1.5, step=60, close=1.5)
+    engine = AgentExecutionEngine(
+        env=BreaksIn,
+        env_kwargs={"phase": phase, "how": how},
+        sampler=ScriptedSampler(lambda request: "go on"),
+        workers=workers,
+        retries=0,
+        deadlines=deadlines,
+        n_parallel=1,
+    )
+    well, broken = engine.run_sync(["well", "broken"])
+    assert well.trainable
+    assert (broken.stop_reason, broken.trainable) == (StopReason.FAULT, False)
+    assert engine.stats.faults == {kind: 1}
+    assert psutil.Process().children(recursive=True) == []
+
+
+@pytest.mark.usefixtures("forever")
+def test_a_reused_environment_that_hangs_in_close_is_counted_when_it_is_retired(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine = AgentExecutionEngine(
+        env=BreaksIn,
+        env_kwargs={"phase": "close", "how": "hang"},
+        sampler=ScriptedSampler(lambda request: "go on"),
+        reuse_envs=True,
+        deadlines=Deadlines(close=0.3),
+        n_parallel=1,
+    )
+    episodes = engine.run_sync(["well", "broken"])
+    assert all(episode.trainable for episode in episodes)
+    assert engine.stats.faults == {"close_deadline": 1}
+    assert engine.stats.abandoned_threads == 1
+    assert "close was not done" in caplog.text
+
+
+def test_an_environment_that_eats_memory_is_stopped_at_its_cap() -> None:
+    engine = AgentExecutionEngine(
+        env=BreaksIn,
+        env_kwargs={"phase": "reset", "how": "memory"},
+        sampler=ScriptedSampler(lambda request: "go on"),
+        workers="process",
+        memory_mb=300,
+        retries=0,
+        n_parallel=1,
+    )
+    well, broken = engine.run_sync(["well", "broken"])
+    assert (well.trainable, broken.trainable) == (True, False)
+    assert engine.stats.faults == {"memory": 1}
 
 
 _INTERRUPTED = """
