@@ -156,7 +156,8 @@ async def measure(rounds: int) -> list[str]:
                         if seed:  # the first round warms up
                             speeds[kind].append(tokens / (time.process_time() - begin))
                 median = {kind: statistics.median(values) for kind, values in speeds.items()}
-                ratio = median["sampler"] / median["generate"]
+                # Round by round, so that a busy machine weighs on both alike.
+                ratio = statistics.median(a / b for a, b in zip(speeds["sampler"], speeds["generate"], strict=True))
                 rows.append(
                     f"| {name} | {workload.name} | {median['sampler']:,.0f} | {median['fixed']:,.0f} | "
                     f"{median['generate']:,.0f} | {ratio:.2f}x | {workload.goal}x |"

@@ -28,6 +28,8 @@ from rllm_gym.samplers.protocol import Completion, Request, SamplerError, Weight
 _BLOCK = 16
 _PREFILL_TOKENS = 4096  # most new tokens in one pass
 _STOP_MARGIN = 8
+_BROKEN = "nan"
+_SEED_BITS = (1 << 128) - 1
 
 
 @dataclass(eq=False, slots=True)
@@ -72,6 +74,7 @@ class DecodeLoop:
         flush: Called after each step, from the decode thread: what is done can be delivered, all at once.
         max_batch: Most replies under way at once.
         cache_bytes: Most memory for kept prefixes.
+        slot_bytes: Most memory for the replies under way.
         num_threads: torch threads of this thread; ``None`` leaves torch's setting.
     """
 
@@ -85,6 +88,7 @@ class DecodeLoop:
         *,
         max_batch: int,
         cache_bytes: int,
+        slot_bytes: int | None,
         num_threads: int | None,
     ) -> None:
         self._model = model
@@ -93,6 +97,7 @@ class DecodeLoop:
         self._max_batch = max_batch
         self._num_threads = num_threads
         self._cache_bytes = cache_bytes
+        self._slot_bytes = slot_bytes
         self.version = 0
         self.prefilled = 0
         self._inbox: deque[Job | Push] = deque()
@@ -151,31 +156,39 @@ class DecodeLoop:
                 self._started.set()
                 return
             self._started.set()
-            while True:
+            try:
+                self._serve(queue)
+            finally:
                 with self._wake:
-                    while not (self._inbox or queue or self._jobs or self._releases or self._closing):
-                        self._wake.wait()
+                    self._closing = True
                     queue.extend(self._inbox)
-                    self._inbox.clear()
-                    releases = list(self._releases)
-                    self._releases.clear()
-                    if self._closing:
-                        break
-                for name in releases:
-                    self._forget(name)
-                try:
-                    self._turn(queue)
-                except Exception as error:
-                    self._fail(error)
+                closed = SamplerError("the sampler was closed while this was under way")
+                for item in [*self._jobs, *self._joining, *queue]:
+                    item.done(closed)
                 self._flush()
-        closed = SamplerError("the sampler was closed while this was under way")
-        for item in [*self._jobs, *queue, *self._inbox]:
-            item.done(closed)
-        self._flush()
+
+    def _serve(self, queue: deque[Job | Push]) -> None:
+        while True:
+            with self._wake:
+                while not (self._inbox or queue or self._jobs or self._releases or self._closing):
+                    self._wake.wait()
+                queue.extend(self._inbox)
+                self._inbox.clear()
+                releases = list(self._releases)
+                self._releases.clear()
+                if self._closing:
+                    return
+            for name in releases:
+                self._forget(name)
+            try:
+                self._turn(queue)
+            except Exception as error:
+                self._fail(error)
+            self._flush()
 
     def _setup(self) -> None:
         self._weights = MergedWeights(self._model)
-        self._kv = KVSlots(self._model, self._max_batch)
+        self._kv = KVSlots(self._model, self._max_batch, self._slot_bytes)
         self._device = self._kv.device
         self._store = PrefixStore(self._block, self._cache_bytes)
         self._jobs: list[Job] = []
@@ -200,7 +213,7 @@ class DecodeLoop:
                 if self._jobs or joining:
                     break
                 self._take_weights(item)
-            elif len(self._jobs) + len(joining) == self._max_batch:
+            elif len(self._jobs) + len(joining) == self._max_batch or not self._fits([*self._jobs, *joining, item]):
                 break
             elif not item.cancelled:
                 joining.append(item)
@@ -211,6 +224,11 @@ class DecodeLoop:
             self._joining = []
         if self._jobs:
             self._step()
+
+    def _fits(self, jobs: list[Job]) -> bool:
+        """Whether these replies, however long they get, fit the memory for slots; one alone always may try."""
+        longest = max(len(job.request.ids) + job.limit for job in jobs)
+        return len(jobs) == 1 or self._kv.fits(len(jobs), longest)
 
     def _take_weights(self, push: Push) -> None:
         try:
@@ -252,11 +270,10 @@ class DecodeLoop:
         hashes = {ids: self._store.hashes(ids) for ids in leaders}
         found = {ids: self._store.find(ids, len(ids) - 1, hashes[ids]) for ids in leaders}
         order = sorted(leaders, key=lambda ids: len(ids) - found[ids][1])
-        longest = max(map(len, order))
         followers = [(number, job) for number, ids in enumerate(order) for job in leaders[ids][1:]]
         self._jobs.extend(leaders[ids][0] for ids in order)
         self._jobs.extend(job for _, job in followers)
-        self._kv.reserve(len(self._jobs), longest + 1)
+        self._kv.reserve(len(self._jobs), self._longest() + 1)
         self._start(begin)
         for slot, ids in enumerate(order, begin):
             self._jobs[slot].source.hashes = hashes[ids]
@@ -286,7 +303,7 @@ class DecodeLoop:
             params = job.request.params
             if params.temperature > 0:
                 # 1 - u: never 0, so that a token without probability is never drawn.
-                generator = np.random.Generator(np.random.PCG64(abs(job.request.seed)))
+                generator = np.random.Generator(np.random.PCG64(job.request.seed & _SEED_BITS))
                 uniform[row, : job.limit] -= generator.random(job.limit)
             # The last token (drawn soon), its position, tokens drawn, top_k.
             ints.append((0, len(job.request.ids) - 1, 0, params.top_k))
@@ -350,15 +367,18 @@ class DecodeLoop:
             )
         return logits[:, -1]
 
+    def _longest(self) -> int:
+        return max(len(job.request.ids) + len(job.ids) for job in self._jobs)
+
     # Stepping ---------------------------------------------------------------------------------------------
 
     def _step(self) -> None:
         """One token for every running reply."""
         count = len(self._jobs)
         tokens, positions = self._ints[0, :count], self._ints[1, :count]
-        longest = max(len(job.request.ids) + len(job.ids) for job in self._jobs)
+        longest = self._longest()
         self._kv.reserve(count, longest)
-        span = min(-(-longest // 32) * 32, self._kv.length)
+        span = min(-(-longest // 16) * 16, self._kv.length)
         slots_N1 = self._slot_numbers[:count].unsqueeze(1)
         logits_NV = self._kv.forward(tokens.unsqueeze(1), positions.unsqueeze(1), slots_N1, span)[:, -1]
         self._absorb(logits_NV, 0, count)
@@ -376,7 +396,9 @@ class DecodeLoop:
             ids = job.ids
             ids.append(token)
             job.logprobs.append(logp)
-            if token in job.stops or (job.request.params.stop and self._meets_stop(job)):
+            if logp != logp:  # NaN
+                job.finish = _BROKEN
+            elif token in job.stops or (job.request.params.stop and self._meets_stop(job)):
                 job.finish = "stop"
             elif len(ids) >= job.limit:
                 job.finish = "length"
@@ -391,7 +413,10 @@ class DecodeLoop:
     def _draw(self, logits_NV: Tensor, begin: int, end: int, cut: bool) -> tuple[Tensor, Tensor]:
         ints, floats = self._ints[:, begin:end], self._floats[:, begin:end]
         uniform_N = self._uniform[begin:end].gather(1, ints[2].unsqueeze(1)).squeeze(1)
-        return draw_tokens(logits_NV, floats[0], uniform_N, floats[1] if cut else None, ints[3] if cut else None)
+        greedy = any(job.request.params.temperature == 0 for job in self._jobs[begin:end])
+        return draw_tokens(
+            logits_NV, floats[0], uniform_N, floats[1] if cut else None, ints[3] if cut else None, greedy=greedy
+        )
 
     def _meets_stop(self, job: Job) -> bool:
         tail = self._decode(job.ids[-job.window :])
@@ -399,6 +424,12 @@ class DecodeLoop:
 
     def _finish(self, slot: int) -> None:
         job = self._jobs[slot]
+        if job.finish == _BROKEN:
+            self._store.remove(job.source)
+            job.done(
+                SamplerError("the model gives NaN for log-probs: its weights have diverged; go back to a checkpoint")
+            )
+            return
         self._set_aside(slot, job)
         text = self._decode(job.ids)
         cut = min((text.find(stop) for stop in job.request.params.stop if stop in text), default=None)

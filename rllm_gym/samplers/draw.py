@@ -15,6 +15,8 @@ def draw_tokens(
     uniform_N: Tensor,
     top_p_N: Tensor | None = None,
     top_k_N: Tensor | None = None,
+    *,
+    greedy: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """One token a row, by inverting the cumulative distribution at a uniform number.
 
@@ -27,22 +29,24 @@ def draw_tokens(
         uniform_N: Numbers in (0, 1], float64.
         top_p_N: Nucleus mass, 1 keeps all; ``None`` where no row cuts.
         top_k_N: Most likely tokens kept, 0 keeps all; ``None`` where no row cuts.
+        greedy: Whether a temperature may be 0.
 
     Returns:
         Token ids ``[N]`` and their log-probs ``[N]`` at the temperature (at 0: at temperature 1), before any cut.
     """
     logits_NV = logits_NV.float()
     greedy_N = temperature_N == 0
-    scale_N = torch.where(greedy_N, 1.0, temperature_N).unsqueeze(1)
-    logp_NV = torch.log_softmax(logits_NV / scale_N, dim=-1)
+    scale_N = torch.where(greedy_N, 1.0, temperature_N)
+    logp_NV = torch.log_softmax(logits_NV / scale_N.unsqueeze(1), dim=-1)
     prob_NV = logp_NV.exp()
     if top_p_N is not None and top_k_N is not None:
         prob_NV = _cut(prob_NV, top_p_N, top_k_N)
     cumulative_NV = prob_NV.double().cumsum(-1)
     # The uniform number is never 0, so a token of probability 0 is never the first to reach it.
     target_N1 = uniform_N.unsqueeze(1) * cumulative_NV[:, -1:]
-    drawn_N = (cumulative_NV < target_N1).sum(-1)
-    token_N = torch.where(greedy_N, logp_NV.argmax(-1), drawn_N)
+    token_N = (cumulative_NV < target_N1).sum(-1)
+    if greedy:
+        token_N = torch.where(greedy_N, logp_NV.argmax(-1), token_N)
     return token_N, logp_NV.gather(1, token_N.unsqueeze(1)).squeeze(1)
 
 

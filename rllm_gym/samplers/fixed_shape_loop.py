@@ -38,6 +38,9 @@ class FixedShapeLoop(DecodeLoop):
         self._uniform = torch.ones(self._rows, 64, dtype=torch.float64, device=self._device)
         self._slot_numbers = torch.arange(self._rows, device=self._device)
 
+    def _fits(self, jobs: list[Job]) -> bool:
+        return True  # the rows are there whether anybody is in them or not
+
     def _find_rows(self) -> int:
         """A number of rows for which equal rows come out equal, wherever they stand; 1 at the worst."""
         # Multiples of 32: vector loops over whole tensors then have no remainder, which other code would compute.

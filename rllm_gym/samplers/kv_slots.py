@@ -7,6 +7,7 @@ Axes: L layers, S slots, T positions, H key-value heads, D head dimension, N row
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -62,17 +63,20 @@ class KVSlots(Cache):  # type: ignore[misc]
     Args:
         model: A Hugging Face decoder.
         max_slots: Most slots.
+        max_bytes: Most memory for them, which one long conversation may exceed; by default half of what is free on a
+            GPU, a quarter of what a CPU machine has.
 
     Raises:
         ValueError: The model does not keep plain keys and values, or does not compute with them what it computes
             without: said with what to do.
     """
 
-    def __init__(self, model: Any, max_slots: int) -> None:
+    def __init__(self, model: Any, max_slots: int, max_bytes: int | None = None) -> None:
         super().__init__(layers=[])
         self._model = model
         self.max_slots = max_slots
         self.device = next(model.parameters()).device
+        self.max_bytes = max_bytes if max_bytes is not None else _usual_bytes(self.device)
         self._config = model.config.get_text_config()
         self._attention: str = self._config._attn_implementation
         self._windows = _windows(self._config)
@@ -93,23 +97,28 @@ class KVSlots(Cache):  # type: ignore[misc]
         heads, key_dim, value_dim, dtype = self._shapes[0]
         return len(self._shapes) * heads * (key_dim + value_dim) * dtype.itemsize
 
+    def fits(self, slots: int, length: int) -> bool:
+        """Whether this many slots of this many positions keep to ``max_bytes``."""
+        return (slots + 1) * _aligned(length) * self.bytes_per_token <= self.max_bytes
+
     def reserve(self, slots: int, length: int) -> None:
-        """Make room for this many slots of this many positions; what is stored stays."""
+        """Make room for this many slots of this many positions, all that are in use; what is stored in them stays."""
         if slots <= self.slots and length <= self.length:
             return
-        new_slots = max(self.slots, min(self.max_slots, 1 << (slots - 1).bit_length()))
-        new_length = self.length
+        new_slots, new_length = max(self.slots, min(self.max_slots, 1 << (slots - 1).bit_length())), self.length
         if length > self.length:
-            # Multiples of 64 keep every slot aligned alike, which bit-for-bit repeatability rests on.
-            new_length = -(-max(length, self.length * 3 // 2, 128) // 64) * 64
+            new_length = _aligned(max(length, self.length * 3 // 2, 128))
+        if not self.fits(new_slots, new_length):
+            # No room to grow ahead, nor for slots that nobody is in.
+            new_slots, new_length = slots, _aligned(length)
         heads, key_dim, value_dim, dtype = self._shapes[0]
         layers = len(self._shapes)
         # Zeros, not garbage: a masked value still takes part in a product with zero.
         keys = torch.zeros(layers, new_slots + 1, heads, new_length, key_dim, dtype=dtype, device=self.device)
         values = torch.zeros(layers, new_slots + 1, heads, new_length, value_dim, dtype=dtype, device=self.device)
         if self.slots:
-            keys[:, : self.slots, :, : self.length] = self._keys[:, : self.slots]
-            values[:, : self.slots, :, : self.length] = self._values[:, : self.slots]
+            old = (slice(None), slice(min(self.slots, new_slots)), slice(None), slice(min(self.length, new_length)))
+            keys[old], values[old] = self._keys[old], self._values[old]
         self._keys, self._values, self.slots, self.length = keys, values, new_slots, new_length
         self._flat_keys = [layer.view(-1, key_dim) for layer in keys]
         self._flat_values = [layer.view(-1, value_dim) for layer in values]
@@ -226,6 +235,8 @@ class KVSlots(Cache):  # type: ignore[misc]
                 f"TorchSampler needs a decoder that keeps keys and values for every layer; {name} is not one ({error})"
             ) from error
         self._recording = False
+        if not bool(torch.isfinite(expected).all()):
+            raise ValueError(f"{name} gives NaN or infinite logits: its weights are broken; load others")
         if len(set(self._shapes)) != 1:
             raise ValueError(
                 f"TorchSampler needs layers of one shape; {name} has {sorted(set(map(str, self._shapes)))}"
@@ -246,6 +257,17 @@ class KVSlots(Cache):  # type: ignore[misc]
                 f"{name} computes other logits with a cache in slots than without (relative gap {gap:.2g}); its "
                 "attention is of a kind TorchSampler does not know; use another sampler"
             )
+
+
+def _aligned(length: int) -> int:
+    # Multiples of 64 keep every slot aligned alike, which bit-for-bit repeatability rests on.
+    return -(-length // 64) * 64
+
+
+def _usual_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0]) // 2
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4 if hasattr(os, "sysconf") else 4 << 30
 
 
 def _windows(config: Any) -> dict[str, int | None]:

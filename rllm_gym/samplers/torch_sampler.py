@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ class TorchSampler:
         max_batch: Most replies under way at once.
         context_length: Most tokens of prompt and reply together; by default what the model was built for.
         cache_bytes: Most memory for keys and values kept between turns.
+        slot_bytes: Most memory for keys and values of the replies under way: long ones wait for each other. By default
+            half of what is free on a GPU, a quarter of what a CPU machine has. Fixed shapes ignore it.
         deterministic: What a request gets depends on that request alone, bit for bit, whatever else is in the batch
             and whenever it came: fixed shapes, prompts computed in fixed chunks. Slower.
         num_threads: torch threads of the decoding thread; ``None`` leaves torch's setting.
@@ -56,6 +59,7 @@ class TorchSampler:
         max_batch: int = 64,
         context_length: int | None = None,
         cache_bytes: int = 1 << 30,
+        slot_bytes: int | None = None,
         deterministic: bool = False,
         num_threads: int | None = None,
         eos_token_ids: Sequence[int] | None = None,
@@ -84,6 +88,7 @@ class TorchSampler:
             self._outbox.flush,
             max_batch=max_batch,
             cache_bytes=cache_bytes,
+            slot_bytes=slot_bytes,
             num_threads=num_threads,
         )
         # Also at the end of the program, when nobody closed it: a thread inside torch must not outlive torch.
@@ -169,6 +174,8 @@ class TorchSampler:
         await self.close()
 
     def _job(self, request: Request, index: int, done: Any) -> Job:
+        if type(request.ids) is not tuple:
+            request = replace(request, ids=tuple(map(int, request.ids)))
         length = len(request.ids)
         assert self.context_length is not None
         if length == 0:
@@ -183,6 +190,8 @@ class TorchSampler:
                 f"the prompt of request {index} has token ids outside 0..{self._vocabulary - 1}; it was made with "
                 "another tokenizer than the model's"
             )
+        if not isinstance(request.seed, int):
+            raise TypeError(f"the seed of request {index} is a {type(request.seed).__name__}; it must be an int")
         return Job(
             request=request,
             limit=min(request.params.max_tokens, self.context_length - length),

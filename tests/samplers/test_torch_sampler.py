@@ -194,6 +194,25 @@ def test_what_is_kept_is_bounded_and_can_be_released(model: Any, tokenizer: Any,
     run(go())
 
 
+def test_long_conversations_wait_for_memory(model: Any, tokenizer: Any, run: Any, plain_logprobs: Any) -> None:
+    """A long one among short ones does not make room for all at its length."""
+    per_token = 2 * 2 * (16 + 16) * 4
+    asked = [*prompts(20, least=10, most=30), *prompts(2, seed=1, least=400, most=400), *prompts(20, seed=2)]
+
+    async def go() -> None:
+        limit = 1000 * per_token
+        async with TorchSampler(model, tokenizer, slot_bytes=limit, cache_bytes=0, eos_token_ids=()) as sampler:
+            requests = [Request(ids, SamplingParams(max_tokens=20), seed=n) for n, ids in enumerate(asked)]
+            for request, completion in zip(requests, await sampler.sample(requests), strict=True):
+                assert completion.logprobs == pytest.approx(
+                    plain_logprobs(model, request.ids, completion.ids), abs=1e-4
+                )
+            kv = sampler._loop._kv
+            assert (kv.slots + 1) * kv.length * per_token <= limit
+
+    run(go())
+
+
 # Ends of replies ------------------------------------------------------------------------------------------
 
 
@@ -396,6 +415,20 @@ def test_a_failure_in_the_model_reaches_everybody_and_the_sampler_goes_on(
             hook.remove()
             [completion] = await sampler.sample([Request((1, 2), SamplingParams(max_tokens=5))])
             assert completion.logprobs == pytest.approx(plain_logprobs(model, (1, 2), completion.ids), abs=1e-4)
+
+    run(go())
+
+
+def test_a_model_that_diverged_is_named(model: Any, tokenizer: Any, run: Any) -> None:
+    async def go() -> None:
+        async with TorchSampler(model, tokenizer) as sampler:
+            with torch.no_grad():
+                model.model.norm.weight.fill_(float("nan"))
+            await sampler.push(WeightUpdate((), kind="shared"))
+            with pytest.raises(SamplerError, match="NaN"):
+                await sampler.sample([Request((1, 2))])
+        with pytest.raises(ValueError, match="NaN"):
+            TorchSampler(model, tokenizer)
 
     run(go())
 
