@@ -24,7 +24,7 @@ _IS = re.compile(
 _SAME = {
     "nosolution": Node("empty"), "nosolutions": Node("empty"), "nosolutionexists": Node("empty"),
     "nosolutionsexist": Node("empty"), "emptyset": Node("empty"), "theemptyset": Node("empty"),
-    "nosuchvalue": Node("empty"), "noreal solutions": Node("empty"), "norealsolution": Node("empty"),
+    "nosuchvalue": Node("empty"), "norealsolution": Node("empty"),
     "norealsolutions": Node("empty"), "none": Node("empty"), "allrealnumbers": Node("reals"), "allreals": Node("reals"),
     "allrealx": Node("reals"), "realnumbers": Node("reals"), "undefined": Node("text", ("undefined",)),
     "dne": Node("text", ("undefined",)), "doesnotexist": Node("text", ("undefined",)),
