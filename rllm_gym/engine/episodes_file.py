@@ -173,8 +173,7 @@ def _trajectory_from_json(row: dict[str, Any]) -> Trajectory:
         steps.append(
             Step(
                 observation=from_json(step["observation"]),
-                # Copies: whoever changes the messages of one step must not change another's.
-                chat_completions=[dict(message) for message in messages],
+                chat_completions=messages,
                 model_response=step["response"],
                 thought=step["thought"],
                 action=from_json(step["action"]),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,6 +48,7 @@ class Rollout:
     max_turns: int | None
     returns_tokens: bool
     steps: list[Step] = field(default_factory=list)
+    _shown: tuple[dict[str, Any], ...] = ()
     task: dict[str, Any] | None = None
     task_id: str = ""
     info: dict[str, Any] = field(default_factory=dict)
@@ -85,7 +87,7 @@ class Rollout:
                 break
             completion = await self._reply(request)
             action = self._action(completion.text)
-            step = Step(observation, list(request.messages), completion.text, self._thought(), action)  # type: ignore[arg-type]
+            step = Step(observation, list(self._shown), completion.text, self._thought(), action)
             step.tokens = self.conversation.append(completion)
             began = clock()
             try:
@@ -123,8 +125,7 @@ class Rollout:
     def _next_request(self, tools: str | None) -> Request | None:
         began = time.perf_counter()
         try:
-            # Copies: agents that rewrite history do it in place.
-            messages = tuple(dict(message) for message in self.agent.chat_completions)
+            messages = self._shown = _snapshot(self.agent.chat_completions, self._shown)
             self.conversation.extend(messages, tools)
         except Exception as error:
             raise AgentFailed(f"its messages cannot be rendered: {type(error).__name__}: {error}") from error
@@ -185,6 +186,21 @@ class Rollout:
         else:
             self.stop_reason = StopReason.MAX_TURNS
         return True
+
+
+def _snapshot(messages: Sequence[Mapping[str, Any]], before: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+    """Copies of the messages, since agents rewrite history in place. What did not change is the copy of ``before``:
+    otherwise the record of a long conversation would grow with the square of its turns."""
+    kept = 0
+    for old, new in zip(before, messages, strict=False):
+        if old != new:
+            break
+        kept += 1
+    new = (dict(message) for message in messages[kept:])
+    return before[:kept] + tuple(
+        message if all(isinstance(value, str) for value in message.values()) else copy.deepcopy(message)
+        for message in new
+    )
 
 
 _ENVIRONMENT_REASONS = {

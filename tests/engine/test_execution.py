@@ -482,6 +482,17 @@ def test_an_agent_hears_everything_in_order() -> None:
     ]
 
 
+def test_the_record_keeps_what_the_model_was_shown_though_the_agent_changes_it_in_place() -> None:
+    class Vandal(ChatAgent):
+        def update_from_env(self, observation: Any, reward: float, done: bool, info: dict[str, Any], **_: Any) -> None:
+            super().update_from_env(observation, reward, done, info)
+            self._messages[0]["content"] = f"rewritten {info['turn']}"
+
+    (episode,) = engine_of(reply="?", agent=Vandal).run_sync([1])
+    shown = [step.chat_completions[0]["content"] for step in episode.trajectories[0].steps]
+    assert shown == ["rewritten 0", "rewritten 1", "rewritten 2", "rewritten 3"]
+
+
 def test_stats_can_be_read_for_one_step_of_a_run() -> None:
     with engine_of(reply="?") as engine:
         engine.run_sync(range(3))
