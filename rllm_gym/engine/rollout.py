@@ -196,11 +196,12 @@ def _snapshot(messages: Sequence[Mapping[str, Any]], before: tuple[dict[str, Any
         if old != new:
             break
         kept += 1
-    new = (dict(message) for message in messages[kept:])
-    return before[:kept] + tuple(
-        message if all(isinstance(value, str) for value in message.values()) else copy.deepcopy(message)
-        for message in new
-    )
+    return before[:kept] + tuple(_copied(message) for message in messages[kept:])
+
+
+def _copied(message: Mapping[str, Any]) -> dict[str, Any]:
+    flat = all(isinstance(value, str) for value in message.values())
+    return dict(message) if flat else copy.deepcopy(dict(message))
 
 
 _ENVIRONMENT_REASONS = {
