@@ -10,6 +10,7 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from rllm_gym.chat.encoder import Shield, TemplateEncoder
@@ -96,6 +97,20 @@ class ChatRenderer:
         self._locality: dict[tuple[tuple[str, ...], str], int] = {}
 
     # Public -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def end_of_turn_id(self) -> int | None:
+        """The control token with which the template ends an assistant's turn; ``None`` where it has none.
+
+        Where a model has another end-of-text token than this one, as base models do, it must be told to stop here.
+        """
+        try:
+            text = self._after_reply([_OPENING, self._stand_in()], None)
+        except ChatTemplateError:
+            return None
+        ids = self._encoder.encode(text, self._encoder.shield([]), at_start=False)
+        place = self._first_control(ids)
+        return None if place is None else ids[place]
 
     def extend(
         self,
@@ -225,13 +240,15 @@ class ChatRenderer:
         rendered, shield = self._turn_text(messages, start, end, tools)
         ids = self._encoder.encode(rendered, shield, at_start=False)
         # The token that ends a turn may have been sampled; then the template's own must not double it.
-        first = next((place for place, index in enumerate(ids) if index in self._encoder.control_ids), None)
-        if first is not None and ids[first] == last_id and self._is_blank(ids[:first]):
-            ids = ids[first + 1 :]
+        place = self._first_control(ids)
+        if place is not None and ids[place] == last_id:
+            ids = ids[place + 1 :]
         return ids
 
-    def _is_blank(self, ids: list[int]) -> bool:
-        return not ids or not self.tokenizer.decode(ids).strip()
+    def _first_control(self, ids: list[int]) -> int | None:
+        """Where the first control token stands, if nothing but white space comes before it."""
+        place = next((place for place, index in enumerate(ids) if index in self._encoder.control_ids), None)
+        return None if place and self.tokenizer.decode(ids[:place]).strip() else place
 
     # Rendering --------------------------------------------------------------------------------------------
 

@@ -178,6 +178,22 @@ def test_the_end_of_a_turn_is_there_once(family: str) -> None:
     assert tails[0] == tails[1]
 
 
+def test_which_token_ends_a_turn() -> None:
+    ends = {
+        "qwen2.5": "<|im_end|>",
+        "qwen3": "<|im_end|>",
+        "llama3": "<|eot_id|>",
+        "strict": "</s>",
+        "rounds": "<|im_end|>",
+    }
+    for family, token in ends.items():
+        assert renderer(family).end_of_turn_id == make_tokenizer(family).convert_tokens_to_ids(token)
+    plain = ChatRenderer(
+        make_tokenizer("qwen2.5"), chat_template="{% for m in messages %}{{ m.content }}\n{% endfor %}"
+    )
+    assert plain.end_of_turn_id is None
+
+
 # Nothing from the world is control ------------------------------------------------------------------------
 
 

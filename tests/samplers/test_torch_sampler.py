@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import signal
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -496,6 +499,29 @@ def test_an_event_loop_that_ends_takes_nothing_down(model: Any, tokenizer: Any, 
 
     run(leave())
     run(go())
+
+
+def test_a_program_interrupted_at_work_ends(tmp_path: Any, model: Any, tokenizer: Any) -> None:
+    """Ctrl-C while replies are under way, and a sampler that nobody closes."""
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    script = f"""
+import asyncio, signal, sys
+from rllm_gym.samplers import Request, SamplingParams, TorchSampler
+sampler = TorchSampler({str(tmp_path)!r}, eos_token_ids=())
+sampler.model.register_forward_hook(lambda *_: print("at work", flush=True))
+asyncio.run(sampler.sample([Request((1, 2), SamplingParams(max_tokens=500))] * 500))
+"""
+    program = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "at work\n"
+    program.send_signal(signal.SIGINT)
+    _, errors = program.communicate(timeout=60)
+    assert "KeyboardInterrupt" in errors
+    assert "terminate called" not in errors
+    assert program.returncode in (1, 130, -signal.SIGINT)
 
 
 # Models ---------------------------------------------------------------------------------------------------
