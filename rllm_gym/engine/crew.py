@@ -30,6 +30,10 @@ Result = tuple[int, Episode, BaseAgent | None]
 """Position of the spec, its episode, and the agent that played it last."""
 
 
+class EnvironmentUnavailable(RuntimeError):
+    """No environment could be made at all: an argument, an import or a file is wrong. Names the reason."""
+
+
 class Crew:
     """Plays the specs of one run.
 
@@ -152,6 +156,8 @@ class Crew:
                         self._count(fault.kind, spec, fault)
                         await slot.discard()
                         if attempts > engine.retries:
+                            if not engine.made.is_set():
+                                raise EnvironmentUnavailable(f"no environment could be made: {fault}") from fault
                             stop_reason, why = StopReason.FAULT, str(fault)
                         else:
                             engine.stats.retries += 1

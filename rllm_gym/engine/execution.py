@@ -136,7 +136,7 @@ class AgentExecutionEngine:
         self._runs = itertools.count()
         self._running = 0
         self._kept_open = False
-        self._made = threading.Event()
+        self.made = threading.Event()  # whether any environment was ever made
         self._lock = threading.Lock()
         self._pool: WorkerPool | None = None
         self._idle: list[Slot] = []
@@ -221,7 +221,7 @@ class AgentExecutionEngine:
                 self.env_kwargs,
                 self.deadlines,
                 reuse=self.reuse_envs,
-                made=self._made,
+                made=self.made,
                 stats=self.stats,
             )
 

@@ -19,10 +19,6 @@ from rllm_gym.workers import Actor, DeadlineExceeded, MemoryExceeded, WorkerDied
 _log = logging.getLogger(__name__)
 
 
-class EnvironmentUnavailable(RuntimeError):
-    """No environment could be made at all: the id's arguments, an import or a file is wrong. Names the reason."""
-
-
 class Slot:
     """A place for one running episode. Used by one episode at a time, from one event loop at a time.
 
@@ -65,7 +61,6 @@ class Slot:
         Raises:
             EnvironmentFault: It could not be made, or reset, in time and in order.
             TaskError: There is no such task.
-            EnvironmentUnavailable: None was ever made, and making one fails.
         """
         if not self._has_environment:
             await self._make()
@@ -108,13 +103,6 @@ class Slot:
             self._actor.kill()
             self._actor = None
 
-    def kill(self) -> None:
-        """End the worker now, without ``close``."""
-        self._has_environment = False
-        if self._actor is not None:
-            self._actor.kill()
-            self._actor = None
-
     # ------------------------------------------------------------------------------------------------------
 
     async def _make(self) -> None:
@@ -130,10 +118,6 @@ class Slot:
         except EnvironmentFault:
             raise
         except Exception as error:
-            if not self._made.is_set():
-                raise EnvironmentUnavailable(
-                    f"the environment cannot be made: {type(error).__name__}: {error}"
-                ) from error
             raise EnvironmentFault(
                 f"making the environment raised {type(error).__name__}: {error}", kind="make"
             ) from error

@@ -183,6 +183,20 @@ def test_an_environment_that_cannot_be_made_at_all_stops_the_run() -> None:
         engine_of("rllm/FrozenLace-v0")
 
 
+def test_a_constructor_that_fails_now_and_then_is_a_fault_and_no_end() -> None:
+    made: list[int] = []
+
+    def flaky() -> Quiz:
+        made.append(1)
+        if len(made) % 3 == 1:
+            raise OSError("too many open files")
+        return Quiz()
+
+    engine = engine_of(flaky, n_parallel=1)
+    assert all(episode.trainable for episode in engine.run_sync(range(10)))
+    assert engine.stats.faults["make"] >= 5
+
+
 def test_a_task_that_does_not_exist_is_counted_and_not_retried() -> None:
     engine = engine_of()
     (episode,) = engine.run_sync([100_000])
