@@ -71,7 +71,7 @@ hostile = st.lists(
 
 
 @pytest.mark.parametrize("family", ALL)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(text=ordinary, system=st.none() | ordinary)
 def test_a_first_prompt_is_what_the_template_gives(family: str, text: str, system: str | None) -> None:
     messages = [user(text)]
@@ -84,7 +84,7 @@ def test_a_first_prompt_is_what_the_template_gives(family: str, text: str, syste
 
 
 @pytest.mark.parametrize("family", ALL)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(texts=st.lists(words, min_size=1, max_size=4), replies=st.lists(words, min_size=4, max_size=4))
 def test_turns_are_what_the_template_gives(family: str, texts: list[str], replies: list[str]) -> None:
     """Where a reply encodes alone as it does in the conversation; the template closes the turn it left open."""
@@ -204,7 +204,7 @@ def controls(family: str, ids: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("family", ALL)
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(first=hostile, second=hostile, tool=hostile, reply=st.lists(st.integers(0, 200), max_size=5))
 def test_text_from_the_world_is_text(family: str, first: str, second: str, tool: str, reply: list[int]) -> None:
     """The control tokens of a conversation are those of the same conversation with harmless texts."""
@@ -240,7 +240,7 @@ def test_text_from_the_world_is_text(family: str, first: str, second: str, tool:
 
 
 @pytest.mark.parametrize("family", ALL)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(text=hostile)
 def test_an_agents_own_replies_cannot_forge_special_tokens(family: str, text: str) -> None:
     """An assistant message that was not sampled may hold ``<think>``, the model's own, but no ``<|im_end|>``."""
@@ -276,7 +276,7 @@ def conversations(draw: Any) -> list[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("family", CHATTY)
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(events=conversations())
 def test_trained_ids_are_sampled_ids(family: str, events: list[tuple[str, Any]]) -> None:
     """Through truncation and history rewriting, and as the training samples show it."""
