@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -158,6 +159,7 @@ class Rollouts:
         self.sampler = sampler
         self._seed = seed
         self._loop = asyncio.Runner()
+        self._closed = False
 
         def engine(kwargs: Mapping[str, Any]) -> AgentExecutionEngine:
             return AgentExecutionEngine(
@@ -220,12 +222,14 @@ class Rollouts:
 
     def close(self) -> None:
         """End every worker and free the sampler. Safe to call twice."""
-        try:
-            for engine in (self._train, self._validation):
-                self._loop.run(engine.aclose())
-            self._loop.run(self.sampler.close())
-        finally:
-            self._loop.close()
+        if self._closed:
+            return
+        self._closed = True
+        with contextlib.ExitStack() as closing:  # each is closed, whatever the others do
+            closing.callback(self._loop.close)
+            closing.callback(lambda: self._loop.run(self.sampler.close()))
+            closing.callback(lambda: self._loop.run(self._validation.aclose()))
+            closing.callback(lambda: self._loop.run(self._train.aclose()))
 
     def _run(self, engine: AgentExecutionEngine, specs: list[EpisodeSpec]) -> tuple[list[Episode], EngineStats]:
         before = engine.stats.copy()
