@@ -14,6 +14,7 @@ import gymnasium
 from gymnasium.envs.registration import load_env_creator
 
 from rllm_gym.agents import BaseAgent, default_agent
+from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import Episode, Task, stream_seed
 from rllm_gym.engine import AgentExecutionEngine, Deadlines, EngineStats, EpisodeSpec
 from rllm_gym.samplers.protocol import Sampler, SamplingParams, WeightUpdate
@@ -161,14 +162,23 @@ class Rollouts:
         self._loop = asyncio.Runner()
         self._closed = False
 
+        renderer = ChatRenderer(tokenizer)
+        # A base model's own end-of-text token is not the one with which the template ends a turn.
+        end_of_turn = renderer.end_of_turn_id
+        params = SamplingParams(
+            temperature=sampling.temperature,
+            max_tokens=sampling.max_tokens,
+            stop_token_ids=() if end_of_turn is None else (end_of_turn,),
+        )
+
         def engine(kwargs: Mapping[str, Any]) -> AgentExecutionEngine:
             return AgentExecutionEngine(
                 env=world.env,
                 sampler=sampler,
                 env_kwargs=kwargs,
                 agent=world.agent,
-                tokenizer=tokenizer,
-                sampling_params=SamplingParams(temperature=sampling.temperature, max_tokens=sampling.max_tokens),
+                renderer=renderer,
+                sampling_params=params,
                 n_parallel=env.parallel,
                 workers=env.workers,
                 max_turns=env.max_turns,

@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 
 from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import stream_seed
@@ -86,9 +86,10 @@ def sft(config: SftConfig, *, world: World | None = None) -> SftResult:
         source = _Source(config, world)
         closing.callback(source.close)
 
+        model = config.model
         if config.tiny.enabled:
-            config = replace(config, model=replace(config.model, path=str(_make_tiny(config, source))))
-        policy = Policy(config.model, tokens_per_chunk=config.optimizer.tokens_per_chunk, seed=config.seed)
+            model = replace(model, path=str(_make_tiny(config, source)))
+        policy = Policy(model, tokens_per_chunk=config.optimizer.tokens_per_chunk, seed=config.seed)
         learner = Learner(policy, config.optimizer, config.steps)
         renderer = ChatRenderer(policy.tokenizer)
         output.mkdir(parents=True, exist_ok=True)
@@ -200,7 +201,7 @@ class _Rule:
         self._policy = policy
         self._rollouts = Rollouts(
             world,
-            make_sampler(policy, config.model.path, max_batch=config.env.parallel, deterministic=False),
+            make_sampler(policy, policy.config.path, max_batch=config.env.parallel, deterministic=False),
             policy.tokenizer,
             env=config.env,
             sampling=config.sampling,
@@ -240,8 +241,10 @@ def _make_tiny(config: SftConfig, source: _Source) -> Path:
 
 
 def _rows(demonstrations: Sequence[Demonstration], renderer: ChatRenderer) -> list[Row]:
+    end_of_turn = renderer.end_of_turn_id
+    if end_of_turn is None:
+        end_of_turn = renderer.tokenizer.eos_token_id
     samples = []
     for number, demonstration in enumerate(demonstrations):
-        sequences = tuple(tokenize(demonstration, renderer, renderer.tokenizer.eos_token_id))
-        samples.append(Sample(str(number), "", 0.0, sequences))
-    return rows_of(samples, [torch.ones(sample.num_sampled).double().numpy() for sample in samples])
+        samples.append(Sample(str(number), "", 0.0, tuple(tokenize(demonstration, renderer, end_of_turn))))
+    return rows_of(samples, [np.ones(sample.num_sampled) for sample in samples])
