@@ -45,12 +45,17 @@ Your own chats, one {"messages": [...]} a line:
 def train(argv: Sequence[str] | None = None) -> int:
     """``rllm-gym train``. Returns the exit status: 143 if SIGTERM ended it (resume with ``--resume``)."""
     config = _read(TrainConfig, argv, "rllm-gym train", _TRAIN)
-    from trainers.loop import train as run
-    from trainers.model import ModelUnusable
+    from transformers.utils.logging import disable_progress_bar
 
+    from rllm_gym.engine import EnvironmentUnavailable
+    from trainers.checkpoint import CheckpointError
+    from trainers.learner import TrainingDiverged
+    from trainers.loop import train as run
+
+    disable_progress_bar()  # of loading and writing models; the run has its own
     try:
         result = run(config)
-    except (ConfigError, ModelUnusable) as error:
+    except (ConfigError, CheckpointError, TrainingDiverged, EnvironmentUnavailable) as error:
         raise CommandError(str(error)) from error
     if result.interrupted:
         print(f"stopped after step {result.steps}; go on with the same command and --resume")
@@ -62,11 +67,16 @@ def train(argv: Sequence[str] | None = None) -> int:
 def sft(argv: Sequence[str] | None = None) -> int:
     """``rllm-gym sft``. Returns the exit status."""
     config = _read(SftConfig, argv, "rllm-gym sft", _SFT)
+    from transformers.utils.logging import disable_progress_bar
+
+    from rllm_gym.engine import EnvironmentUnavailable
+    from trainers.learner import TrainingDiverged
     from trainers.sft import sft as run
 
+    disable_progress_bar()
     try:
         result = run(config)
-    except ConfigError as error:
+    except (ConfigError, TrainingDiverged, EnvironmentUnavailable) as error:
         raise CommandError(str(error)) from error
     if config.stop.metric != "none":
         print(f"{'the rule was met' if result.stopped else 'the rule was NOT met'} after {result.steps} steps")

@@ -208,12 +208,18 @@ def load_tokenizer(path: str) -> Any:
     """The tokenizer of a folder or hub id.
 
     Raises:
-        ModelUnusable: There is none.
+        ModelUnusable: There is none, or it has no chat template.
     """
     try:
-        return AutoTokenizer.from_pretrained(path)
+        tokenizer = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
         raise ModelUnusable(f"model.path={path!r} has no tokenizer that can be loaded: {error}") from error
+    if not getattr(tokenizer, "chat_template", None):
+        raise ModelUnusable(
+            f"the tokenizer of model.path={path!r} has no chat template, so conversations cannot be written as it was "
+            "taught; use the instruction-tuned model, or set tokenizer.chat_template and save the tokenizer"
+        )
+    return tokenizer
 
 
 def _with_adapters(base: Any, config: ModelConfig, seed: int) -> Any:

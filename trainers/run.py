@@ -244,8 +244,11 @@ class Run:
         if loaded is None:
             return [f"nothing to resume in {self.output}: starting from the beginning"]
         state = loaded.state
-        self.learner.load_state_dict(state["learner"])
-        self.curriculum.load_state_dict(state["curriculum"])
+        try:
+            self.learner.load_state_dict(state["learner"])
+            self.curriculum.load_state_dict(state["curriculum"])
+        except ValueError as error:
+            raise ConfigError(f"cannot go on from {self.output}: {error}") from error
         self.entropy.weight = state["entropy_weight"]
         torch.set_rng_state(state["torch_rng"])
         self._validation = state["validation"]

@@ -1,0 +1,91 @@
+"""The commands from end to end: options in, a model out, and one line of advice where something is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+from rllm_gym.commands.errors import CommandError
+from trainers import commands
+from trainers.metrics import read_metrics
+from trainers.tiny_model import make_tiny_model
+
+SFT = """
+env: {id: "echo_world:test/Echo-v0"}
+tiny: {enabled: true, hidden_size: 32, num_heads: 1, num_layers: 1, vocab_size: 300}
+demonstrations: {policy: "test_sft:say_the_letter", policy_kwargs: {noise: 0.5}}
+stop: {metric: sampled_success, at_least: 0.2, every: 5, tasks: 10}
+sampling: {max_tokens: 3}
+optimizer: {lr: 0.01}
+steps: 100
+progress: false
+"""
+
+TRAIN = """
+env: {id: "echo_world:test/Echo-v0"}
+sampling: {max_tokens: 3}
+algorithm: {group_size: 4, groups_per_step: 4}
+validation: {every: 2, tasks: 4}
+checkpoint: {every: 1}
+progress: false
+steps: 2
+"""
+
+
+def test_fine_tune_train_and_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "sft.yaml").write_text(SFT)
+    (tmp_path / "train.yaml").write_text(TRAIN)
+    base, run = str(tmp_path / "base"), str(tmp_path / "run")
+    assert commands.sft(["--config", str(tmp_path / "sft.yaml"), "--output", base]) == 0
+    assert "the rule was met after" in capsys.readouterr().out
+    train = ["--config", str(tmp_path / "train.yaml"), "--model.path", f"{base}/model", "--output", run]
+    assert commands.train(train) == 0
+    shown = capsys.readouterr().out
+    assert f"model    {run}/model" in shown
+    assert "validation/success" in shown
+    assert (tmp_path / "run" / "model" / "adapter_config.json").is_file()
+
+    assert commands.train([*train, "--resume", "--steps", "3"]) == 0
+    assert [row["step"] for row in read_metrics(tmp_path / "run")] == [0, 1, 2, 3]
+    # What was written down of a run can be run again.
+    again = ["--config", f"{run}/config.yaml", "--output", str(tmp_path / "again"), "--no-resume", "--steps", "1"]
+    assert commands.train(again) == 0
+
+    with pytest.raises(CommandError, match="already holds a run"):
+        commands.train(train)
+    with pytest.raises(CommandError, match="not this model's"):
+        commands.train([*train, "--resume", "--steps", "4", "--model.tuning", "full"])
+    for state in (tmp_path / "run" / "checkpoints").glob("*/state.pt"):
+        state.write_bytes(state.read_bytes()[:100])
+    with pytest.raises(CommandError, match="no checkpoint can be used"):
+        commands.train([*train, "--resume"])
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--env.id", "rllm/FrozenLak-v0"], "FrozenLak"),
+        (["--env.id", "rllm/FrozenLake-v0", "--env.kwargs", '{"sise": 4}'], "sise"),
+        (["--env.id", "CartPole-v1"], "no `tasks`"),
+        (["--env.id", "rllm/Math-v0", "--env.agent", "nowhere:Agent"], "nowhere"),
+        (["--env.id", "rllm/Math-v0", "--model.path", "/no/such/model"], "no/such/model"),
+        (["--env.id", "rllm/Math-v0", "--model.device", "cuda:99"], "cuda:99"),
+    ],
+)
+def test_what_is_wrong_is_named_without_a_traceback(tmp_path: Path, words: list[str], named: str) -> None:
+    model = make_tiny_model(tmp_path / "tiny")
+    with pytest.raises(CommandError, match=named):
+        commands.train(["--output", str(tmp_path / "run"), "--model.path", str(model), *words])
+
+
+def test_a_tokenizer_without_a_chat_template_is_named(tmp_path: Path) -> None:
+    model = make_tiny_model(tmp_path / "tiny")
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.chat_template = None
+    (model / "chat_template.jinja").unlink()
+    tokenizer.save_pretrained(model)
+    words = ["--env.id", "rllm/Math-v0", "--model.path", str(model), "--output", str(tmp_path / "run")]
+    with pytest.raises(CommandError, match="no chat template"):
+        commands.train(words)
