@@ -32,6 +32,11 @@ def forever() -> Iterator[None]:
     broken_world.FOREVER.set()
 
 
+def processes() -> set[psutil.Process]:
+    """All that this process has started, also what earlier tests keep for reuse (grading)."""
+    return set(psutil.Process().children(recursive=True))
+
+
 def run(workers: str, kinds: tuple[str, ...], retries: int) -> tuple[AgentExecutionEngine, list[Episode]]:
     engine = AgentExecutionEngine(
         env=BrokenWorld,
@@ -64,7 +69,7 @@ def check_episodes(episodes: list[Episode], kinds: tuple[str, ...], retries: int
 
 
 def test_a_thousand_episodes_in_processes_that_break_in_every_way() -> None:
-    threads = set(threading.enumerate())
+    threads, before = set(threading.enumerate()), processes()
     engine, episodes = run("process", broken_world.KINDS, retries=1)
 
     expected = check_episodes(episodes, broken_world.KINDS, retries=1)
@@ -80,7 +85,7 @@ def test_a_thousand_episodes_in_processes_that_break_in_every_way() -> None:
     assert engine.stats.killed_processes == expected["hang_step"] + expected["hang_close"] + expected["die"]
     assert engine.stats.stop_reasons == {"success": 800, "fault": 200}
 
-    assert psutil.Process().children(recursive=True) == []
+    assert processes() <= before
     assert set(threading.enumerate()) <= threads
 
 
@@ -115,6 +120,7 @@ def test_a_thread_that_hangs_is_abandoned_counted_and_reported(caplog: pytest.Lo
 )
 @pytest.mark.parametrize("workers", ["thread", "process"])
 def test_every_phase_has_its_deadline_and_its_kind(phase: str, how: str, kind: str, workers: str) -> None:
+    before = processes()
     deadlines = Deadlines(make=1.5, reset=1.5, step=60, close=1.5)
     engine = AgentExecutionEngine(
         env=BreaksIn,
@@ -129,7 +135,7 @@ def test_every_phase_has_its_deadline_and_its_kind(phase: str, how: str, kind: s
     assert well.trainable
     assert (broken.stop_reason, broken.trainable) == (StopReason.FAULT, False)
     assert engine.stats.faults == {kind: 1}
-    assert psutil.Process().children(recursive=True) == []
+    assert processes() <= before
 
 
 @pytest.mark.usefixtures("forever")
@@ -173,13 +179,14 @@ from broken_world import BrokenWorld
 from rllm_gym.engine import AgentExecutionEngine
 from rllm_gym.samplers import ScriptedSampler
 
-turns = 0
+told = False
 def reply(request):
-    global turns
-    turns += 1
-    if turns == 40:
-        # By now some worlds hang in step() and the others are in the middle of their episodes.
-        print(*[child.pid for child in psutil.Process().children(recursive=True)], flush=True)
+    global told
+    workers = [child.pid for child in psutil.Process().children(recursive=True)]
+    if len(workers) >= 9 and not told:
+        # The template and eight worlds, some of which hang in step() and the others are in the middle of it.
+        told = True
+        print(*workers, flush=True)
     return "go on"
 
 engine = AgentExecutionEngine(
@@ -195,10 +202,13 @@ def test_no_process_survives_an_interrupted_run(sent: signal.Signals) -> None:
     script = _INTERRUPTED.format(folder=str(Path(__file__).parent))
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
         assert program.stdout is not None
-        workers = [psutil.Process(int(pid)) for pid in program.stdout.readline().split()]
-        assert len(workers) >= 9  # the template and eight environments
-        os.kill(program.pid, sent)
-        _, said = program.communicate(timeout=60)
+        try:
+            workers = [psutil.Process(int(pid)) for pid in program.stdout.readline().split()]
+            assert len(workers) == 9
+            os.kill(program.pid, sent)
+            _, said = program.communicate(timeout=60)
+        finally:
+            program.kill()
     assert program.returncode != 0
     if sent == signal.SIGINT:
         assert said.decode().rstrip().endswith("KeyboardInterrupt")
