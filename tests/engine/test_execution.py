@@ -345,12 +345,12 @@ def test_an_episode_past_its_deadline_keeps_the_turns_that_were_answered(gates: 
             await never.wait()
         return "?"
 
-    engine = engine_of(reply=reply, deadlines=Deadlines(episode=0.5))
+    engine = engine_of(reply=reply, deadlines=Deadlines(episode=2.0))
     (episode,) = engine.run_sync([1])
     assert (episode.stop_reason, episode.num_turns, episode.reward) == (StopReason.TIMEOUT, 1, 0.125)
     assert episode.trajectories[0].steps[-1].done
 
-    engine = engine_of(Gate, env_kwargs={"gates": gates}, deadlines=Deadlines(episode=0.5))
+    engine = engine_of(Gate, env_kwargs={"gates": gates}, deadlines=Deadlines(episode=2.0))
     (episode,) = engine.run_sync([1])
     # The only reply was never answered: nothing is known about it.
     assert (episode.stop_reason, episode.trainable, episode.num_turns) == (StopReason.FAULT, False, 0)
