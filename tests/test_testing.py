@@ -142,6 +142,15 @@ class SaysNothing(Sound):
 
 
 @animal("reset")
+class WritesIntoTheOptions(Sound):
+    def reset(self, *, seed=None, options=None):
+        result = super().reset(seed=seed, options=options)
+        if options:
+            options["task"] = None
+        return result
+
+
+@animal("reset")
 class RemembersTheLastEpisode(Sound):
     def reset(self, **kwargs):
         observation, info = super().reset(**kwargs)
@@ -155,6 +164,7 @@ changed("NumberAsObservation", "step", lambda env, o, r, te, tr, info: (3, r, te
 changed("LoneSurrogate", "step", lambda env, o, r, te, tr, info: (o + "\ud800", r, te, tr, info))
 changed("FourTuple", "step", lambda env, o, r, te, tr, info: (o, r, te or tr, info))
 changed("NumpyBool", "step", lambda env, o, r, te, tr, info: (o, r, np.bool_(te), tr, info))
+changed("SaysNothingAboutMistakes", "step", lambda env, o, r, te, tr, info: ("", r, te, tr, info))
 changed("TooLong", "step", lambda env, o, r, te, tr, info: (o * 100_000, r, te, tr, info))
 
 
@@ -291,6 +301,22 @@ class ForgetsItsLimit(Sound):
         return result
 
 
+@animal("episode_end")
+class GivesUpATurnEarly(Sound):
+    def reset(self, **kwargs):
+        self.max_turns = 2
+        result = super().reset(**kwargs)
+        self.max_turns = 3
+        return result
+
+    def step(self, action):
+        self.max_turns = 2
+        try:
+            return super().step(action)
+        finally:
+            self.max_turns = 3
+
+
 # tasks and seeds ----------------------------------------------------------------------------------------------
 
 
@@ -313,6 +339,12 @@ class TakesAnyTask(Sound):
 class AlwaysTheFirstTask(Sound):
     def reset(self, *, seed=None, options=None):
         return super().reset(seed=seed, options=options or {"task": 0})
+
+
+@animal("tasks")
+class ForgetsThatItDrew(Sound):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=0 if seed is None else seed, options=options)
 
 
 @animal("seeding")
@@ -350,6 +382,13 @@ class SeedsNumpy(Sound):
     def reset(self, *, seed=None, options=None):
         np.random.seed(seed)  # noqa: NPY002
         return super().reset(seed=seed, options=options)
+
+
+@animal("global_randomness")
+class SeedsWhenItIsMade(Sound):
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        random.seed(0)
 
 
 # hostile replies ----------------------------------------------------------------------------------------------
@@ -402,6 +441,22 @@ class ForgetsTheDice(Sound):
         before = self.np_random
         super().set_state(state)
         self.np_random = before
+
+
+@animal("state")
+class ForgetsWhatTheOracleNeverReaches(Sound):
+    """The oracle wins at once; what is forgotten shows only to those who play on."""
+
+    def _begin(self, task):
+        self.asked = 0
+        return super()._begin(task)
+
+    def _add_info(self, info):
+        info["asked"] = self.asked
+
+    def step(self, action):
+        self.asked += 1
+        return super().step(action)
 
 
 @animal("state")

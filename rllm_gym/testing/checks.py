@@ -72,6 +72,9 @@ class Checks(Player):
         self.reset(env)
         self.reset(env, seed=self.seed, options=None)
         self.reset(env, seed=self.seed, options={})
+        chosen = {"task": 0}
+        self.reset(env, options=chosen)
+        self.expect(chosen == {"task": 0}, f"reset() changed the options it was given: they are now {chosen}")
 
     def check_step(self) -> None:
         env = self.make()
@@ -171,6 +174,12 @@ class Checks(Player):
             len(chosen) > 1 or len(getattr(env.unwrapped, "tasks", "")) == 1,
             f"20 different seeds all gave the task {next(iter(chosen))!r}: without options the seed picks the task",
         )
+        self.reset(env, seed=self.seed)
+        unseeded = {self.reset(env)[1].get("task_id") for _ in range(20)}
+        self.expect(
+            len(unseeded) > 1 or len(chosen) == 1,
+            f"20 resets without a seed all gave the task {next(iter(unseeded))!r}: they go on drawing from np_random",
+        )
 
     def check_seeding(self) -> None:
         first, second = self.make(), self.make()
@@ -198,13 +207,20 @@ class Checks(Player):
         )
 
     def check_global_randomness(self) -> None:
-        env = self.make()
-        self.reset(env, seed=self.seed)  # what is imported on the first use may draw
-        python, legacy = random.getstate(), _numpy_state()
-        for episode in range(3):
-            self.play(env, self.random(6, episode), seed=self.seed + episode)
-        self.expect(random.getstate() == python, "the global `random` was used or seeded; use self.np_random")
-        self.expect(_numpy_state() == legacy, "the global `numpy.random` was used or seeded; use self.np_random")
+        self.reset(self.make(), seed=self.seed)  # what is imported on the first use may draw
+        kept = random.getstate(), np.random.get_state()  # noqa: NPY002  (the global generators must stay untouched)
+        try:
+            # A place in their streams that no seed leads to, so that seeding again what was seeded before shows too.
+            random.random()
+            np.random.random_sample()  # noqa: NPY002
+            python, legacy = random.getstate(), _numpy_state()
+            for episode in range(3):
+                self.play(self.make(), self.random(6, episode), seed=self.seed + episode)
+            self.expect(random.getstate() == python, "the global `random` was used or seeded; use self.np_random")
+            self.expect(_numpy_state() == legacy, "the global `numpy.random` was used or seeded; use self.np_random")
+        finally:
+            random.setstate(kept[0])
+            np.random.set_state(kept[1])  # noqa: NPY002
 
     def check_fuzz(self) -> None:
         source, env, turn, over = self.random(7), self.make(), 0, True
@@ -238,14 +254,31 @@ class Checks(Player):
             raise Skip(str(reason)) from None
         self.expect(isinstance(saved, bytes), f"get_state() must return bytes; got {show(saved)}")
         self.expect(not saved.startswith(b"\x80"), "get_state() returned a pickle; loading one runs code: use JSON")
-        actions = [unicode_text(self.random(8, i)) for i in range(6)]
+        try:
+            self.make().unwrapped.set_state(b"nonsense")  # type: ignore[attr-defined]
+        except ValueError:
+            pass
+        else:
+            self.find("set_state(b'nonsense') did not raise ValueError")
+        # Once with the oracle's actions and once without, as an oracle may win before the world has moved; and from the
+        # middle of an episode, where there is more to forget than at its start.
+        for advised in (False, True) if self.oracle is not None and takes_env(self.oracle) else (False,):
+            for turns_before in (0, 1):
+                self._copy(advised, turns_before)
+
+    def _copy(self, advised: bool, turns_before: int) -> None:
+        base: Any = self.make().unwrapped
+        self.reset(base, seed=self.seed)
+        for turn in range(turns_before):
+            if any(base.step(unicode_text(self.random(8, turn)))[2:4]):
+                return
+        saved = base.get_state()
+        actions = [unicode_text(self.random(9, i)) for i in range(6)]
 
         def go_on(one: Any) -> list[Any]:
             log = []
             for turn, action in enumerate(actions):
-                if self.oracle is not None and turn % 2 == 0 and takes_env(self.oracle):
-                    action = self.oracle(one)
-                log.append(one.step(action))
+                log.append(one.step(self.oracle(one) if advised and self.oracle and turn % 2 == 0 else action))
                 if log[-1][2] or log[-1][3]:
                     break
             return log
@@ -260,11 +293,6 @@ class Checks(Player):
         other: Any = self.make().unwrapped
         other.set_state(saved)
         self.expect(equal(expected, go_on(other)), "a state does not carry over to a fresh environment")
-        try:
-            other.set_state(b"nonsense")
-        except ValueError:
-            return
-        self.find("set_state(b'nonsense') did not raise ValueError")
 
     def check_render(self) -> None:
         modes = self.make().metadata.get("render_modes")

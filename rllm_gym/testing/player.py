@@ -136,6 +136,15 @@ class Player:
             "truncated on the first step: a single-turn environment terminates",
             "episode_end",
         )
+        self.expect(
+            observation != "" or not info.get("invalid_action"),
+            "an invalid action was answered with nothing: the observation says what was wrong",
+            "step",
+        )
+        limit = getattr(env.unwrapped, "max_turns", turn)
+        self.expect(
+            not truncated or turn >= limit, f"truncated after turn {turn}, but max_turns is {limit}", "episode_end"
+        )
         self._look_at_info(info, "step()")
         keys = set(info)
         if self.step_keys is None:
