@@ -5,6 +5,7 @@ Three-valued throughout: True, False, or None where the judge at hand cannot tel
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from fractions import Fraction
@@ -81,6 +82,12 @@ def any_of(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def _same_values(gold: Node, answer: Node, judge: Judge) -> Verdict:
+    ours, theirs = _magnitude(gold), _magnitude(answer)
+    if ours != theirs:
+        full = judge.equal(_times(ours, _bare(gold)), _times(theirs, _bare(answer)))
+        if full is True or 1 not in (ours, theirs):
+            return full
+        # Only one side says "million": the other may count in millions, as it may leave out a unit.
     if not _units_agree(gold, answer):
         return False
     gold_percent, answer_percent = _strip(gold).op == "pct", _strip(answer).op == "pct"
@@ -138,6 +145,23 @@ def _bare(node: Node) -> Node:
 
 def _residue(node: Node) -> Node:
     return node.args[0] if node.op == "mod" else node
+
+
+_MAGNITUDES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
+
+
+def _magnitude(node: Node) -> int:
+    """What a number is counted in, where words after it say so: ``1.2 million``, ``3 hundred thousand dollars``."""
+    factor = 1
+    while node.op in ("unit", "neg"):
+        words = node.args[1].lower().split() if node.op == "unit" else []
+        factor *= math.prod(_MAGNITUDES.get(word.removesuffix("s"), 1) for word in words[:3])
+        node = node.args[0]
+    return factor
+
+
+def _times(factor: int, node: Node) -> Node:
+    return Node("mul", (Node("num", (Fraction(factor), None)), node))
 
 
 def _letters(text: str) -> str:

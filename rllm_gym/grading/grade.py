@@ -11,6 +11,7 @@ from typing import Literal
 from rllm_gym.core.errors import EnvironmentFault
 from rllm_gym.grading.compare import any_of, same
 from rllm_gym.grading.extract import any_answer, boxed_answer, gold_answer
+from rllm_gym.grading.grammar_bounds import within_bounds
 from rllm_gym.grading.judges import QuickJudge
 from rllm_gym.grading.notation import tidy
 from rllm_gym.grading.readings import choice, decimal_comma, looks_decimal, readings, same_spelling
@@ -223,6 +224,8 @@ def _in_workers(lane: _Lane, gold: str, answer: str, timeout: float) -> _Decisio
             verdict, spent = None, 0.0
             if lane == "digits":
                 verdict, spent = digits.run(_by_digits, gold, answer, timeout=timeout)
+            if verdict is None and not (within_bounds(gold) and within_bounds(answer)):
+                verdict = False
             if verdict is None:
                 verdict = grammar.run(_by_grammar, gold, answer, timeout=max(timeout - spent, _LEAST_SECONDS))
             return verdict, "symbolic"
@@ -239,6 +242,8 @@ async def _ain_workers(lane: _Lane, gold: str, answer: str, timeout: float) -> _
             verdict, spent = None, 0.0
             if lane == "digits":
                 verdict, spent = await digits.arun(_by_digits, gold, answer, timeout=timeout)
+            if verdict is None and not (within_bounds(gold) and within_bounds(answer)):
+                verdict = False
             if verdict is None:
                 verdict = await grammar.arun(_by_grammar, gold, answer, timeout=max(timeout - spent, _LEAST_SECONDS))
             return verdict, "symbolic"

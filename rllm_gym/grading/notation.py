@@ -13,7 +13,8 @@ _UNICODE = {
     "∙": r"\cdot ", "•": r"\cdot ", "∗": "*", "÷": r"\div ", "∕": "/", "⁄": "/", "≤": r"\le ", "≥": r"\ge ",
     "⩽": r"\le ", "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "≅": r"\cong ", "≡": r"\equiv ", "∪": r"\cup ",
     "∩": r"\cap ", "∖": r"\setminus ", "∈": r"\in ", "∉": r"\notin ", "∅": r"\emptyset ", "ø": r"\emptyset ",
-    "∞": r"\infty ", "±": r"\pm ", "∓": r"\mp ", "√": r"\surd ", "°": r"\degree ", "º": r"\degree ", "˚": r"\degree ",
+    "∞": r"\infty ", "±": r"\pm ", "∓": r"\mp ", "√": r"\surd ", "∛": r"\sqrt[3]", "∜": r"\sqrt[4]",
+    "°": r"\degree ", "º": r"\degree ", "˚": r"\degree ",
     "′": "'", "’": "'", "‘": "'", "“": '"', "”": '"', "…": r"\ldots ", "⟨": r"\langle ", "⟩": r"\rangle ",
     "〈": r"\langle ", "〉": r"\rangle ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ",
     "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}",
@@ -37,6 +38,8 @@ _VULGAR = re.compile("[¼½¾⅐-⅞]")
 # Spacing that groups digits: 1\,234  1{,}234  1,\!234  1\ 234. A comma with a *wide* space separates a list.
 _LATEX_GROUPING = re.compile(r"(?<![0-9.])([0-9]{1,3})((?:(?:\{\s*,\s*\}|,\s*\\!\s*|\\[,:; ]\s*|~)[0-9]{3})+)(?![0-9])")
 _SPACE_GROUPING = re.compile(r"[-+]?[0-9]{1,3}(?: [0-9]{3})+(?:\.[0-9]+)?")
+_BRACED_MARK = re.compile(r"(?<=[0-9)\]])\{\s*([:,;])\s*\}(?=[0-9(\[-])")  # {:} is a colon without its space
+_INCHES = re.compile(r"(?<=[0-9}])\s*in\.?(?=\s*(?:\^|$))")
 _NOT_DIGIT = re.compile(r"[^0-9]+")
 
 _PIECE = re.compile(r"\\\\(?:\[[^\]\\]{0,12}\])?|\\[a-zA-Z]+\*?|\\.|\$|[^\\$]+|\\")
@@ -92,7 +95,7 @@ def tidy(text: str) -> str:
     Words stay inside ``\text{...}`` unless they are a join (``and``), a number, a single letter or a function.
 
     >>> tidy(r"$\left(\dfrac12,\ 1{,}234\right)$.")
-    '(\\frac12, 1234)'
+    '(\\frac 12, 1234)'
     """
     text = unicodedata.normalize("NFC", text) if not text.isascii() else text
     if not text.isascii():
@@ -103,10 +106,12 @@ def tidy(text: str) -> str:
     if r"\begin" not in text:
         text = _DOUBLED.sub(r"\\", text)  # escaped once too often, as in JSON
     text = _LATEX_GROUPING.sub(lambda number: _NOT_DIGIT.sub("", number[0]), text)
+    text = _BRACED_MARK.sub(r"\1", text)
     text = _BOX.sub("", text)
     text = "".join(_piece(piece) for piece in _PIECE.findall(text)).replace("~", " ")
     if "\\" in text:
         text = _TEXT.sub(_unwrap, text)
+    text = _INCHES.sub(r"\\text{in}", text)
     text = _PLAIN_CLOCK.sub(r"\\text{\1m}", text)
     text = " ".join(text.split()).lstrip(" ,;:?").rstrip(_TRAILING if not text.endswith(r"\}") else " ")
     if _SPACE_GROUPING.fullmatch(text):

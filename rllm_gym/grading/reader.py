@@ -18,6 +18,7 @@ _CLOSERS = frozenset([")", "]", "}", "\\}", "rangle", "rfloor", "rceil", "\\|", 
 _END = Token("end", "")
 _UNIT_LETTERS = frozenset(Token("letter", letter) for letter in "hsmL")
 _FUNCTION_NAMES = frozenset("fghFGH")
+_INVERSE = (*(Token("op", sign) for sign in "^{-"), Token("num", "1"), Token("op", "}"), Token("op", "("))
 _CANONICAL_FUNCTIONS = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "lg": "log"}
 _NAMED_SYMBOLS = frozenset(
     "angle triangle overline overrightarrow vec hat bar widehat widetilde tilde overarc".split()  # noqa: SIM905
@@ -378,7 +379,9 @@ class _Reader:
             return Node("const", ("e",))
         if name == "i":
             return Node("const", ("i",))
-        if name in _FUNCTION_NAMES and self.sees("("):
+        if name in _FUNCTION_NAMES and tuple(self.tokens[self.at : self.at + 6]) == _INVERSE:
+            name, self.at = f"{name}^{{-1}}", self.at + 5
+        if name[0] in _FUNCTION_NAMES and self.sees("("):
             inner = self.primary()
             return Node("app", (name, *(inner.args[1] if inner.op == "tuple" else (inner,))))
         return Node("sym", (name,))

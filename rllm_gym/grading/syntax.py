@@ -57,7 +57,7 @@ FUNCTIONS = frozenset(
 )
 _GREEK = frozenset(
     "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi rho sigma tau upsilon phi chi psi omega "
-    "Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell".split()
+    "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell".split()
 )
 UNITS = frozenset(
     "cm mm km nm dm meter meters metre metres kilometer kilometers kilometre centimeter centimeters centimetre "

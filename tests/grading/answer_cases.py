@@ -7,6 +7,15 @@ r"""Answers and what they are worth: pairs of a gold answer and a boxed one, wri
 from __future__ import annotations
 
 EQUAL: dict[str, list[tuple[str, str]]] = {
+    "numbers counted in words": [
+        ("1200000", r"1.2\text{ million}"), (r"\$1.2 \text{ million}", "1,200,000"), ("3 billion", r"3\times10^9"),
+        ("2 million dollars", r"2{,}000\text{ thousand dollars}"), ("-2 million", "-2000000"), ("2 dozen", "24"),
+        ("300,000", "3 hundred thousand"), (r"1.2\text{ million}", "1.2 million dollars"), ("1.2 million", "1.2"),
+    ],
+    "typographic": [
+        ("12:30", "12{:}30"), ("(1,2)", "(1{,}2)"), (r"2\sqrt[3]{5}", "2∛5"), (r"\sqrt[4]{7}", "∜7"),
+        ("864", "864 in²"), ("864", "864 in^2"), ("7", "7 in."), (r"f^{-1}(x)=\frac{x}{2}", "x/2"), (r"f^{-1}(x)=2x", "y=2x"),
+    ],
     "integers": [
         ("5", "5"), ("5", "+5"), ("-5", "-5"), ("-5", "−5"), ("5", "5.0"), ("5", "05"), ("5", " 5 "), ("5", "5."),
         ("42", "{42}"), ("42", "$42$"), ("42", r"\(42\)"), ("42", r"\text{42}"), ("42", r"\mathbf{42}"), ("0", "-0"),
@@ -214,6 +223,12 @@ EQUAL: dict[str, list[tuple[str, str]]] = {
 }  # fmt: skip
 
 UNEQUAL: dict[str, list[tuple[str, str]]] = {
+    "numbers counted in other words": [
+        (r"1.2\text{ million}", r"1.2\text{ billion}"), ("2 million dollars", "2 thousand dollars"), ("2 dozen", "2 hundred"),
+        (r"1.2\text{ million}", "12000000"),
+    ],
+    "capital letters": [(r"\pi", r"\Pi"), (r"\upsilon", r"\Upsilon"), (r"\sigma", r"\Sigma")],
+    "inverse functions": [(r"f^{-1}(x)=\frac{x}{2}", "2x"), (r"f^{-1}(x)=2x", "f(x)=2x")],
     "numbers": [
         ("5", "6"), ("5", "-5"), ("5", "6=5"), ("5", "5=6"), ("5", "50"), ("5", "0.5"), ("5", "5.001"),
         ("5", "5.0001"), ("-3", "3"), ("5", "5!"), ("5", "5^2"), ("5", "5x"), ("5", "x"), ("5", ""), ("5", "?"),

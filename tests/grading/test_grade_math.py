@@ -226,7 +226,7 @@ def test_expressions_in_numbers_have_their_exact_value(expression):
     latex, value = expression
     assert grade_math(boxed(latex), str(value)).correct
     assert not grade_math(boxed(latex), str(value + Fraction(1, 1000))).correct
-    assert not grade_math(boxed(latex), str(-value - 1 if value == -value - 1 else value + 1)).correct
+    assert not grade_math(boxed(latex), str(value + 1)).correct
 
 
 @given(st.lists(st.integers(-9, 9), min_size=1, max_size=4), st.lists(st.integers(-9, 9), min_size=1, max_size=4))

@@ -319,6 +319,19 @@ def test_importing_the_grader_imports_no_sympy_and_no_torch():
     assert done.stdout == "[]\n"
 
 
+def test_what_math_verify_is_never_asked_starts_no_worker(monkeypatch):
+    monkeypatch.setattr(grade, "_lanes", lambda: (_NoPool(), _NoPool()))
+    for answer in ("9**9**9**9", "9^{9^{9^9}}", "seven apples + x", "((10!)!)!"):
+        verdict = grade_math(rf"\boxed{{{answer}}}", r"\int x dx")
+        assert (verdict.correct, verdict.method) == (False, "symbolic")
+
+
+class _NoPool:
+    def run(self, work, *_, **__):
+        assert work is not grade._by_grammar
+        return None, 0.0
+
+
 def test_no_text_reaches_an_evaluator_in_the_grammar_worker():
     done = run(r"""
         import sympy, sympy.parsing.sympy_parser as parser

@@ -1,0 +1,31 @@
+"""What math-verify is asked at all: short formulas without words or towers of powers. Decided without importing it."""
+
+from __future__ import annotations
+
+import re
+
+_MAX_CHARS = 600
+_MAX_DEPTH = 12
+_LONG_NUMBER = re.compile(r"[0-9]{200}")
+_DANGEROUS = re.compile(r"\^\s*\{[^{}]*\^|\^\s*\{?\s*[0-9]{5}|[0-9]{5}\s*!|!\s*\)?\s*!|\*\*|\^\s*[0-9A-Za-z]+\s*\^")
+_WORDS = re.compile(r"\\text\{[^{}]*[A-Za-z]{2}|(?<![\\A-Za-z])[A-Za-z]{4,}")
+
+
+def within_bounds(tidied: str) -> bool:
+    """Whether a tidied answer is short, flat and free of words and of what makes SymPy compute without end.
+
+    >>> within_bounds(r"\\sum_{k=1}^{10} k"), within_bounds("9**9**9**9"), within_bounds("seven apples")
+    (True, False, False)
+    """
+    depth = deepest = 0
+    for character in tidied[: _MAX_CHARS + 1]:
+        depth += (character in "{([") - (character in "})]")
+        deepest = max(deepest, depth)
+    return (
+        len(tidied) <= _MAX_CHARS
+        and deepest <= _MAX_DEPTH
+        and "$" not in tidied
+        and not _LONG_NUMBER.search(tidied)
+        and not _DANGEROUS.search(tidied)
+        and not _WORDS.search(tidied)
+    )
