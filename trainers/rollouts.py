@@ -163,13 +163,7 @@ class Rollouts:
         self._closed = False
 
         renderer = ChatRenderer(tokenizer)
-        # A base model's own end-of-text token is not the one with which the template ends a turn.
-        end_of_turn = renderer.end_of_turn_id
-        params = SamplingParams(
-            temperature=sampling.temperature,
-            max_tokens=sampling.max_tokens,
-            stop_token_ids=() if end_of_turn is None else (end_of_turn,),
-        )
+        params = SamplingParams(temperature=sampling.temperature, max_tokens=sampling.max_tokens)
 
         def engine(kwargs: Mapping[str, Any]) -> AgentExecutionEngine:
             return AgentExecutionEngine(

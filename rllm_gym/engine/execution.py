@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -52,7 +53,7 @@ class AgentExecutionEngine:
         agent: An agent class or factory without arguments; ``None`` picks one by the environment's family.
         renderer: Makes token ids of messages. ``None`` makes one of ``tokenizer`` (or the sampler's own).
         tokenizer: A Hugging Face tokenizer with a chat template.
-        sampling_params: How replies are drawn.
+        sampling_params: How replies are drawn. The token that ends a turn of the template is a stop id in any case.
         n_parallel: Episodes that run at a time in one run, and results that may wait to be read.
         workers: ``"thread"``, or ``"process"``, which a hang or a crash cannot outlive.
         memory_mb: Cap for each worker process; ``None`` for none.
@@ -115,7 +116,7 @@ class AgentExecutionEngine:
         self.make_agent: Callable[[], BaseAgent] = agent or default_agent(self.env_id)
         self.sampler = sampler
         self.renderer = renderer or _renderer(sampler, tokenizer)
-        self.params = sampling_params or SamplingParams()
+        self.params = _ending_turns(sampling_params or SamplingParams(), self.renderer)
         self.n_parallel = n_parallel
         self.workers = workers
         self.memory_mb = memory_mb
@@ -287,3 +288,11 @@ def _renderer(sampler: Sampler, tokenizer: Any) -> ChatRenderer | None:
             f"{type(sampler).__name__} takes token ids: give the tokenizer of its model with tokenizer=, or a renderer"
         )
     return None
+
+
+def _ending_turns(params: SamplingParams, renderer: ChatRenderer | None) -> SamplingParams:
+    """The same, and a reply ends where the template ends a turn: a base model's own end of text is another token."""
+    end_of_turn = renderer.end_of_turn_id if renderer is not None else None
+    if end_of_turn is None or end_of_turn in params.stop_token_ids:
+        return params
+    return replace(params, stop_token_ids=(*params.stop_token_ids, end_of_turn))

@@ -332,6 +332,20 @@ def test_a_first_prompt_that_does_not_fit_is_a_value_and_not_a_crash() -> None:
         assert sampler.allowed == []
 
 
+def test_a_reply_ends_where_the_template_ends_a_turn_also_for_a_base_model() -> None:
+    tokenizer = make_tokenizer("qwen2.5")
+    stops: list[tuple[int, ...]] = []
+
+    def reply(request: Request) -> str:
+        stops.append(request.params.stop_token_ids)
+        return "give up"
+
+    engine_of(sampler=ScriptedSampler(reply, tokenizer), sampling_params=SamplingParams(stop_token_ids=(7,))).run_sync(
+        [1]
+    )
+    assert stops == [(7, tokenizer.convert_tokens_to_ids("<|im_end|>"))]
+
+
 def test_token_limits_without_a_tokenizer_are_refused() -> None:
     with pytest.raises(ValueError, match="tokenizer"):
         engine_of(max_response_tokens=5)
