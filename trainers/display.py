@@ -62,7 +62,7 @@ class Display:
                 for key, caption in self._columns.items()
                 if (values := self._history[key])
             )
-            self._console.print(f"{self._title} {step}/{self._steps}  {numbers}", highlight=False)
+            self._console.print(f"{self._title} {step}/{self._steps}  {numbers}", highlight=False, soft_wrap=True)
 
     def note(self, text: str) -> None:
         """A line that stays."""
