@@ -18,7 +18,7 @@ import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from rllm_gym.core.errors import EnvironmentFault, TaskError
+from rllm_gym.core.errors import TaskError
 from rllm_gym.core.stop_reason import StopReason
 from rllm_gym.core.task import Task, TaskSource
 from rllm_gym.core.text_space import Text
@@ -95,8 +95,8 @@ class TextEnv(gymnasium.Env[str, str]):
         max_action_chars: int = 1_000_000,
         render_mode: str | None = None,
     ) -> None:
-        if max_turns < 1:
-            raise ValueError(f"max_turns={max_turns!r} must be at least 1")
+        if not isinstance(max_turns, int) or isinstance(max_turns, bool) or max_turns < 1:
+            raise ValueError(f"max_turns={max_turns!r} must be a whole number of at least 1")
         if len(tasks) == 0:
             raise TaskError("the task set is empty: there is nothing to reset to; give at least one task")
         if not (math.isfinite(invalid_action_penalty) and invalid_action_penalty >= 0):
@@ -185,7 +185,7 @@ class TextEnv(gymnasium.Env[str, str]):
         Raises:
             TypeError: ``action`` is not a string.
             gymnasium.error.ResetNeeded: The episode is over or never began.
-            EnvironmentFault: The world broke; the episode cannot go on.
+            EnvironmentFault: The world broke; after this, as after any other error of the world, the episode is over.
         """
         if self._over:
             raise ResetNeeded("the episode is over (or never began): call reset() before step()")
@@ -201,7 +201,7 @@ class TextEnv(gymnasium.Env[str, str]):
         except InvalidAction as error:
             invalid = True
             outcome = Outcome(str(error), {"invalid_action": 0.0 - self.invalid_action_penalty})
-        except EnvironmentFault:
+        except BaseException:  # nobody knows how far the world got
             self._over = True
             raise
         self._turn += 1

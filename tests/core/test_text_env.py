@@ -131,6 +131,23 @@ def test_a_fault_is_raised_not_rewarded_and_the_episode_cannot_go_on():
     env.step("1")
 
 
+def test_after_an_error_nobody_foresaw_the_episode_cannot_go_on_either(monkeypatch):
+    env = Guess()
+    env.reset(seed=0)
+    monkeypatch.setattr(env, "_act", lambda action: {}[action])
+    with pytest.raises(KeyError):
+        env.step("1")
+    monkeypatch.undo()
+    with pytest.raises(ResetNeeded):
+        env.step("1")
+
+
+@pytest.mark.parametrize("max_turns", [0, -1, 2.5, True, "3"])
+def test_a_number_of_turns_that_is_none_is_refused(max_turns):
+    with pytest.raises(ValueError, match=f"max_turns={max_turns!r}"):
+        Guess(max_turns=max_turns)
+
+
 def test_a_reply_longer_than_is_read_is_an_invalid_action():
     env = Guess(max_action_chars=10)
     env.reset(seed=0)

@@ -490,6 +490,18 @@ def test_arguments_that_make_no_sense_are_refused_with_a_reason(wrong):
     assert len(str(caught.value)) > 20
 
 
+@pytest.mark.parametrize("name", ["size", "max_turns", "min_path", "max_path", "num_tasks"])
+@pytest.mark.parametrize("value", ["5", 2.5, True, 0])
+def test_what_must_be_a_whole_number_is_refused_by_its_name(name, value):
+    with pytest.raises(ValueError, match=rf"{name}={value!r} must be a whole number"):
+        make(**{name: value})
+
+
+def test_a_chance_given_as_text_is_refused_by_its_name():
+    with pytest.raises(ValueError, match=r"p_frozen='0\.8' must be a number"):
+        make(p_frozen="0.8")
+
+
 # The contract -------------------------------------------------------------------------------------------------
 
 

@@ -236,6 +236,8 @@ def test_families_difficulty_and_size_are_chosen_and_checked() -> None:
         ({"difficulty": True}, "difficulty"),
         ({"split": "dev"}, "'train', 'validation', 'test'"),
         ({"num_tasks": 0}, "num_tasks"),
+        ({"num_tasks": "50"}, "num_tasks"),
+        ({"num_tasks": 2.5}, "num_tasks"),
         ({"max_turns": 3}, "MathMultiTurn"),
         ({"grading_timeout": 0}, "grading_timeout"),
         ({"tasks": ROWS, "families": "linear"}, "built-in"),

@@ -157,6 +157,7 @@ class FrozenLakeEnv(TextEnv):
                 size, p_frozen, slip_probability, start, goal, difficulty, min_path, max_path, max_turns
             )
             max_turns = lake_rules.max_turns
+            _refuse_all_but_counts(num_tasks=num_tasks)
             source = drawn_lakes(lake_rules, split=split, seed=task_seed, size=num_tasks)
         else:
             given = (p_frozen, start, goal, difficulty, min_path, max_path, task_seed, num_tasks)
@@ -304,6 +305,12 @@ class FrozenLakeEnv(TextEnv):
         return f"{text}{self.max_turns} turns.\nAnswer with one move: ```up```, ```down```, ```left``` or ```right```."
 
 
+def _refuse_all_but_counts(**arguments: int | None) -> None:
+    for name, value in arguments.items():
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise ValueError(f"{name}={value!r} must be a whole number of at least 1")
+
+
 def _pair(difficulty: Sequence[int]) -> tuple[int, int]:
     if not isinstance(difficulty, Sequence) or [type(bound) for bound in difficulty] != [int, int]:
         raise ValueError(f"difficulty={difficulty!r} is neither a name, nor a pair of path lengths such as (3, 6)")
@@ -342,10 +349,11 @@ def _lake_rules(
     max_path: int | None,
     max_turns: int | None,
 ) -> LakeRules:
+    _refuse_all_but_counts(size=size, max_turns=max_turns, min_path=min_path, max_path=max_path)
+    if isinstance(p_frozen, str):
+        raise ValueError(f"p_frozen={p_frozen!r} must be a number above 0 and at most 1, or several of them")
     if max_turns is None:
         max_turns = default_max_turns(size, slip_probability)
-    if max_turns < 1:
-        raise ValueError(f"max_turns={max_turns!r} must be at least 1")
     low, high = max(1, min(2, size - 1, max_turns)), size * size - 1
     if difficulty is not None:
         if min_path is not None or max_path is not None:

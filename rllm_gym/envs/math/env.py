@@ -105,8 +105,8 @@ class MathEnv(TextEnv):
             raise ValueError(f"max_turns={max_turns!r}: rllm/Math-v0 has one turn; use rllm/MathMultiTurn-v0")
         if not (math.isfinite(grading_timeout) and grading_timeout > 0):
             raise ValueError(f"grading_timeout={grading_timeout!r} must be a finite number of seconds above 0")
-        if num_tasks is not None and num_tasks < 1:
-            raise ValueError(f"num_tasks={num_tasks!r} must be at least 1, or None for all")
+        if num_tasks is not None and (not isinstance(num_tasks, int) or isinstance(num_tasks, bool) or num_tasks < 1):
+            raise ValueError(f"num_tasks={num_tasks!r} must be a whole number of at least 1, or None for all")
         super().__init__(
             tasks=_choose_tasks(tasks, families, difficulty, split, task_seed, num_tasks),
             max_turns=max_turns,
