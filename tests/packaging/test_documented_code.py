@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import os
 import re
 import subprocess
@@ -30,6 +32,17 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path)
     if page == "README.md":
         assert "Answer with one move" in result.stdout
         assert (tmp_path / "runs" / "vowels" / "model" / "config.json").is_file()
+
+
+SHOWN = sorted(
+    path for room in ("rllm_gym", "trainers") for path in ROOT.glob(f"{room}/**/*.py") if ">>> " in path.read_text()
+)
+
+
+@pytest.mark.parametrize("path", SHOWN, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_a_docstring_shows_is_what_comes_out(path: Path) -> None:
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    assert doctest.testmod(importlib.import_module(module)).failed == 0
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/training.md", "CONTRIBUTING.md", "docs/writing-an-environment.md"])
