@@ -10,11 +10,13 @@ import re
 from rllm_gym.parsing.boxed import last_boxed, strip_thinking
 
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
-_CHAT_MARK = re.compile(r"<\|[a-z_]{1,20}\|>(?:user|assistant|system)?|</?s>|<(?:end|start)_of_turn>")
+_CHAT_MARK = re.compile(r"<\|[a-z_]{1,20}\|>(?:user|assistant|system)?|</?s>|<(?:end|start)_of_turn>|```[a-z]*(?=\s|$)")
 _ANSWER = re.compile(
-    r"(?:answer|result|solution)s?\s*(?:\*\*|__)?\s*(?:(?:is|are|:|=)\s*(?:\*\*|__)?:?|(?=\$|\\\(|\\\[))", re.IGNORECASE
+    r"(?:answer|result|solution)s?\s*(?:\*\*|__)?\s*(?:(?:is|are|:|=)\s*(?:\*\*|__)?:?|(?=\$|\\\(|\\\[))|"
+    r"答案\s*(?:是|为|：|:)+",
+    re.IGNORECASE,
 )
-_SENTENCE_END = re.compile(r"[.!?](?=\s|$|\")|\n")
+_SENTENCE_END = re.compile(r"[.!?](?=\s|$|\")|[。\n]")
 _FORMULA = re.compile(r"\$\$([^$]+)\$\$|(?<!\\)\$((?:[^$\\]|\\.)+)\$|\\\[(.*?)\\\]|\\\((.*?)\\\)", re.DOTALL)
 _BETWEEN_FORMULAS = re.compile(r"\s*(?:,|;|and|or|,\s*and|,\s*or)\s*", re.IGNORECASE)
 _NUMBER = re.compile(

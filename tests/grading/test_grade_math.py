@@ -149,6 +149,9 @@ def test_boxed_takes_nothing_but_the_last_box_after_thinking():
         ("x^2 + 1", "x^2 + 1"),
         ("(1, 2)", "(1, 2)"),
         ("<think>5</think>6", "6"),
+        ("```\n7\n```", "7"),
+        ("所以答案是 12。", "12"),
+        ("答案：$\\frac{1}{2}$", r"\frac{1}{2}"),
     ],
 )
 def test_any_finds_the_answer_of_a_reply_without_a_box(response, extracted):
