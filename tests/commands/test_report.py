@@ -215,6 +215,8 @@ def test_every_point_of_a_chart_is_inside_it(values: list[float]) -> None:
 
 
 @given(numbers, numbers, st.integers(2, 9))
+@example(0.0, 5e-324, 3)
+@example(1e9, 1e9 + 1e-6, 5)
 def test_ticks_cover_the_range_and_are_few(one: float, other: float, count: int) -> None:
     low, high = sorted((one, other))
     ticks = nice_ticks(low, high, count)

@@ -111,8 +111,10 @@ def nice_ticks(low: float, high: float, count: int) -> list[float]:
     >>> nice_ticks(3, 3, 5)
     [2.0, 2.5, 3.0, 3.5, 4.0]
     """
-    if not high > low:
-        margin = abs(low) / 3 or 1.0
+    size = max(abs(low), abs(high))
+    if not high - low > 1e-9 * max(size, 1e-9):
+        # As good as one value: between numbers this close there are none with few digits.
+        margin = size / 3 if size > 1e-9 else 1.0
         low, high = low - margin, high + margin
     rough = (high - low) / max(count - 1, 1)
     power = 10.0 ** math.floor(math.log10(rough))
