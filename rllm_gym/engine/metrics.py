@@ -134,7 +134,7 @@ def _by_task(results: Iterable[Any]) -> dict[str, list[bool | None]]:
     attempts: dict[str, list[bool | None]] = defaultdict(list)
     for row in rows:
         if isinstance(row, Episode):
-            name = row.task_id or known.get(row.group_id) or f"episode {row.episode_id}"
+            name = row.task_id or known.get(row.group_id) or row.group_id or f"episode {row.episode_id}"
             broke = row.stop_reason in (StopReason.FAULT, StopReason.AGENT_ERROR, StopReason.CANCELLED)
             attempts[name].append(None if broke else row.success)
         else:

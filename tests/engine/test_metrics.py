@@ -51,6 +51,10 @@ def test_an_episode_that_broke_counts_as_an_attempt_that_failed() -> None:
     # One that broke before its task was known belongs to the task of its group.
     lost = [episode("a", True, group_id="g"), episode("", None, group_id="g")]
     assert compute_pass_at_k(lost)[1].value == 0.5
+    # Where none of a group got as far as its task, the group is the task.
+    gone = [episode("", None, group_id="g"), episode("", None, group_id="g")]
+    table = compute_pass_at_k([episode("a", True), episode("a", False), *gone], [1, 2])
+    assert {k: (estimate.value, estimate.tasks) for k, estimate in table.items()} == {1: (0.25, 2), 2: (0.5, 2)}
 
 
 def test_a_k_beyond_the_attempts_is_refused_with_the_tasks_name() -> None:
