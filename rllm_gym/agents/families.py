@@ -32,6 +32,9 @@ def default_agent(env_id: str) -> type[BaseAgent]:
 
     >>> default_agent("rllm/MathMultiTurn-v0").__name__
     'MathAgent'
+    >>> default_agent("rllm_gym:rllm/Math-v0").__name__  # as `gym.make` takes it, with the module to import
+    'MathAgent'
     """
-    fitting = [prefix for prefix in _FAMILIES if env_id.startswith(prefix)]
+    name = env_id.rpartition(":")[2]
+    fitting = [prefix for prefix in _FAMILIES if name.startswith(prefix)]
     return _FAMILIES[max(fitting, key=len)] if fitting else ChatAgent

@@ -63,6 +63,8 @@ def main(argv: list[str]) -> int:
         raise CommandError(str(error)) from error
     kwargs, tasks = _environment(options)
     if options.output is not None:
+        if options.output.is_dir():
+            raise CommandError(f"--output {options.output} is a folder; name the file to write, such as episodes.jsonl")
         options.output.parent.mkdir(parents=True, exist_ok=True)
     episodes: list[Episode] = []
     engine: AgentExecutionEngine | None = None
@@ -87,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rllm-gym eval",
         description="Let a model act in an environment and print how often it solves the tasks (pass@1, pass@n, each "
-        "with a 95%% confidence interval over tasks), why episodes ended, what broke, and the speed.",
+        "with a 95% confidence interval over tasks), why episodes ended, what broke, and the speed.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -202,7 +204,7 @@ def _agent(options: argparse.Namespace) -> Callable[[], BaseAgent]:
     if options.system_prompt is not None:
         kwargs["system_prompt"] = options.system_prompt
     if options.agent is None:
-        agent: Any = default_agent(options.env.rpartition(":")[2])
+        agent: Any = default_agent(options.env)
     else:
         module, _, name = options.agent.partition(":")
         try:
@@ -238,6 +240,11 @@ def _torch_sampler(path: str, device: str, dtype: str, threads: int | None) -> S
     logging.disable_progress_bar()
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise CommandError(f"--device {device} cannot be used ({reason}); auto takes what there is") from error
     weights = "auto" if dtype == "auto" else getattr(torch, dtype)
     try:
         if (Path(path) / "adapter_config.json").is_file():

@@ -80,7 +80,7 @@ def test_what_the_model_was_shown_is_not_changed_afterwards() -> None:
 
 
 def test_the_family_decides_the_default() -> None:
-    assert default_agent("rllm/Math-v0") is MathAgent
+    assert default_agent("rllm/Math-v0") is default_agent("rllm_gym:rllm/Math-v0") is MathAgent
     assert default_agent("rllm/MathMultiTurn-v0") is MathAgent
     assert default_agent("rllm/FrozenLake8x8-v0") is FrozenLakeAgent
     assert default_agent("somebody/Else-v3") is ChatAgent

@@ -82,6 +82,10 @@ def test_a_model_from_a_folder_and_as_an_adapter(tmp_path: Path) -> None:
     assert json.loads(result.stdout)["episodes"] == 8
 
 
+def test_the_help_has_one_percent_sign() -> None:
+    assert "95% confidence" in rllm_gym("eval", "--help").stdout
+
+
 def test_a_fault_is_shown_and_counts_as_not_solved(tmp_path: Path, replies: Path) -> None:
     (tmp_path / "broken_world.py").write_text(
         "import gymnasium\n"
@@ -115,6 +119,8 @@ def test_a_fault_is_shown_and_counts_as_not_solved(tmp_path: Path, replies: Path
         (["--model", "scripted:{replies}", "--agent-kwarg", "colour=red"], ["colour"]),
         (["--model", "scripted:{replies}", "-k", "split=train", "--split", "test"], ["contradict"]),
         (["--model", "scripted:{replies}", "-k", "slip_probability=2"], ["slip_probability"]),
+        (["--model", "hub/model", "--device", "cuda:99"], ["--device cuda:99", "auto"]),
+        (["--model", "scripted:{replies}", "--output", "."], ["--output", "is a folder"]),
     ],
 )
 def test_mistakes_are_one_clear_line(arguments: list[str], words: list[str], replies: Path) -> None:
