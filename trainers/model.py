@@ -242,8 +242,9 @@ def _with_adapters(base: Any, config: ModelConfig, seed: int) -> Any:
         lora_dropout=0.0,
         bias="none",
         task_type="CAUSAL_LM",
-        base_model_name_or_path=str(folder.resolve()) if folder.is_dir() else config.path,
     )
+    # PEFT writes this name into the adapter, which should find its base from any working directory.
+    base.name_or_path = str(folder.resolve()) if folder.is_dir() else config.path
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

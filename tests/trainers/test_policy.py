@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +287,18 @@ def test_what_is_pushed_is_what_the_saved_model_computes(folder: Path, tmp_path:
     policy.temperature = 0.8
     for batch in make_micro_batches(rows, tokens_per_microbatch=10**6):
         assert (policy.logprobs(batch)[0] - batch.sampler_logp_N).abs().max() < 1e-4
+
+
+def test_an_adapter_finds_its_base_from_any_working_directory(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from peft import AutoPeftModelForCausalLM
+
+    with warnings.catch_warnings(), monkeypatch.context() as there:
+        warnings.simplefilter("error", UserWarning)
+        there.chdir(folder.parent)
+        Policy(ModelConfig(folder.name, "lora")).save(tmp_path / "model")
+    AutoPeftModelForCausalLM.from_pretrained(tmp_path / "model")
 
 
 def test_what_cannot_be_loaded_is_named(folder: Path, tmp_path: Path) -> None:
