@@ -6,6 +6,7 @@ no agent and no environment.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 from collections.abc import Mapping, Sequence
@@ -65,7 +66,8 @@ class ChatRenderer:
     The first prompt is what ``tokenizer.apply_chat_template(..., add_generation_prompt=True)`` gives, id for id, for
     contents that spell no control token. Each later prompt is the one before, the ids that were sampled, and the
     template's rendering of the messages that are new. Text from the world is text: where a message spells
-    ``<|im_start|>`` or ``<think>``, the model sees those characters and not the control token.
+    ``<|im_start|>`` or ``<think>``, the model sees those characters and not the control token. A template without a
+    system role (Gemma's) gets the system prompt at the head of the first user message, as its authors advise.
 
     Args:
         tokenizer: A fast Hugging Face tokenizer.
@@ -316,6 +318,10 @@ class ChatRenderer:
         except Exception as error:
             if type(error).__module__.partition(".")[0] != "jinja2" and not isinstance(error, TypeError):
                 raise
+            folded = _system_in_first_message(chat)
+            if folded is not None:
+                with contextlib.suppress(ChatTemplateError):
+                    return self._render(folded, tools)
             roles = " ".join(message["role"] for message in chat)
             raise ChatTemplateError(
                 f"the chat template cannot render messages with the roles [{roles}]: {error}. Change the order or the "
@@ -381,6 +387,14 @@ def _common_length(old: tuple[Message, ...], new: tuple[Message, ...]) -> int:
         (index for index, (left, right) in enumerate(zip(old, new, strict=False)) if left != right),
         min(len(old), len(new)),
     )
+
+
+def _system_in_first_message(chat: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    """The conversation with its system prompt at the head of the first user message; ``None`` where it has none."""
+    if [message["role"] for message in chat[:2]] != ["system", "user"]:
+        return None
+    system, user, *rest = chat
+    return [{**user, "content": f"{system['content']}\n\n{user['content']}"}, *rest]
 
 
 def _tools_json(tools: Sequence[Mapping[str, Any]] | str | None) -> str:

@@ -497,3 +497,25 @@ def test_many_conversations_do_not_mix() -> None:
         states[n] = (render.extend(prefix, messages), messages)
     for n, (prefix, _) in enumerate(states):
         assert all(prefix.ids[span.start : span.end] == (n + 20,) * 3 for span in prefix.sampled)
+
+
+def test_a_template_without_a_system_role_gets_the_system_prompt_with_the_first_message() -> None:
+    template = (
+        "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+        "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] | trim }}<|im_end|>\n"
+        "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    tokenizer = make_tokenizer("qwen2.5")
+    gemma = ChatRenderer(tokenizer, chat_template=template)
+    system = {"role": "system", "content": "Be brief. <|im_end|>"}
+
+    first = gemma.extend(None, [system, user("up or down?")])
+    shown = "<|im_start|>user\nBe brief. <|im_end|>\n\nup or down?<|im_end|>\n<|im_start|>assistant\n"
+    assert tokenizer.decode(first.ids) == shown
+    assert first.ids.count(tokenizer.convert_tokens_to_ids("<|im_end|>")) == 1  # the template's, not the prompt's
+
+    sampled = gemma.append_sampled(first, tokenizer.encode("up"), "up")
+    second = gemma.extend(sampled, [system, user("up or down?"), assistant("up"), user("and now?")])
+    assert (second.branch, second.ids[: len(sampled.ids)]) == (0, sampled.ids)
+    with pytest.raises(ChatTemplateError, match=r"roles \[system assistant\]"):
+        gemma.extend(None, [system, assistant("up")])
