@@ -51,11 +51,12 @@ def train(argv: Sequence[str] | None = None) -> int:
     from trainers.checkpoint import CheckpointError
     from trainers.learner import TrainingDiverged
     from trainers.loop import train as run
+    from trainers.run import NothingPlayed
 
     disable_progress_bar()  # of loading and writing models; the run has its own
     try:
         result = run(config)
-    except (ConfigError, CheckpointError, TrainingDiverged, EnvironmentUnavailable) as error:
+    except (ConfigError, CheckpointError, TrainingDiverged, NothingPlayed, EnvironmentUnavailable) as error:
         raise CommandError(str(error)) from error
     if result.interrupted:
         print(f"stopped after step {result.steps}; go on with the same command and --resume")

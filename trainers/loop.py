@@ -28,6 +28,7 @@ def train(config: TrainConfig, *, world: World | None = None, sampler: Sampler |
         ConfigError: The configuration cannot be used.
         CheckpointError: There are checkpoints to resume from and none is whole.
         TrainingDiverged: Loss or gradient were not finite several times in a row.
+        NothingPlayed: No episode of several steps in a row could be learnt from.
     """
     with Run(config, world, sampler) as run:
         algorithm = make_algorithm(config.algorithm)

@@ -62,6 +62,10 @@ class TrainResult:
     interrupted: bool = False
 
 
+class NothingPlayed(RuntimeError):
+    """Several steps in a row had no episode to learn from: their worlds, agents or prompts were all broken."""
+
+
 class Run:
     """Everything a run holds: model, optimizer, environments, logs, checkpoints. Use it with ``with``."""
 
@@ -81,6 +85,7 @@ class Run:
         self.stopping = False
         self._validation: dict[str, float] = {}
         self._checkpointed = -1
+        self._empty_steps = 0
         self._closing = contextlib.ExitStack()
         with contextlib.ExitStack() as opened:
             self._open(opened, world, sampler)
@@ -144,7 +149,18 @@ class Run:
         return [str(getattr(self.world.train[index], "task_id", index)) for index in tasks]
 
     def learn(self, step: int, tasks: list[int], episodes: list[Episode], update: UpdateStats) -> None:
-        """What follows from a step for the next ones: tasks that are not solved yet, the weight of the entropy."""
+        """What follows from a step for the next ones: tasks that are not solved yet, the weight of the entropy.
+
+        Raises:
+            NothingPlayed: As often in a row as ``optimizer.max_bad_steps`` no episode could be learnt from.
+        """
+        self._empty_steps = 0 if any(episode.trainable for episode in episodes) else self._empty_steps + 1
+        if self._empty_steps >= self.config.optimizer.max_bad_steps:
+            last = episodes[-1]
+            raise NothingPlayed(
+                f"no episode of the last {self._empty_steps} steps can be trained on; the last one ended with "
+                f"{last.stop_reason.value}: {last.fault or 'see the environment and the prompt'}"
+            )
         position = {str(index): task for index, task in enumerate(tasks)}
         rates = success_by_group(episodes)
         self.curriculum.learn({position[name.rpartition(".")[2]]: rate for name, rate in rates.items()})

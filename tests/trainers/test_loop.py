@@ -26,6 +26,7 @@ from trainers.config import ConfigError
 from trainers.loop import train
 from trainers.metrics import MetricsLog, group_metrics, read_metrics, validation_metrics
 from trainers.rollouts import World, open_world
+from trainers.run import NothingPlayed
 from trainers.samples import TokensMissing, samples_of
 
 
@@ -142,6 +143,21 @@ def test_broken_worlds_are_dropped_counted_and_never_trained_on(tmp_path: Path) 
         assert row["stop/fault"] == len(broken)
         assert not samples_of(broken)
         assert row["trained_tokens"] <= row["sampled_tokens"]
+
+
+class HeadlessAgent(ChatAgent):
+    """Its own code raises in every episode."""
+
+    def act(self, response: str) -> str:
+        raise IndexError("no such word")
+
+
+def test_a_run_in_which_nothing_can_be_played_stops_and_says_why(tmp_path: Path) -> None:
+    config = echo_config(tmp_path, steps=50, optimizer={"max_bad_steps": 3})
+    world = replace(open_world(config.env, env=EchoEnv), agent=HeadlessAgent)
+    with pytest.raises(NothingPlayed, match=r"last 3 steps .* agent_error: .*no such word"):
+        train(config, world=world)
+    assert not (tmp_path / "run" / "model").exists()
 
 
 def episode(group: str, reward: float, *, success: bool = False, invalid: tuple[bool, ...] = (False,)) -> Episode:
