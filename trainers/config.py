@@ -105,7 +105,7 @@ class SamplingConfig:
     max_tokens: int = 64
     """Longest reply of one turn, in tokens."""
     max_response_tokens: int | None = None
-    """Longest sum of replies and observations of one episode, in tokens; none for the model's context."""
+    """Most tokens sampled in one episode, over all its turns; none for what the context leaves."""
     context_length: int | None = None
     """Longest conversation in tokens; none for what the model was made for."""
 
@@ -196,7 +196,8 @@ class OptimizerConfig:
     tokens_per_chunk: int = 4096
     """Sampled tokens whose logits exist at once."""
     max_bad_steps: int = 5
-    """Steps in a row whose loss or gradient is not finite (each is skipped and counted) before the run stops."""
+    """Steps in a row that teach nothing because something is broken, before the run stops: loss or gradient are not
+    finite (each is skipped and counted), or not one episode came to an end."""
 
 
 @dataclass(frozen=True)
@@ -359,7 +360,9 @@ def validate(config: TrainConfig) -> list[str]:
     if config.sampling.temperature == 0:
         problems.append("sampling.temperature=0 is greedy: every episode of a group would be the same; use 1.0")
     _positive(config, "", ("steps", "threads"), problems)
-    _positive(algorithm, "algorithm.", ("group_size", "groups_per_step", "epochs", "minibatches"), problems)
+    _positive(
+        algorithm, "algorithm.", ("group_size", "groups_per_step", "epochs", "minibatches", "ratio_cap"), problems
+    )
 
     grouped = algorithm.name in ("grpo", "rloo")
     if grouped and algorithm.group_size < 2:
@@ -384,6 +387,8 @@ def validate(config: TrainConfig) -> list[str]:
             f"algorithm.minibatches={algorithm.minibatches} is more than a step's {algorithm.groups_per_step} groups"
         )
 
+    if not entropy.bonus >= 0:
+        problems.append(f"entropy.bonus={entropy.bonus} must be 0 or more")
     if entropy.target is None:
         idle(entropy, "entropy.", ("target_until", "rate", "max_bonus"), "without entropy.target")
     else:
@@ -496,9 +501,13 @@ def _check_optimizer(optimizer: OptimizerConfig, problems: list[str]) -> None:
     _positive(optimizer, "optimizer.", names, problems)
     if optimizer.warmup_steps < 0:
         problems.append(f"optimizer.warmup_steps={optimizer.warmup_steps} must be 0 or more")
-    for name in ("final_lr_fraction", "beta1", "beta2"):
-        if not 0 <= getattr(optimizer, name) <= 1:
-            problems.append(f"optimizer.{name}={getattr(optimizer, name)} must be in [0, 1]")
+    if not optimizer.weight_decay >= 0:
+        problems.append(f"optimizer.weight_decay={optimizer.weight_decay} must be 0 or more")
+    if not 0 <= optimizer.final_lr_fraction <= 1:
+        problems.append(f"optimizer.final_lr_fraction={optimizer.final_lr_fraction} must be in [0, 1]")
+    for name in ("beta1", "beta2"):
+        if not 0 <= getattr(optimizer, name) < 1:
+            problems.append(f"optimizer.{name}={getattr(optimizer, name)} must be in [0, 1)")
 
 
 def _learning_rate_warnings(model: ModelConfig, optimizer: OptimizerConfig) -> list[str]:

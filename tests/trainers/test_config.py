@@ -70,6 +70,10 @@ def test_what_is_unknown_or_of_the_wrong_type_is_named(content: dict[str, Any], 
         ({"env": {"id": "x", "agent_kwargs": {"a": 1}}}, "without env.agent"),
         ({"steps": 0}, "steps=0 must be above 0"),
         ({"optimizer": {"lr": float("nan")}}, "lr=nan must be above 0"),
+        ({"optimizer": {"weight_decay": -0.1}}, "weight_decay=-0.1 must be 0 or more"),
+        ({"optimizer": {"beta2": 1.0}}, r"beta2=1.0 must be in \[0, 1\)"),
+        ({"algorithm": {"loss": "reinforce", "ratio_cap": 0.0}}, "ratio_cap=0.0 must be above 0"),
+        ({"entropy": {"bonus": -0.01}}, "bonus=-0.01 must be 0 or more"),
     ],
 )
 def test_options_that_do_nothing_or_cannot_be_are_errors(sections: dict[str, Any], named: str) -> None:
