@@ -84,7 +84,6 @@ class Run:
         self.step = 0
         self.stopping = False
         self._validation: dict[str, float] = {}
-        self._checkpointed = -1
         self._empty_steps = 0
         self._closing = contextlib.ExitStack()
         with contextlib.ExitStack() as opened:
