@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from trainers.advantages import FloatArray
 from trainers.algorithms import Algorithm
-from trainers.batch import MicroBatch, Row, make_micro_batches, split_for_minibatches
+from trainers.batch import MicroBatch, Row, make_micro_batches, rows_of, split_for_minibatches
 from trainers.config import AlgorithmConfig, OptimizerConfig
 from trainers.losses import kl_to_reference
 from trainers.model import Policy
@@ -120,6 +121,22 @@ class Learner:
                 setattr(stats, name, getattr(stats, name) / stats.tokens)
             # Later optimizer steps move away from the sampler on purpose: the mismatch is that of the first.
             stats.gap_mean, stats.gap_max = first
+        return stats
+
+    @torch.no_grad()
+    def measure(self, samples: Sequence[Sample]) -> UpdateStats:
+        """Entropy and the gap to the sampler, of samples from which nothing is to be learnt."""
+        rows = rows_of(samples, [np.zeros(sample.num_sampled) for sample in samples])
+        sampled = sum(len(row.adv_N) for row in rows)
+        stats = UpdateStats()
+        for batch in make_micro_batches(rows, tokens_per_microbatch=self.config.tokens_per_microbatch):
+            batch = batch.to(self.policy.device)
+            logp_N, entropy_N = self.policy.logprobs(batch)
+            gap_N = logp_N - batch.sampler_logp_N
+            stats.entropy += entropy_N.sum().item() / sampled
+            stats.gap_mean += gap_N.sum().item() / sampled
+            stats.gap_max = max(stats.gap_max, gap_N.abs().max().item())
+            stats.padded_tokens += batch.ids_BT.numel()
         return stats
 
     def imitate(self, step: int, rows: Sequence[Row]) -> UpdateStats:

@@ -45,14 +45,17 @@ def train(config: TrainConfig, *, world: World | None = None, sampler: Sampler |
             keep = informative(samples, drop_zero_variance=drop).nonzero()[0]
 
             with run.clock("update"):
-                update = run.learner.update(
-                    step,
-                    [samples[index] for index in keep],
-                    [adv[index] for index in keep],
-                    algorithm,
-                    config.algorithm,
-                    run.entropy.weight,
-                )
+                if keep.size:
+                    update = run.learner.update(
+                        step,
+                        [samples[index] for index in keep],
+                        [adv[index] for index in keep],
+                        algorithm,
+                        config.algorithm,
+                        run.entropy.weight,
+                    )
+                else:
+                    update = run.learner.measure([sample for sample in samples if not sample.greedy])
             with run.clock("push"):
                 run.push()
 

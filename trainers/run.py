@@ -178,7 +178,7 @@ class Run:
         target = self.entropy.target(step)
         if target is not None:
             row["entropy_target"] = target
-        if not update.tokens:  # every group was too easy or too hard: there was nothing to measure
+        if not update.padded_tokens:  # not one episode came to an end: there was nothing to measure
             return row
         row |= {
             "loss": update.loss,

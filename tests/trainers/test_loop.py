@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rllm_gym.agents import BaseAgent, ChatAgent
 from rllm_gym.compat import BaseEnv
-from rllm_gym.core import EnvironmentFault, Episode, Step, StopReason, Trajectory, TurnTokens
+from rllm_gym.core import EnvironmentFault, Episode, Outcome, Step, StopReason, Trajectory, TurnTokens
 from rllm_gym.engine import load_episodes
 from rllm_gym.samplers import ScriptedSampler
 from trainers import AgentTrainer
@@ -143,6 +143,24 @@ def test_broken_worlds_are_dropped_counted_and_never_trained_on(tmp_path: Path) 
         assert row["stop/fault"] == len(broken)
         assert not samples_of(broken)
         assert row["trained_tokens"] <= row["sampled_tokens"]
+
+
+class HopelessEnv(EchoEnv):
+    """Whatever is said, it is wrong."""
+
+    def _act(self, action: str) -> Outcome:
+        return Outcome("No.", {"echo": 0.0}, terminated=True)
+
+
+def test_a_step_that_teaches_nothing_is_measured_all_the_same(tmp_path: Path) -> None:
+    config = echo_config(tmp_path, steps=1)
+    train(config, world=replace(open_world(config.env, env=HopelessEnv)))
+    row = read_metrics(tmp_path / "run")[-1]
+    assert (row["groups/too_hard"], row["trained_tokens"]) == (1.0, 0)
+    assert row["entropy"] > 0
+    assert 0 < row["sampler_gap/max"] < 1e-3
+    assert abs(row["sampler_gap/mean"]) <= row["sampler_gap/max"]
+    assert row["clip_fraction"] == 0
 
 
 class HeadlessAgent(ChatAgent):
