@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from rllm_gym.grading.numeric import NoValue, real_value, symbols
-from rllm_gym.grading.syntax import Node
+from rllm_gym.grading.math.numeric import NoValue, real_value, symbols
+from rllm_gym.grading.math.syntax import Node
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from rllm_gym.grading.exact import NotRational, TooLarge, rational
-from rllm_gym.grading.numeric import surely_different
-from rllm_gym.grading.syntax import Node
+from rllm_gym.grading.math.exact import NotRational, TooLarge, rational
+from rllm_gym.grading.math.numeric import surely_different
+from rllm_gym.grading.math.syntax import Node
 
 QUICK_BITS = 4096
 _ROUNDED_PLACES = 6

@@ -5,10 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 
 from rllm_gym.grading import digits
-from rllm_gym.grading.compare import any_of, same
-from rllm_gym.grading.judges import rationally_equal, rounding_tolerance
-from rllm_gym.grading.readings import readings
-from rllm_gym.grading.syntax import Node
+from rllm_gym.grading.math.compare import any_of, same
+from rllm_gym.grading.math.judges import rationally_equal, rounding_tolerance
+from rllm_gym.grading.math.readings import readings
+from rllm_gym.grading.math.syntax import Node
 
 MAX_BITS = 200_000
 

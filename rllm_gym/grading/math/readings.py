@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from rllm_gym.grading.notation import squeeze
-from rllm_gym.grading.reader import read
-from rllm_gym.grading.syntax import FUNCTIONS, Node, Unreadable, is_word, number
+from rllm_gym.grading.math.notation import squeeze
+from rllm_gym.grading.math.reader import read
+from rllm_gym.grading.math.syntax import FUNCTIONS, Node, Unreadable, is_word, number
 
 _GROUPED = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,])")
 _DECIMAL_COMMA = re.compile(r"([-+]?)([0-9]+),([0-9]+)")

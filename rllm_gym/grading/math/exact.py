@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from rllm_gym.grading.syntax import Node
+from rllm_gym.grading.math.syntax import Node
 
 
 class TooLarge(ArithmeticError):

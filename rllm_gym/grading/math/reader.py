@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from rllm_gym.grading.syntax import Node, Token, Unreadable, children, number, refuses_as_unit, tokenize
+from rllm_gym.grading.math.syntax import Node, Token, Unreadable, children, number, refuses_as_unit, tokenize
 
 MAX_DEPTH = 24
 """Brackets, fractions and exponents within each other. Deeper answers are unreadable."""

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Protocol
 
-from rllm_gym.grading.numeric import NoValue, real_value, symbols
-from rllm_gym.grading.realset import RealSet, as_real_set, is_set_like
-from rllm_gym.grading.syntax import UNITS, Node, children
+from rllm_gym.grading.math.numeric import NoValue, real_value, symbols
+from rllm_gym.grading.math.realset import RealSet, as_real_set, is_set_like
+from rllm_gym.grading.math.syntax import UNITS, Node, children
 
 Verdict = bool | None
 MAX_ITEMS = 64

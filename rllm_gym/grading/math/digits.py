@@ -6,8 +6,8 @@ from typing import Any
 
 import mpmath  # type: ignore[import-untyped]
 
-from rllm_gym.grading.numeric import POINTS, Floats, NoValue, log_bases, symbols
-from rllm_gym.grading.syntax import Node
+from rllm_gym.grading.math.numeric import POINTS, Floats, NoValue, log_bases, symbols
+from rllm_gym.grading.math.syntax import Node
 
 _CONTEXT = mpmath.MPContext()
 _CONTEXT.dps = 70

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rllm_gym.core.errors import EnvironmentFault
-from rllm_gym.grading.compare import any_of, same
-from rllm_gym.grading.extract import any_answer, boxed_answer, gold_answer
-from rllm_gym.grading.grammar_bounds import within_bounds
-from rllm_gym.grading.judges import QuickJudge
-from rllm_gym.grading.notation import tidy
-from rllm_gym.grading.readings import choice, decimal_comma, looks_decimal, readings, same_spelling
-from rllm_gym.grading.syntax import Node
+from rllm_gym.grading.math.compare import any_of, same
+from rllm_gym.grading.math.extract import any_answer, boxed_answer, gold_answer
+from rllm_gym.grading.math.grammar_bounds import within_bounds
+from rllm_gym.grading.math.judges import QuickJudge
+from rllm_gym.grading.math.notation import tidy
+from rllm_gym.grading.math.readings import choice, decimal_comma, looks_decimal, readings, same_spelling
+from rllm_gym.grading.math.syntax import Node
 from rllm_gym.workers import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError, WorkerPool
 
 MAX_ANSWER_CHARS = 2000
@@ -201,18 +201,18 @@ def _lanes() -> tuple[WorkerPool, WorkerPool]:
         return _pools
 
 
-_DIGITS, _GRAMMAR = "rllm_gym.grading.by_digits", "rllm_gym.grading.by_grammar"
+_DIGITS, _GRAMMAR = "rllm_gym.grading.math.by_digits", "rllm_gym.grading.math.by_grammar"
 
 
 def _by_digits(gold: str, answer: str) -> tuple[bool | None, float]:
-    from rllm_gym.grading.by_digits import decide  # mpmath is imported in workers only
+    from rllm_gym.grading.math.by_digits import decide  # mpmath is imported in workers only
 
     began = time.perf_counter()
     return decide(gold, answer), time.perf_counter() - began
 
 
 def _by_grammar(gold: str, answer: str) -> bool:
-    from rllm_gym.grading.by_grammar import decide  # SymPy is imported in workers only
+    from rllm_gym.grading.math.by_grammar import decide  # SymPy is imported in workers only
 
     return decide(gold, answer)
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllm_gym.grading import agrade_math, grade, grade_math
-from rllm_gym.grading.notation import squeeze, tidy
+from rllm_gym.grading.math.notation import squeeze, tidy
 from rllm_gym.parsing.boxed import last_boxed
 from rllm_gym.workers import MemoryExceeded
 

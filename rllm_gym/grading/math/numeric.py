@@ -9,7 +9,7 @@ import hashlib
 import math
 from typing import Any
 
-from rllm_gym.grading.syntax import Node, children
+from rllm_gym.grading.math.syntax import Node, children
 
 POINTS = 6
 """Sets of values for the symbols. The first four are positive, the rest mixed."""
