@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from rllm_gym.grading import digits
+from rllm_gym.grading.math import digits
 from rllm_gym.grading.math.compare import any_of, same
 from rllm_gym.grading.math.judges import rationally_equal, rounding_tolerance
 from rllm_gym.grading.math.readings import readings

@@ -42,7 +42,7 @@ def seal() -> None:
 
 
 def decide(gold: str, answer: str) -> bool:
-    """Whether math-verify finds two tidied answers equal, both :func:`~rllm_gym.grading.math.grammar_bounds.within_bounds`.
+    """Whether math-verify finds equal two tidied answers that are both within its bounds (``grammar_bounds``).
 
     What it fails on in any way is not equal.
     """

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rllm_gym.grading import agrade_math, grade, grade_math
+from rllm_gym.grading import agrade_math, grade_math
+from rllm_gym.grading.math import grade
 from rllm_gym.grading.math.notation import squeeze, tidy
 from rllm_gym.parsing.boxed import last_boxed
 from rllm_gym.workers import MemoryExceeded
