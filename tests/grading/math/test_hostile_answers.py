@@ -336,7 +336,7 @@ class _NoPool:
 def test_no_text_reaches_an_evaluator_in_the_grammar_worker():
     done = run(r"""
         import sympy, sympy.parsing.sympy_parser as parser
-        from rllm_gym.grading import by_grammar
+        from rllm_gym.grading.math import by_grammar
         for gold, answer in (("6", r"\sum_{i=1}^{3} i"), ("5", "2+3"), ("2.5", r"\frac{5}{2}")):
             print(by_grammar.decide(gold, answer))
         for text in ("__import__('os')", "2+3", "x", "Integer(5)", "(1)", "1;2"):

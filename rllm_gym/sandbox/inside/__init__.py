@@ -1,0 +1,1 @@
+"""What runs behind the wall: standard library only, never imported by the trainer, sent in as source."""
