@@ -1,0 +1,92 @@
+"""What is asked of a changed repository, and what came of it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from rllm_gym.core import TaskError
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryTests:
+    """The hidden tests of a repository task.
+
+    Attributes:
+        hidden_tests: Text of each test file (and what belongs to it: a ``conftest.py``, expected output), by path
+            relative to the repository's root. They replace whatever lies there.
+        fail_to_pass: Ids of the tests that fail before the change and must pass after it: pytest's node ids
+            (``tests/test_a.py::TestB::test_c[1-x]``), or unittest's (``tests.test_a.TestB.test_c``) with a command
+            that runs unittest.
+        pass_to_pass: Ids of the tests that must go on passing.
+        test_command: ``None``: our own pytest run, the strongest evidence. A plain ``pytest …`` command contributes
+            its options to that run. Any other command is run by a shell in the repository's root, and its log read.
+        log_parser: How the log of ``test_command`` is read; see :data:`~rllm_gym.grading.swe.LOG_PARSERS`. Chosen
+            by the command where it is ``None``.
+        timeout: Seconds by the clock that one run of the tests may take.
+
+    Raises:
+        TaskError: A field cannot be used.
+    """
+
+    hidden_tests: Mapping[str, str]
+    fail_to_pass: tuple[str, ...]
+    pass_to_pass: tuple[str, ...] = ()
+    test_command: str | None = None
+    log_parser: str | None = None
+    timeout: float = 300.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hidden_tests", dict(self.hidden_tests))
+        object.__setattr__(self, "fail_to_pass", tuple(dict.fromkeys(self.fail_to_pass)))
+        object.__setattr__(self, "pass_to_pass", tuple(dict.fromkeys(self.pass_to_pass)))
+        if not self.fail_to_pass and not self.pass_to_pass:
+            raise TaskError("a repository task needs at least one test id in fail_to_pass or pass_to_pass")
+        both = set(self.fail_to_pass) & set(self.pass_to_pass)
+        if both:
+            raise TaskError(f"{min(both)!r} is in fail_to_pass and in pass_to_pass; a test is in one of them")
+        for path in self.hidden_tests:
+            parts = PurePosixPath(path).parts
+            if not parts or path.startswith("/") or ".." in parts or parts[0] == ".git" or "\0" in path:
+                raise TaskError(f"hidden_tests path {path!r} must be relative and inside the repository")
+        if not self.timeout > 0:
+            raise TaskError(f"timeout={self.timeout!r} must be above 0 seconds")
+        if self.log_parser is not None and self.test_command is None:
+            raise TaskError(f"log_parser={self.log_parser!r} reads the log of a test_command, and there is none")
+        if self.test_command is not None:
+            try:
+                words = shlex.split(self.test_command)
+            except ValueError as error:
+                raise TaskError(f"test_command={self.test_command!r} is no shell command: {error}") from None
+            if not words:
+                raise TaskError("test_command is empty; leave it out for a pytest run")
+
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """Every test id that must pass."""
+        return self.fail_to_pass + self.pass_to_pass
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryVerdict:
+    """Whether a change made the hidden tests pass.
+
+    Attributes:
+        correct: Every listed test passed exactly once, and every test that had to fail did.
+        passed: The listed tests that passed.
+        failed: The listed tests that did not, each with why. Texts come from hidden tests: not for the model.
+        dropped: Changes that were not kept, as ``path: why``.
+        reason: One line that says why the change is right or wrong, without text of the hidden tests.
+        evidence: ``"report"``: our own reporter saw each test. ``"log"``: a log was read, which is weaker.
+        remarks: What weakens the verdict, such as tests for which no failing twin could be made.
+    """
+
+    correct: bool
+    passed: tuple[str, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
+    reason: str = ""
+    evidence: str = "report"
+    remarks: tuple[str, ...] = ()
