@@ -1,0 +1,214 @@
+"""What a reply asks a computer to do: one shell command in a fence, or one function call. Never what it means or does.
+
+Everything is linear in the length of the reply, and the only error is :class:`~rllm_gym.core.InvalidAction`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rllm_gym.core import InvalidAction
+from rllm_gym.parsing.function_calls import (
+    FUNCTION_OPEN,
+    TOOL_CALL_OPEN,
+    FunctionCall,
+    bare_call,
+    tagged_call,
+)
+
+SHELL_LABELS = frozenset({"bash", "sh", "shell", "mswea_bash_command"})
+"""What may stand after an opening fence to mark a command; the last is mini-swe-agent's."""
+
+HOW_TO = "Write one command in a fenced block:\n```bash\nls\n```\nor make one function call."
+
+_OPEN, _CLOSE = "<think>", "</think>"
+# What samplers leave at the end of a reply when they are asked to show special tokens.
+_END_TOKENS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end|>", "</s>")
+_FENCE = r"^(?P<indent>[ \t]*+)(?P<fence>`{3,}+|~{3,}+)(?P<info>[^`\n]*+)$"
+_MARK = re.compile(rf"{_FENCE}|(?P<tag>{TOOL_CALL_OPEN}|{FUNCTION_OPEN}|{_OPEN})", re.MULTILINE)
+_FENCE_LINE = re.compile(_FENCE, re.MULTILINE)
+# What can only begin an action: where one comes after </think>, the thought really ended there.
+_ACTION = re.compile(rf"^[ \t]*+(?:```|~~~)[`~]*+[ \t]*+\w|{TOOL_CALL_OPEN}|{FUNCTION_OPEN}", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A shell command, as it stood in its block."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Something in a reply that may be its action."""
+
+    start: int
+    end: int
+    action: Command | FunctionCall | None  # None: a fence without a label, or with another language's
+    label: str = ""
+    content: str = ""
+
+
+def parse_command(reply: str) -> Command | FunctionCall:
+    r"""The one thing a reply asks for. Linear time in its length.
+
+    A command stands in one fenced block labelled ``bash`` or ``sh`` (or without any label, where it is the only
+    block); a fence is closed by one at least as long, so that a command with fences in it takes a longer one. A
+    function call is written in any of the ways of :mod:`rllm_gym.parsing.function_calls`. What stands in a thought
+    (``<think>`` to ``</think>``), around the action or in blocks of another language is left alone.
+
+    >>> parse_command("Let me look.\n```bash\nls -la\n```")
+    Command(text='ls -la')
+    >>> parse_command('<tool_call>{"name": "submit"}</tool_call>')
+    FunctionCall(name='submit', arguments={})
+    >>> parse_command("submit")
+    Command(text='submit')
+
+    Raises:
+        InvalidAction: There is no action, more than one, or a malformed one. The message says which and where.
+    """
+    text = reply[: _before_end_tokens(reply)]
+    begin = _after_thought(text)
+    found = _scan(text, begin)
+    actions = [item for item in found if item.action is not None]
+    if not actions:
+        actions = _in_other_ways(text, begin, found)
+    if len(actions) > 1:
+        places = ", ".join(str(item.start + 1) for item in actions[:8])
+        raise InvalidAction(
+            f"The reply holds {len(actions)} actions, at positions {places}; nothing was run. Take one a turn: join "
+            "commands with && or newlines in one block, or wait for the first answer."
+        )
+    (chosen,) = actions
+    if any(item.action is None and not item.label and item.start >= chosen.end for item in found):
+        raise InvalidAction(
+            "After the command there is another block without a label; nothing was run. If it belongs to the command, "
+            "open and close the command's block with four backticks (````bash); if not, leave it out."
+        )
+    action = chosen.action
+    assert action is not None
+    if isinstance(action, Command) and not action.text.strip():
+        raise InvalidAction(f"The command at position {chosen.start + 1} is empty. {HOW_TO}")
+    return action
+
+
+def _before_end_tokens(text: str) -> int:
+    end = len(text)
+    while end:
+        if text[end - 1].isspace():
+            end -= 1
+            continue
+        token = next((token for token in _END_TOKENS if text.endswith(token, 0, end)), None)
+        if token is None:
+            break
+        end -= len(token)
+    return end
+
+
+# Thoughts -------------------------------------------------------------------------------------------------------
+
+
+def _after_thought(text: str) -> int:
+    """Where the reply proper begins. A command may hold the marks of a thought too: files about them are edited.
+
+    Raises:
+        InvalidAction: A thought is never finished.
+    """
+    start = len(text) - len(text.lstrip())
+    if text.startswith(_OPEN, start):
+        end = text.find(_CLOSE, start)
+        if end < 0:
+            raise _unfinished()
+        return end + len(_CLOSE)
+    last = text.rfind(_CLOSE)
+    if last < 0:
+        return 0
+    # Many templates open the thought in the prompt, so that a reply holds only its end.
+    if not _ACTION.search(text, last) and _holds(text, last):
+        return 0
+    return last + len(_CLOSE)
+
+
+def _holds(text: str, position: int) -> bool:
+    """Whether the position lies within a command or call."""
+    try:
+        return any(item.action is not None and item.start < position < item.end for item in _scan(text, 0))
+    except InvalidAction:
+        return False
+
+
+def _unfinished() -> InvalidAction:
+    return InvalidAction(f"The reply ends inside <think>, so it holds no action. Close it with </think>. {HOW_TO}")
+
+
+# Marks ----------------------------------------------------------------------------------------------------------
+
+
+def _scan(text: str, begin: int) -> list[_Found]:
+    """All blocks and tagged calls, in order; what lies within one is part of it."""
+    found: list[_Found] = []
+    at = begin
+    while (mark := _MARK.search(text, at)) is not None:
+        tag = mark["tag"]
+        if tag is None:
+            item = _block(text, mark)
+        elif tag == _OPEN:
+            end = text.find(_CLOSE, mark.end())
+            if end < 0:
+                raise _unfinished()
+            at = end + len(_CLOSE)
+            continue
+        else:
+            call, end = tagged_call(text, mark.start())
+            item = _Found(mark.start(), end, call, "call")
+        found.append(item)
+        at = item.end
+    return found
+
+
+def _block(text: str, opening: re.Match[str]) -> _Found:
+    label = opening["info"].strip().partition(" ")[0].lower()
+    fence, indent = opening["fence"], len(opening["indent"])
+    for closing in _FENCE_LINE.finditer(text, opening.end()):
+        same = closing["fence"][0] == fence[0] and len(closing["fence"]) >= len(fence)
+        if same and not closing["info"].strip() and len(closing["indent"]) <= indent:
+            content = text[opening.end() + 1 : max(opening.end() + 1, closing.start() - 1)]
+            action = Command(content.replace("\r\n", "\n")) if label in SHELL_LABELS else None
+            return _Found(opening.start(), closing.end(), action, label, content)
+    raise InvalidAction(
+        f"The block that opens at position {opening.start() + 1} is never closed; nothing was run. Close it with a "
+        f"line {fence[:8]} alone. A command that holds such lines needs a longer fence around it (````bash … ````)."
+    )
+
+
+def _in_other_ways(text: str, begin: int, found: list[_Found]) -> list[_Found]:
+    """The action of a reply without labelled command and without tags.
+
+    Raises:
+        InvalidAction: There is none either.
+    """
+    if not found:
+        if text[begin:].strip().strip("`").strip() == "submit":
+            return [_Found(begin, len(text), Command("submit"))]
+        calls, at = [], begin
+        while (bare := bare_call(text, at)) is not None:
+            calls.append(_Found(at, bare[1], bare[0]))
+            at = bare[1]
+        if calls:
+            return calls
+        raise InvalidAction(f"The reply holds no action: no command in a fenced block and no function call. {HOW_TO}")
+    in_json = [item for item in found if item.label in ("json", "") and (bare := bare_call(item.content)) is not None]
+    if in_json:
+        return [
+            _Found(item.start, item.end, bare[0], "call")
+            for item in in_json
+            if (bare := bare_call(item.content)) is not None
+        ]
+    if len(found) == 1 and not found[0].label:
+        return [_Found(found[0].start, found[0].end, Command(found[0].content))]
+    labels = ", ".join(repr(item.label[:20]) if item.label else "none" for item in found[:8])
+    raise InvalidAction(
+        f"The reply holds {len(found)} fenced block{'s' * (len(found) > 1)} (label: {labels}), but no command: label "
+        f"the one to run 'bash'. {HOW_TO}"
+    )
