@@ -1,0 +1,118 @@
+"""Which program a reply hands in: fences as models write them, and what is said where there is none."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rllm_gym.core import InvalidAction
+from rllm_gym.parsing.program import MAX_PROGRAM_CHARS, program_of
+
+F = "```"
+
+
+@pytest.mark.parametrize(
+    ("reply", "program"),
+    [
+        (f"{F}python\nprint(1)\n{F}", "print(1)\n"),
+        (f"text\n{F}py\nprint(1)\n{F}\nmore", "print(1)\n"),
+        (f"{F}Python3\nprint(1)\n{F}", "print(1)\n"),
+        (f"{F} python title=x.py\nprint(1)\n{F}", "print(1)\n"),
+        (f"{F}{{.python}}\nprint(1)\n{F}", "print(1)\n"),
+        (f"{F}python3.11\nprint(1)\n{F}", "print(1)\n"),
+        (f"{F}\nprint(1)\n{F}", "print(1)\n"),
+        (f"{F}code\nprint(1)\n{F}", "print(1)\n"),
+        # the last of several, and output that follows is no program
+        (f"{F}python\nprint(1)\n{F}\nno:\n{F}python\nprint(2)\n{F}", "print(2)\n"),
+        (f"{F}python\nprint(1)\n{F}\nIt prints\n{F}\n1\n{F}", "print(1)\n"),
+        (f"{F}\n1\n{F}\n{F}py\nprint(1)\n{F}\n{F}bash\npython a.py\n{F}", "print(1)\n"),
+        # other fences
+        ("~~~python\nprint(1)\n~~~", "print(1)\n"),
+        (f"{F}`python\nprint('''\n{F}\n''')\n{F}`", f"print('''\n{F}\n''')\n"),
+        (f"{F}python\nprint(1)\n{F}`", "print(1)\n"),
+        (f"1. So:\n   {F}python\n   if x:\n       print(1)\n   {F}", "if x:\n    print(1)\n"),
+        (f"\t{F}python\n\tprint(1)\n\t{F}", "print(1)\n"),
+        (f"{F}python\r\nprint(1)\r\n{F}\r\n", "print(1)\r\n"),
+        # a fence within a docstring is text
+        (f'{F}python\ndef f():\n    """\n    {F}\n    f()\n    {F}\n    """\n{F}', None),
+        (f'{F}python\ndef f():\n    """\n    {F}python\n    f()\n    {F}\n    """\n{F}', None),
+        # nested blocks: the program is the inner one
+        (f"{F}markdown\n# Answer\n{F}python\nprint(1)\n{F}\n{F}", "print(1)\n"),
+        (f"{F}`markdown\n# Answer\n{F}python\nprint(1)\n{F}\n{F}`", "print(1)\n"),
+        (f"{F}python\nx = (\n\nAgain:\n{F}python\nprint(2)\n{F}", "print(2)\n"),
+        # closed where the program ends
+        (f"{F}python\nprint(1){F}", "print(1)\n"),
+        (f"{F}python\nprint(1){F}\nDone.", "print(1)\n"),
+        (f"{F}python\nprint(1)\n{F}\n{F}", "print(1)\n"),
+        # only what follows the thinking counts
+        (f"<think>{F}python\nprint(0)\n{F}</think>\n{F}python\nprint(1)\n{F}", "print(1)\n"),
+        (f"{F}x = 1{F} is a line\n{F}python\nprint(1)\n{F}", "print(1)\n"),
+        # what other languages call the end of a line is a character of the program
+        (f"{F}python\nprint('\x0c\u2028\x85')\n{F}", "print('\x0c\u2028\x85')\n"),
+    ],
+)
+def test_the_program_is_the_last_python_block(reply, program):
+    if program is None:
+        program = reply.removeprefix(f"{F}python\n").removesuffix(F)
+    assert program_of(reply) == program
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        ("", "no fenced"),
+        ("print(1)", "no fenced"),
+        ("`print(1)`", "no fenced"),
+        (f"{F}print(1){F}", "no fenced"),
+        (f"{F}\n1\n{F}\n{F}\n2\n{F}", "of the 2 fenced blocks of the reply none is labelled"),
+        (f"{F}python\n\n{F}", "is empty"),
+        (f"{F}\n{F}", "is empty"),
+        (f"{F}python\nprint(1)\n", "never closed"),
+        (f"{F}python\nprint(1)\n{F}\nBetter:\n{F}python\nprint(2", "never closed"),
+        (f"{F}\nprint(1)", "never closed"),
+        ("<think>hm", "never closes it with </think>"),
+        (f"<think>{F}python\nprint(1)\n{F}", "never closes it with </think>"),
+        (f"<think>{F}python\nprint(1)\n{F}</think> So.", "no fenced"),
+        (f"{F}python\nprint('\ud800')\n{F}", "lone surrogate"),
+        (f"{F}python\n{'#' * MAX_PROGRAM_CHARS}\n{F}", "200001 characters"),
+    ],
+)
+def test_where_there_is_none_the_model_is_told_why(reply, why):
+    with pytest.raises(InvalidAction, match=why):
+        program_of(reply)
+
+
+lines = st.lists(
+    st.one_of(
+        st.sampled_from([F, f"{F}python", f"{F}`", "~~~", "~~~py", f"  {F}", f"    {F}", f"{F}text", f"x{F}"]),
+        st.text(max_size=8),
+    ),
+    max_size=12,
+)
+
+
+@given(lines)
+def test_any_text_gives_a_program_or_a_reason(parts):
+    try:
+        program = program_of("\n".join(parts))
+    except InvalidAction as reason:
+        assert str(reason)
+    else:
+        assert program.strip()
+        assert program.endswith("\n")
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="`~\r<"), min_size=1).filter(str.strip))
+def test_any_program_without_fences_arrives_untouched(program):
+    assert program_of(f"Here:\n{F}python\n{program}\n{F}\n") == program + "\n"
+
+
+def test_it_takes_linear_time():
+    for reply in (f"{F}python\n" * 100_000, f"{F}\n" * 250_000, f"{F}markdown\n" * 90_000, "`" * 1_000_000):
+        began = time.process_time()
+        with pytest.raises(InvalidAction):
+            program_of(reply)
+        assert time.process_time() - began < 2
