@@ -34,7 +34,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def abi() -> int:
     """The Landlock version of this kernel; 0 where it has none, or it is not enabled, or a filter refuses it."""
-    return max(0, _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION)))
+    version: int = _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))
+    return max(0, version)
 
 
 def ruleset(
@@ -90,7 +91,8 @@ def _allow_except(rules: int, path: str, rights: int, excluded: set[str]) -> Non
     if path in excluded:
         return
     if not any(other.startswith(f"{path.rstrip('/')}/") for other in excluded):
-        return _allow(rules, path, rights)
+        _allow(rules, path, rights)
+        return
     _allow(rules, path, rights & _READ_DIR)
     with os.scandir(path) as entries:
         for entry in entries:
