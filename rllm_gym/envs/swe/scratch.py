@@ -1,0 +1,63 @@
+"""One directory a process for the trees it makes; what killed processes left behind is cleared away by the next."""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+import threading
+from pathlib import Path
+
+_PREFIX = "rllm-gym-trees-"
+_guard = threading.Lock()
+_root: tuple[int, Path, int] | None = None  # process, directory, descriptor that holds its lock
+
+
+def scratch_directory(prefix: str) -> Path:
+    """A new, empty directory of this process, with mode 0755 below one that others cannot list."""
+    path = Path(tempfile.mkdtemp(prefix=prefix, dir=_own_root()))
+    path.chmod(0o755)
+    return path
+
+
+def _own_root() -> Path:
+    global _root
+    with _guard:
+        if _root is None or _root[0] != os.getpid() or not _root[1].is_dir():
+            _sweep(Path(tempfile.gettempdir()))
+            path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+            path.chmod(0o711)
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _root = (os.getpid(), path, descriptor)
+            atexit.register(_remove, path, os.getpid())
+        return _root[1]
+
+
+def _remove(path: Path, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what processes that were killed left here: nobody holds the lock of it any more."""
+    for entry in os.scandir(folder):
+        if not entry.name.startswith(_PREFIX):
+            continue
+        try:
+            status = entry.stat(follow_symlinks=False)
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+                continue
+            descriptor = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:  # another process is sweeping too
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(entry.path, ignore_errors=True)
+        except BlockingIOError:
+            continue  # its process lives
+        finally:
+            os.close(descriptor)
