@@ -1,0 +1,78 @@
+"""Mounts without a place: how root hands a directory into a sandbox that cannot see it, owned by who lives there.
+
+Standard library only: one half of this runs in the trainer, the other behind the wall. Sources: open_tree(2),
+move_mount(2), mount_setattr(2) ("idmapped mounts").
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+_OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
+_OPEN_TREE_CLONE, _F_EMPTY_PATH, _AT_FDCWD, _AT_EMPTY_PATH = 1, 4, -100, 0x1000
+_READ_ONLY, _NOSUID, _NODEV, _IDMAP = 1, 2, 4, 0x00100000
+_DETACH = 2
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_syscall = _libc.syscall
+_syscall.argtypes = [ctypes.c_long] * 6
+_syscall.restype = ctypes.c_long
+
+
+class _Attributes(ctypes.Structure):
+    _fields_ = (
+        ("set", ctypes.c_uint64),
+        ("clear", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("user_namespace", ctypes.c_uint64),
+    )
+
+
+def _checked(result: int, call: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{call}: {os.strerror(number)}")
+    return int(result)
+
+
+def _address(text: ctypes.Array[ctypes.c_char]) -> int:
+    return ctypes.addressof(text)
+
+
+def clone_tree(path: str) -> int:
+    """A descriptor of a new mount of that directory, which hangs nowhere yet. Root only."""
+    name = ctypes.create_string_buffer(os.fsencode(path))
+    flags = _OPEN_TREE_CLONE | os.O_CLOEXEC
+    return _checked(_syscall(_OPEN_TREE, _AT_FDCWD, _address(name), flags, 0, 0), f"open_tree({path})")
+
+
+def map_owner(mount: int, user_namespace: int) -> None:
+    """Make that mount read-only, and show its files as owned by what ``user_namespace`` maps their owners to."""
+    attributes = _Attributes(_READ_ONLY | _NOSUID | _NODEV | _IDMAP, 0, 0, user_namespace)
+    empty = ctypes.create_string_buffer(b"")
+    _checked(
+        _syscall(
+            _MOUNT_SETATTR,
+            mount,
+            _address(empty),
+            _AT_EMPTY_PATH,
+            ctypes.addressof(attributes),
+            ctypes.sizeof(attributes),
+        ),
+        "mount_setattr",
+    )
+
+
+def attach(mount: int, target: str) -> None:
+    """Hang a mount that only a descriptor holds into this process's tree."""
+    empty, name = ctypes.create_string_buffer(b""), ctypes.create_string_buffer(os.fsencode(target))
+    _checked(
+        _syscall(_MOVE_MOUNT, mount, _address(empty), _AT_FDCWD, _address(name), _F_EMPTY_PATH),
+        f"move_mount(to {target})",
+    )
+
+
+def detach(target: str) -> None:
+    """Take a mount, with all below it, out of this process's tree."""
+    _checked(_libc.umount2(os.fsencode(target), _DETACH), f"umount2({target})")

@@ -1,0 +1,546 @@
+"""The trusted process of a session: keeps the workspace, runs the agent's commands, answers its owner.
+
+It is pid 1 of the session's own pid namespace (the lower tiers: a subreaper), which the agent's processes can
+neither signal nor look into. Sent in as source text: standard library only. What lies in the workspace, what a
+command prints and what processes call themselves is the agent's word and nothing is ever run or believed on it.
+
+A frame, both ways: 8 bytes of length, 4 bytes of header length, the header as JSON, the body.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from rllm_gym.sandbox.inside import confine, files, processes, seccomp, workspace
+
+_LENGTH = struct.Struct("!Q")
+_HEADER = struct.Struct("!I")
+MAX_FRAME = 256 * 1024 * 1024
+
+WATCH_S = 0.1
+"""Seconds between two looks at what the agent's processes use."""
+
+_BACKGROUND_WATCH_S = 0.5
+_CHUNK = 1 << 16
+_CHUNKS = 64
+_BACKGROUND_CHUNKS = 16
+"""Chunks of what background processes print that are read, and dropped, a look: a flood waits for its reader."""
+
+_DRAIN_S = 0.5
+_KILL_S = 10.0
+
+
+class Hangup(Exception):
+    """The owner is gone."""
+
+
+class Wire:
+    """Frames to and from the owner."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        sock.setblocking(True)
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def receive(self) -> tuple[dict[str, Any], bytes, list[int]]:
+        """The next frame, with the descriptors that came along."""
+        first, fds, _, _ = socket.recv_fds(self._sock, _LENGTH.size, 4)
+        if not first:
+            raise Hangup
+        (length,) = _LENGTH.unpack(first + self._exactly(_LENGTH.size - len(first)))
+        if length > MAX_FRAME:
+            raise Hangup
+        payload = self._exactly(length)
+        (header,) = _HEADER.unpack_from(payload)
+        body = _HEADER.size + header
+        return json.loads(payload[_HEADER.size : body]), payload[body:], fds
+
+    def send(self, header: dict[str, Any], *body: bytes) -> None:
+        text = json.dumps(header).encode()
+        length = _HEADER.size + len(text) + sum(map(len, body))
+        try:
+            for piece in (_LENGTH.pack(length) + _HEADER.pack(len(text)) + text, *body):
+                self._sock.sendall(piece)
+        except OSError as error:
+            raise Hangup from error
+
+    def send_descriptor(self, fd: int) -> None:
+        """One byte with a descriptor along, before the reply it belongs to."""
+        socket.send_fds(self._sock, [b"."], [fd])
+
+    def _exactly(self, count: int) -> bytes:
+        data = bytearray()
+        while len(data) < count:
+            piece = self._sock.recv(min(count - len(data), 1 << 20))
+            if not piece:
+                raise Hangup
+            data += piece
+        return bytes(data)
+
+
+class Output:
+    """What a command printed: its beginning, its end, and how much there was."""
+
+    def __init__(self, limit: int) -> None:
+        self._head = bytearray()
+        self._tail: deque[bytes] = deque()
+        self._tail_bytes = 0
+        self._half = max(limit // 2, 1)
+        self.total = 0
+
+    def add(self, data: bytes) -> None:
+        self.total += len(data)
+        room = self._half - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        if data:
+            self._tail.append(data)
+            self._tail_bytes += len(data)
+            while self._tail_bytes - len(self._tail[0]) >= self._half:
+                self._tail_bytes -= len(self._tail.popleft())
+
+    def text(self) -> bytes:
+        tail = b"".join(self._tail)[-self._half :]
+        left_out = self.total - len(self._head) - len(tail)
+        if not left_out:
+            return bytes(self._head) + tail
+        return bytes(self._head) + b"\n[... %d bytes left out ...]\n" % left_out + tail
+
+
+@dataclass(slots=True)
+class Command:
+    """One command of the confine. Its ``shepherd`` adopts what it starts, and stays while anything of it lives."""
+
+    shepherd: int
+    output_fd: int
+    report_fd: int
+    output: Output
+    started: float = field(default_factory=time.monotonic)
+    deadline: float = 0.0
+    cpu_before: float | None = None
+    """CPU seconds of the family when its shell ended; what it uses after that is background work."""
+
+
+class Session:
+    """Serves one owner until it hangs up."""
+
+    def __init__(self, wire: Wire, settings: dict[str, Any]) -> None:
+        self._wire = wire
+        self._limits = settings["limits"]
+        self._settings = settings
+        self._filter = seccomp.deny_list(sockets="loopback")
+        self._workspace: workspace.Workspace | None = None
+        self._commands: dict[int, Command] = {}
+        self._current: Command | None = None
+        self._outcome: dict[str, Any] | None = None
+        self._owner: int | None = None
+        self._next_watch = 0.0
+        self._poll = select.poll()
+        self._poll.register(wire.fileno(), select.POLLIN)
+
+    # The loop -------------------------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        while True:
+            events = {fd for fd, _ in self._poll.poll(self._patience_ms())}
+            if self._owner in events:
+                raise Hangup
+            current = self._current
+            if current is not None and current.output_fd in events:
+                self._read_output(current, _CHUNKS)
+            for command in list(self._commands.values()):
+                if command.report_fd in events:
+                    self._reported(command)
+            self._look_after()
+            if self._wire.fileno() in events:
+                self._answer()
+
+    def _patience_ms(self) -> float | None:
+        if self._current is not None:
+            until = min(self._current.deadline, self._next_watch)
+            return max(until - time.monotonic(), 0.0) * 1000 + 1
+        return _BACKGROUND_WATCH_S * 1000 if self._commands else None
+
+    def _answer(self) -> None:
+        header, body, fds = self._wire.receive()
+        try:
+            operation = getattr(self, f"_do_{header['do']}")
+            reply = operation(header, body, fds)
+        except files.TooLarge as error:
+            self._wire.send({"error": "too large", "message": str(error)})
+        except OSError as error:
+            name = error.filename
+            shown = os.fsdecode(name) if isinstance(name, str | bytes) else header.get("path")
+            self._wire.send({"error": "os", "errno": error.errno or errno.EIO, "message": error.strerror, "path": shown})
+        else:
+            if reply is not None:
+                self._wire.send(*reply)
+
+    # The workspace --------------------------------------------------------------------------------------------
+
+    @property
+    def _place(self) -> workspace.Workspace:
+        if self._workspace is None:
+            raise OSError(errno.ENOENT, "the workspace was not prepared")
+        return self._workspace
+
+    def _do_map(self, header: dict[str, Any], body: bytes, fds: list[int]) -> tuple[dict[str, Any]]:
+        """Send a descriptor of a user namespace in which the owner of a base is this process's user."""
+        ready_read, ready_write = os.pipe()
+        go_read, go_write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                confine.own_user_namespace(0, uid=header["uid"], gid=header["gid"])
+                os.write(ready_write, b".")
+                os.close(go_write)
+                os.read(go_read, 1)
+            finally:
+                os._exit(0)
+        os.close(ready_write)
+        os.close(go_read)
+        try:
+            if not os.read(ready_read, 1):
+                raise OSError(errno.EPERM, "a user namespace inside the session's was refused")
+            namespace = os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        finally:
+            os.close(ready_read)
+            os.close(go_write)
+            os.waitpid(child, 0)
+        self._wire.send_descriptor(namespace)
+        os.close(namespace)
+        return ({},)
+
+    def _do_prepare(self, header: dict[str, Any], body: bytes, fds: list[int]) -> tuple[dict[str, Any]]:
+        """``fds``: the owner's pidfd, then the base's detached mount where there is one."""
+        self._owner = fds[0]
+        self._poll.register(self._owner, select.POLLIN)
+        self._limits = header["limits"]
+        self._settings["environment"] = header["environment"]
+        self._workspace = workspace.prepare(header, fds[1:])
+        return ({"overlay": self._workspace.upper is not None},)
+
+    def _do_fill(self, header: dict[str, Any], body: bytes, fds: list[int]) -> tuple[dict[str, Any]]:
+        self._place.fill(header["entries"], body)
+        return ({},)
+
+    def _do_read(self, header: dict[str, Any], body: bytes, fds: list[int]) -> tuple[dict[str, Any], bytes]:
+        place = self._place
+        return {}, files.read_file(place.root, header["path"], place.name, header["max_bytes"])
+
+    def _do_write(self, header: dict[str, Any], body: bytes, fds: list[int]) -> tuple[dict[str, Any]]:
+        place = self._place
+        files.write_file(place.root, header["path"], place.name, body, header["executable"])
+        return ({},)
+
+    def _do_read_tree(self, header: dict[str, Any], body: bytes, fds: list[int]) -> tuple[Any, ...]:
+        budget = files.Budget(header["max_bytes"], header["max_files"])
+        with self._held_still():
+            found = list(files.walk(self._place.root, budget, frozenset(header["leave_out"])))
+        return _entries({"skipped": budget.skipped}, found)
+
+    def _do_changes(self, header: dict[str, Any], body: bytes, fds: list[int]) -> tuple[Any, ...]:
+        budget = files.Budget(header["max_bytes"], header["max_files"])
+        with self._held_still():
+            found = self._place.difference(budget, frozenset(header["leave_out"]))
+        return _entries({"skipped": budget.skipped, "removed": found.removed}, found.written)
+
+    @contextlib.contextmanager
+    def _held_still(self) -> Any:
+        """Background processes are stopped meanwhile, so that what is read existed at one moment."""
+        table = processes.processes()
+        held = [pid for pid in self._agents(table) if table[pid].alive and table[pid].state not in "Tt"]
+        for pid in held:
+            processes.send(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in held:
+                processes.send(pid, signal.SIGCONT)
+
+    # Commands -------------------------------------------------------------------------------------------------
+
+    def _do_exec(self, header: dict[str, Any], body: bytes, fds: list[int]) -> None:
+        if self._current is not None:
+            raise OSError(errno.EBUSY, "a command is running")
+        output_read, output_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        report_read, report_write = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(output_write, True)
+        shepherd = os.fork()
+        if shepherd == 0:
+            self._be_shepherd(os.fsencode(header["command"]), output_write, report_write)
+        os.close(output_write)
+        os.close(report_write)
+        command = Command(shepherd, output_read, report_read, Output(self._limits["output_bytes"]))
+        command.deadline = command.started + header["timeout"]
+        self._commands[shepherd] = command
+        self._current = command
+        self._outcome = None
+        self._next_watch = command.started + WATCH_S
+        self._poll.register(output_read, select.POLLIN)
+        self._poll.register(report_read, select.POLLIN)
+
+    def _do_stop(self, header: dict[str, Any], body: bytes, fds: list[int]) -> None:
+        """The owner no longer waits for the command. It is answered as one that ended."""
+        if self._current is not None:
+            self._finish(self._current, "stopped", kill=True)
+        return None
+
+    def _be_shepherd(self, command: bytes, output: int, report: int) -> None:
+        """In the fork: start the shell, adopt its orphans, tell of its end, and go when the last of them is gone."""
+        try:
+            os.setsid()
+            confine.be_subreaper()
+            confine.be_undumpable()
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
+                signal.signal(number, signal.SIG_IGN)
+            shell = os.fork()
+            if shell == 0:
+                self._be_shell(command, output)
+            keep = {report}
+            confine.close_all_but(keep)
+            while True:
+                try:
+                    pid, status = os.waitpid(-1, 0)
+                except ChildProcessError:
+                    break
+                if pid == shell:
+                    os.write(report, struct.pack("!i", os.waitstatus_to_exitcode(status)))
+                    os.close(report)
+        finally:
+            os._exit(0)
+
+    def _be_shell(self, command: bytes, output: int) -> None:
+        try:
+            os.setsid()
+            null = os.open("/dev/null", os.O_RDONLY)
+            os.dup2(null, 0)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            try:
+                os.chdir(self._place.name)
+            except OSError as error:
+                os.write(2, f"{self._place.name}: {error.strerror}\n".encode())
+                os.chdir("/")
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
+                signal.signal(number, signal.SIG_DFL)
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            confine.close_all_but({0, 1, 2})
+            self._cap_resources()
+            self._become_agent()
+            environment = {os.fsencode(k): os.fsencode(v) for k, v in self._settings["environment"].items()}
+            shell = self._settings["shell"]
+            os.execve(shell, [os.path.basename(shell), "-c", command], environment)
+        except BaseException as error:
+            os.write(2, f"the command could not be started: {error}\n".encode())
+        finally:
+            os._exit(126)
+
+    def _become_agent(self) -> None:
+        """Without privileges, under the filter, for good."""
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+        confine.drop_capabilities()
+        confine.no_new_privileges()
+        seccomp.install(self._filter)
+        confine.be_dumpable()
+
+    def _cap_resources(self) -> None:
+        limits = self._limits
+        megabyte = 1024 * 1024
+        for kind, value in (
+            (resource.RLIMIT_CORE, 0),
+            (resource.RLIMIT_NPROC, limits["processes"]),
+            (resource.RLIMIT_FSIZE, limits["workspace_mb"] * megabyte),
+            (resource.RLIMIT_DATA, limits["memory_mb"] * megabyte),
+            (resource.RLIMIT_NOFILE, 1024),
+            (resource.RLIMIT_MEMLOCK, megabyte),
+        ):
+            confine.lower(kind, value)
+
+    def _read_output(self, command: Command, chunks: int) -> bool:
+        """True when the pipe is empty for now, or for good."""
+        for _ in range(chunks):
+            try:
+                data = os.read(command.output_fd, _CHUNK)
+            except BlockingIOError:
+                return True
+            except OSError:
+                data = b""
+            if not data:
+                self._close_output(command)
+                return True
+            command.output.add(data)  # of a command that has ended: counted, not kept
+        return False
+
+    def _close_output(self, command: Command) -> None:
+        if command.output_fd >= 0:
+            self._unwatch(command.output_fd)
+            os.close(command.output_fd)
+            command.output_fd = -1
+
+    def _unwatch(self, fd: int) -> None:
+        with contextlib.suppress(KeyError):
+            self._poll.unregister(fd)
+
+    def _reported(self, command: Command) -> None:
+        """The shepherd tells how the shell ended, and by closing the pipe that it is gone itself."""
+        data = os.read(command.report_fd, 4)
+        if len(data) == 4:
+            (code,) = struct.unpack("!i", data)
+            self._finish(command, "exited", code if code >= 0 else 128 - code)
+        elif command is self._current:
+            # It was killed, and nothing tells any more what belonged to this command.
+            self._finish(command, "signalled", 128 + signal.SIGKILL, kill=True)
+        else:
+            self._forget(command)
+            self._end_strays()
+
+    def _finish(self, command: Command, ended: str, code: int | None = None, *, kill: bool = False) -> None:
+        clean = self._end(command) if kill else True
+        limit = time.monotonic() + _DRAIN_S
+        while command.output_fd >= 0 and not self._read_output(command, 1) and time.monotonic() < limit:
+            pass
+        self._current = None
+        reply = {
+            "ended": ended,
+            "code": code,
+            "wall_s": time.monotonic() - command.started,
+            "output_bytes": command.output.total,
+            "clean": clean,
+        }
+        text = command.output.text()
+        command.output = Output(0)
+        if kill:
+            self._forget(command)
+        elif command.output_fd >= 0:
+            self._unwatch(command.output_fd)  # from here on it is read in passing
+        self._wire.send(reply, text)
+
+    # Looking after them ---------------------------------------------------------------------------------------
+
+    def _look_after(self) -> None:
+        now = time.monotonic()
+        if self._current is not None and now >= self._current.deadline:
+            self._finish(self._current, "wall limit", kill=True)
+        if now < self._next_watch or not self._commands:
+            return
+        self._next_watch = now + (WATCH_S if self._current is not None else _BACKGROUND_WATCH_S)
+        for command in self._commands.values():
+            if command is not self._current and command.output_fd >= 0:
+                self._read_output(command, _BACKGROUND_CHUNKS)
+        self._end_strays()
+        table = processes.processes()
+        self._cap_memory(table)
+        self._cap_background(table)
+
+    def _agents(self, table: dict[int, processes.Process]) -> set[int]:
+        """Every process that is the agent's."""
+        return processes.descendants([os.getpid()], table) - set(self._commands)
+
+    def _strays(self, table: dict[int, processes.Process]) -> set[int]:
+        """Processes whose shepherd was killed, with all below them: nobody could say whose they are."""
+        me = os.getpid()
+        lost = {process.pid for process in table.values() if process.parent == me} - set(self._commands)
+        return lost | processes.descendants(lost, table)
+
+    def _end_strays(self) -> None:
+        table = processes.processes()
+        if any(table[pid].alive for pid in self._strays(table)):
+            processes.end(self._strays, time.monotonic() + _KILL_S)
+        processes.reap()
+
+    def _cap_memory(self, table: dict[int, processes.Process]) -> None:
+        limit = self._limits["memory_mb"] * 1024 * 1024
+        agents = self._agents(table)
+        if processes.memory(agents, limit) <= limit:
+            return
+        current = self._current
+        family = processes.descendants([current.shepherd], table) if current is not None else set()
+        if current is None or processes.memory(agents - family, limit) > limit // 2:
+            for command in list(self._commands.values()):
+                if command is not current:
+                    self._end(command)
+                    self._forget(command)
+        if current is not None:
+            self._finish(current, "memory limit", kill=True)
+
+    def _cap_background(self, table: dict[int, processes.Process]) -> None:
+        for command in list(self._commands.values()):
+            if command is self._current:
+                continue
+            family = processes.descendants([command.shepherd], table) | {command.shepherd}
+            used = sum(table[pid].cpu_s for pid in family & set(table))
+            if command.cpu_before is None:
+                command.cpu_before = used
+            elif used - command.cpu_before > self._limits["background_cpu_s"]:
+                self._end(command)
+                self._forget(command)
+
+    def _end(self, command: Command) -> bool:
+        """Kill all that ``command`` started, and its shepherd. False if something would not die."""
+
+        def family(table: dict[int, processes.Process]) -> set[int]:
+            return processes.descendants([command.shepherd], table) | self._strays(table)
+
+        deadline = time.monotonic() + _KILL_S
+        clean = processes.end(family, deadline)
+        return processes.end(lambda table: {command.shepherd} & set(table), deadline) and clean
+
+    def _forget(self, command: Command) -> None:
+        """Nothing of it lives any more."""
+        self._close_output(command)
+        if command.report_fd >= 0:
+            self._unwatch(command.report_fd)
+            os.close(command.report_fd)
+            command.report_fd = -1
+        self._commands.pop(command.shepherd, None)
+        processes.reap()
+
+    def end_everything(self) -> None:
+        """Kill every process that is the agent's."""
+        me = os.getpid()
+        processes.end(lambda table: processes.descendants([me], table), time.monotonic() + _KILL_S)
+
+
+def _entries(header: dict[str, Any], found: list[files.Entry]) -> tuple[Any, ...]:
+    header["entries"] = [[entry.path, entry.kind, entry.executable, len(entry.data)] for entry in found]
+    return (header, *(entry.data for entry in found))
+
+
+def main(sock: socket.socket, settings: dict[str, Any]) -> None:
+    """Serve until the owner hangs up or ends, then end: the kernel takes the namespace, and all in it, down."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    confine.be_undumpable()
+    wire = Wire(sock)
+    session = Session(wire, settings)
+    code = 0
+    try:
+        wire.send({"ready": os.getpid()})
+        session.serve()
+    except Hangup:
+        pass
+    except BaseException as error:
+        print(f"the session's process failed: {type(error).__name__}: {error}", file=sys.stderr)
+        code = 1
+    finally:
+        session.end_everything()
+        os._exit(code)

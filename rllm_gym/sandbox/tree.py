@@ -1,0 +1,176 @@
+"""A tree of files as a value: what a workspace holds, what was changed in it, and how it is read from a directory."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rllm_gym.core import RllmGymError
+from rllm_gym.sandbox.inside import files
+
+LEFT_OUT = frozenset({".git"})
+"""Top-level names that are no part of a workspace's tree: nothing that is graded looks at the agent's history."""
+
+MAX_BYTES = 256 * 1024 * 1024
+"""Default of the most bytes a tree may have, all its files together."""
+
+MAX_FILES = 50_000
+"""Default of the most files and links a tree may have."""
+
+
+class TreeTooLarge(RllmGymError, ValueError):
+    """A file or tree is larger than was asked for. In a workspace this is the agent's doing: no fault, no retry."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeFile:
+    """One regular file or symbolic link.
+
+    Attributes:
+        kind: Which.
+        data: The content, or what the link says (never followed).
+        executable: Whether its owner may run it; always False for links.
+    """
+
+    kind: Literal["file", "symlink"]
+    data: bytes
+    executable: bool = False
+
+
+Tree = dict[str, TreeFile]
+"""By relative path with ``/``. Directories are there by what is in them. Bytes that are no UTF-8 are surrogate-escaped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What makes one tree of another.
+
+    Attributes:
+        written: New and changed files and links.
+        removed: Paths of the old tree that are gone, or gave way to a directory.
+    """
+
+    written: Mapping[str, TreeFile]
+    removed: frozenset[str]
+
+    def apply(self, base: Mapping[str, TreeFile]) -> Tree:
+        """``base`` without what was removed, with what was written.
+
+        >>> Changes({"b": TreeFile("file", b"2")}, frozenset({"a"})).apply({"a": TreeFile("file", b"1")})
+        {'b': TreeFile(kind='file', data=b'2', executable=False)}
+        """
+        tree = {path: file for path, file in base.items() if path not in self.removed}
+        tree.update(self.written)
+        return tree
+
+    @classmethod
+    def between(cls, base: Mapping[str, TreeFile], tree: Mapping[str, TreeFile]) -> Changes:
+        """What makes ``tree`` of ``base``."""
+        return cls(
+            {path: file for path, file in tree.items() if base.get(path) != file},
+            frozenset(path for path in base if path not in tree),
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.written or self.removed)
+
+
+def tree_of(entries: Iterable[files.Entry]) -> Tree:
+    """The entries of a reading, by path."""
+    return {entry.path: TreeFile(_kind(entry.kind), entry.data, entry.executable) for entry in entries}
+
+
+def _kind(text: str) -> Literal["file", "symlink"]:
+    return "symlink" if text == "symlink" else "file"
+
+
+def read_directory(
+    directory: Path,
+    *,
+    max_bytes: int = MAX_BYTES,
+    max_files: int = MAX_FILES,
+    leave_out: frozenset[str] = LEFT_OUT,
+) -> Tree:
+    """All files and links below ``directory``, which may be hostile: nothing in it is followed, run or waited for.
+
+    FIFOs, sockets and devices are nobody's file and are left out.
+
+    Raises:
+        TreeTooLarge: It has more bytes or files than allowed, or is too deep.
+        OSError: ``directory`` or something in it cannot be read.
+    """
+    root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return tree_of(files.walk(root, files.Budget(max_bytes, max_files), leave_out))
+    except files.TooLarge as error:
+        raise TreeTooLarge(f"{directory}: {error}") from None
+    finally:
+        os.close(root)
+
+
+def write_directory(tree: Mapping[str, TreeFile], directory: Path) -> None:
+    """Write ``tree`` into ``directory``, which must be empty or not there; links are made, never followed.
+
+    Raises:
+        ValueError: A path is absolute, leads out, or lies below a file or link of the tree.
+        FileExistsError: The directory is not empty.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        raise FileExistsError(f"{directory} is not empty; name a new directory")
+    root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for path in sorted(tree):
+            check_path(path)
+            for parent in _parents(path):
+                if parent in tree:
+                    raise ValueError(f"{path!r} lies below {parent!r}, which is a {tree[parent].kind}")
+            file = tree[path]
+            if file.kind == "symlink":
+                files.link_file(root, path, file.data)
+            else:
+                files.write_file(root, path, "/", file.data, file.executable)
+    finally:
+        os.close(root)
+
+
+def check_path(path: str) -> None:
+    """
+    Raises:
+        ValueError: It is no plain relative path: absolute, empty parts, ``.``, ``..``, or a NUL.
+    """
+    parts = path.split("/")
+    if "\0" in path or any(part in ("", ".", "..") for part in parts):
+        raise ValueError(f"{path!r} is not a plain relative path")
+
+
+def _parents(path: str) -> list[str]:
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[: n + 1]) for n in range(len(parts))]
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose files a directory holds: ``None`` where they are of several users or groups."""
+
+    uid: int
+    gid: int
+
+
+def owner_of(directory: Path) -> Owner | None:
+    """The user and group that own all of ``directory``, ``None`` if there is more than one."""
+    top = os.lstat(directory)
+    todo = [os.fspath(directory)]
+    while todo:
+        with os.scandir(todo.pop()) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                if (status.st_uid, status.st_gid) != (top.st_uid, top.st_gid):
+                    return None
+                if stat.S_ISDIR(status.st_mode):
+                    todo.append(entry.path)
+    return Owner(top.st_uid, top.st_gid)
