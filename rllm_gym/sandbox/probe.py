@@ -1,0 +1,246 @@
+"""Which tiers this machine gives: found by running a program in a real sandbox of each and looking at what it could do.
+
+Nothing here asks whether a binary exists or what a kernel setting says; those are looked at only afterwards, to say
+why a tier failed and what would help. Answers hold for the life of the process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rllm_gym.core import RllmGymError
+from rllm_gym.sandbox.errors import SandboxUnavailable
+from rllm_gym.sandbox.inside import landlock
+from rllm_gym.sandbox.inside import look as _look
+from rllm_gym.sandbox.program import Limits, Program, Result
+from rllm_gym.sandbox.tier import SANDBOXES, Tier
+
+AUTOMATIC = (Tier.NAMESPACES, Tier.LANDLOCK)
+"""What ``sandbox="auto"`` tries, the strongest first."""
+
+_ENVIRONMENT = {"PATH", "HOME", "LANG", "TMPDIR", "USER", "LOGNAME", "TZ", "PWD", "MALLOC_ARENA_MAX"}
+_ENVIRONMENT_PREFIXES = ("PYTHON", "LC_", "OMP_", "OPENBLAS_", "MKL_")
+_LIMITS = Limits(cpu_s=10, wall_s=60, memory_mb=256, processes=8, scratch_mb=16)
+# Each stays for a moment in what it must not have: a limit may be kept by a watch.
+_EXCESSES = {
+    "hold twice its memory": """
+held = bytearray(1 << 29)
+held[::4096] = bytes(1 << 17)
+""",
+    "run three times its processes": """
+for _ in range(24):
+    if os.fork() == 0:
+        time.sleep(30)
+        os._exit(0)
+""",
+    "fill twice its scratch space": """
+for number in range(4):
+    with open(str(number), "wb") as file:
+        file.write(bytes(1 << 23))
+""",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What became of one tier here. ``reason`` and ``way_out`` are ``""`` where it works."""
+
+    tier: Tier
+    works: bool
+    reason: str = ""
+    way_out: str = ""
+
+
+_findings: dict[Tier, Finding] = {}
+_lock = threading.Lock()
+
+
+def choose(sandbox: str | Tier) -> Tier:
+    """The tier for what a user wrote.
+
+    Args:
+        sandbox: ``"auto"``: the strongest of :data:`AUTOMATIC` that works here; never less. Or one of
+            :data:`~rllm_gym.sandbox.tier.SANDBOXES`. A :class:`Tier` is taken as it is, untried.
+
+    Raises:
+        SandboxUnavailable: What is wanted does not work here; says why, and what would help.
+        ValueError: An unknown word.
+    """
+    if isinstance(sandbox, Tier):
+        return sandbox
+    if sandbox == "auto":
+        findings = []
+        for tier in AUTOMATIC:
+            findings.append(examine(tier))
+            if findings[-1].works:
+                return tier
+        raise SandboxUnavailable(
+            "no sandbox works on this machine.\n"
+            + "".join(f"  tier {f.tier.value}: {f.reason} To change that: {f.way_out}\n" for f in findings)
+            + "sandbox='unsafe' runs programs without one: only for programs you would run yourself."
+        )
+    if sandbox not in SANDBOXES:
+        raise ValueError(f"sandbox is {sandbox!r}; it is one of 'auto', {', '.join(map(repr, SANDBOXES))}")
+    finding = examine(SANDBOXES[sandbox])
+    if not finding.works:
+        raise SandboxUnavailable(
+            f"sandbox={sandbox!r} does not work here: {finding.reason} To change that: {finding.way_out}"
+        )
+    return finding.tier
+
+
+def examine(tier: Tier) -> Finding:
+    """Whether a tier works here, by running programs in it. Once a process: later calls answer from memory."""
+    with _lock:
+        if tier not in _findings:
+            _findings[tier] = _examine(tier)
+        return _findings[tier]
+
+
+def _examine(tier: Tier) -> Finding:
+    if tier is Tier.UNSAFE:
+        return Finding(tier, True)
+    try:
+        could = _what_a_program_could_do(tier)
+    except (RllmGymError, OSError) as error:
+        message = " ".join(str(error).split())
+        reason, way_out = _explain(tier, message)
+        return Finding(tier, False, reason, way_out)
+    if could:
+        reason = f"a program in it could {', '.join(could)}."
+        return Finding(tier, False, reason, "report this with the output of 'rllm-gym doctor --json'.")
+    return Finding(tier, True)
+
+
+def _what_a_program_could_do(tier: Tier) -> list[str]:
+    """Runs what must fail in a sandbox of that tier; what did not."""
+    from rllm_gym.sandbox.pool import SandboxPool  # the pool asks this module which tier to use
+
+    with (
+        tempfile.TemporaryDirectory(prefix="rllm-gym-probe-") as folder,
+        socket.create_server(("127.0.0.1", 0)) as tcp,
+        socket.socket(socket.AF_UNIX) as unix,
+        subprocess.Popen([sys.executable, "-I", "-S", "-c", "input()"], stdin=subprocess.PIPE) as witness,
+        SandboxPool(tier, max_workers=1) as pool,
+    ):
+        try:
+            # Closed to others by their mode as little as a dataset or a configuration file would be.
+            os.chmod(folder, 0o777)
+            file, unix_path = Path(folder, "file"), Path(folder, "socket")
+            file.write_text("of the host")
+            unix.bind(str(unix_path))
+            os.chmod(unix_path, 0o777)
+            unix.listen()
+            arguments = (str(file), str(unix_path), str(tcp.getsockname()[1]), str(witness.pid))
+            could = _said(pool.run_sync(Program(Path(_look.__file__).read_text(), args=arguments, limits=_LIMITS)))
+            if witness.poll() is not None:
+                could.append("end a process outside")
+            for excess, source in _EXCESSES.items():
+                program = f"import os, time\n{source}\ntime.sleep(3)"
+                if pool.run_sync(Program(program, limits=_LIMITS)).exit_code == 0:
+                    could.append(excess)
+        finally:
+            witness.kill()
+    return could
+
+
+def _said(result: Result) -> list[str]:
+    try:
+        said = json.loads(result.stdout)
+    except ValueError:
+        end = result.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise SandboxUnavailable(
+            f"a program that only looks around ended with {result.ended.value}, exit code {result.exit_code}, "
+            f"signal {result.signal}: {' '.join(end) or 'it said nothing'}"
+        ) from None
+    strange = [
+        name for name in said["environment"] if name not in _ENVIRONMENT and not name.startswith(_ENVIRONMENT_PREFIXES)
+    ]
+    return [*said["could"], *(f"see the environment variable {name}" for name in strange)]
+
+
+def _explain(tier: Tier, message: str) -> tuple[str, str]:
+    """One sentence on why, and what would help, from what the failure said and what kernel and container tell."""
+    reason = f"{message.rstrip('.')}."
+    if tier is Tier.DOCKER:
+        return reason, "start a Docker engine that this user may use ('docker run --rm hello-world' should work)."
+    if tier is Tier.LANDLOCK:
+        if landlock.abi() == 0:
+            return (
+                "the kernel has no Landlock, or it is not enabled, or a seccomp profile refuses it.",
+                "Linux 5.13 or later with 'landlock' in the boot parameter lsm=, and Docker 20.10.22 or later.",
+            )
+        return reason, "see docs/sandbox.md."
+    if shutil.which("bwrap") is None:
+        return "bwrap is not installed.", "apt-get install bubblewrap (or your system's package of that name)."
+    for hinders, explained in _HINDRANCES:
+        if hinders():
+            return f"{reason} {explained[0]}", explained[1]
+    return reason, "see docs/sandbox.md."
+
+
+def _setting(name: str) -> str:
+    try:
+        return Path("/proc/sys", name).read_text().strip()
+    except OSError:
+        return ""  # this kernel does not have it
+
+
+def _in_a_container() -> bool:
+    if any(os.path.exists(mark) for mark in ("/.dockerenv", "/run/.containerenv")):
+        return True
+    return "KUBERNETES_SERVICE_HOST" in os.environ
+
+
+def _under_a_filter() -> bool:
+    """Whether a seccomp filter is on this very process, as container engines put one."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return False
+    return "\nSeccomp:\t2" in status
+
+
+_HINDRANCES: tuple[tuple[Callable[[], bool], tuple[str, str]], ...] = (
+    (
+        lambda: _in_a_container() or _under_a_filter(),
+        (
+            "This is a container whose profile refuses namespaces.",
+            "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
+            "--security-opt systempaths=unconfined, or be content with tier B.",
+        ),
+    ),
+    (
+        lambda: os.geteuid() != 0 and _setting("kernel/apparmor_restrict_unprivileged_userns") == "1",
+        (
+            "AppArmor restricts user namespaces (Ubuntu 23.10 and later).",
+            "an AppArmor profile for /usr/bin/bwrap with 'userns,' in it (docs/sandbox.md has one), or "
+            "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or be content with tier B.",
+        ),
+    ),
+    (
+        lambda: os.geteuid() != 0 and _setting("kernel/unprivileged_userns_clone") == "0",
+        (
+            "The kernel gives user namespaces to root alone.",
+            "sysctl kernel.unprivileged_userns_clone=1, or be content with tier B.",
+        ),
+    ),
+    (
+        lambda: _setting("user/max_user_namespaces") == "0",
+        (
+            "The kernel allows no user namespaces.",
+            "sysctl user.max_user_namespaces=10000, or be content with tier B.",
+        ),
+    ),
+)
+"""What is known to hinder bubblewrap: how it shows, what it is, and what to do."""
