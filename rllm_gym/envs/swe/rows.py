@@ -1,0 +1,322 @@
+"""Rows of repository tasks, ours and those of the well-known data sets, as tasks; and tasks as what an episode needs.
+
+Nothing here touches a repository: a row is checked when it is loaded, its repository when an episode begins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rllm_gym.core import Task, TaskError
+from rllm_gym.envs.swe.checkout import MAX_BYTES, Checkout, prepare
+from rllm_gym.envs.swe.patch import apply_patch, safe_path
+from rllm_gym.grading.swe import RepositoryTests
+
+Repositories = Mapping[str, str | os.PathLike[str]]
+"""Local clones by the names rows use, such as ``"psf/requests"``."""
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
+_IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9_./:-]*(?::[A-Za-z0-9_.-]+|@sha256:[0-9a-f]{64})")
+# The mirrors of SWE-smith carry the commit in their name: swesmith/oauthlib__oauthlib.1fd52536
+_MIRROR = re.compile(r"(?:[A-Za-z0-9-]+/)?([A-Za-z0-9-]+)__([A-Za-z0-9_.-]+)\.([0-9a-f]{8})")
+_BENCH_IMAGE = "docker.io/swebench/sweb.eval.x86_64.{}:latest"
+_IMAGE_KEYS = ("image", "image_name", "docker_image")
+_TEXT_KEYS = ("base_commit", "base_patch", "test_patch", "test_command", "runtime", "log_parser", "image")
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryTask:
+    """What an episode needs of a task.
+
+    Attributes:
+        task_id: The task's id, for messages.
+        statement: What the agent is asked to do.
+        repo: Directory, bundle, or files by path; ``None`` where there is only an image.
+        image: A container image with the repository in it, or ``None``.
+        base_commit: The commit of ``repo`` the agent starts from.
+        base_patch: A diff applied to it first, such as one that brings a bug in.
+        hidden_tests: Text of the hidden test files by path.
+        test_patch: A diff that makes the hidden test files of those of the base; instead of ``hidden_tests``.
+        fail_to_pass: Tests the change has to fix.
+        pass_to_pass: Tests it must not break.
+        test_command: How tests are run; ``None`` for pytest.
+        runtime: A virtual environment or interpreter that programs see.
+        log_parser: How the log of ``test_command`` is read.
+    """
+
+    task_id: str
+    statement: str
+    repo: str | Mapping[str, str] | None
+    image: str | None
+    base_commit: str | None
+    base_patch: str | None
+    hidden_tests: Mapping[str, str]
+    test_patch: str | None
+    fail_to_pass: tuple[str, ...]
+    pass_to_pass: tuple[str, ...]
+    test_command: str | None
+    runtime: str | None
+    log_parser: str | None
+
+    def checkout(self) -> Checkout:
+        """The tree the agent starts from.
+
+        Raises:
+            TaskError: It cannot be made; names the task.
+        """
+        if self.repo is None:
+            raise self.needs_image("this sandbox runs no images")
+        try:
+            return prepare(self.repo, self.base_commit, patch=self.base_patch)
+        except TaskError as error:
+            raise TaskError(f"task {self.task_id!r}: {error}") from error
+
+    def tests(self, checkout: Checkout, timeout: float) -> RepositoryTests:
+        """The hidden tests as files.
+
+        Raises:
+            TaskError: The test patch does not fit the tree, or a field cannot be used; names the task.
+        """
+        hidden = dict(self.hidden_tests)
+        try:
+            if self.test_patch:
+                hidden |= patched_tests(self.test_patch, checkout)
+            return RepositoryTests(
+                hidden, self.fail_to_pass, self.pass_to_pass, self.test_command, self.log_parser, timeout
+            )
+        except TaskError as error:
+            raise TaskError(f"task {self.task_id!r}: {error}") from error
+
+    def needs_image(self, why: str) -> TaskError:
+        """The error of a task that would run in an image only."""
+        return TaskError(
+            f"task {self.task_id!r} needs the image {self.image!r}, and {why}. Run it where a Docker engine answers, "
+            "with sandbox='docker', or give its repository as a local clone: repositories={'owner/name': directory}, "
+            "or a row with 'repo': directory"
+        )
+
+
+def patched_tests(test_patch: str, checkout: Checkout) -> dict[str, str]:
+    """The test files that a diff makes, by path. Files it removes are left to be: no listed test is in them.
+
+    Raises:
+        TaskError: The diff is malformed or does not fit, or a file is not UTF-8.
+    """
+    hidden: dict[str, str] = {}
+    for path, patched in apply_patch(test_patch, lambda path: checkout.read(path, MAX_BYTES)).items():
+        if patched.data is None:
+            continue
+        try:
+            hidden[path] = patched.data.decode()
+        except UnicodeDecodeError as error:
+            raise TaskError(f"the test file {path!r} is not UTF-8 ({error.reason} at {error.start})") from error
+    return hidden
+
+
+# Rows -> tasks --------------------------------------------------------------------------------------------------
+
+
+def swe_task(row: Mapping[str, Any], task_id: str) -> Task:
+    """A row as a task: ours, or one of SWE-bench (all variants), SWE-smith or R2E-Gym.
+
+    Raises:
+        TaskError: A field is missing or cannot be used; names it.
+    """
+    if "task_id" in row and "content" in row and isinstance(row.get("data"), Mapping):
+        row = {"statement": row["content"], **row["data"]}
+    if "expected_output_json" in row:
+        row = _from_r2e(row)
+    elif "FAIL_TO_PASS" in row or "instance_id" in row:
+        row = _from_swe_bench(row)
+    statement = row.get("statement")
+    if not isinstance(statement, str) or not statement.strip():
+        raise TaskError(f"it has no text under 'statement'; its keys are {sorted(map(str, row))!r:.300}")
+    data: dict[str, Any] = {key: _text(row, key) for key in _TEXT_KEYS if row.get(key) is not None}
+    if (repo := row.get("repo")) is not None:
+        data["repo"] = _repo(repo)
+    if (runtime := row.get("runtime")) is not None:
+        data["runtime"] = os.fspath(runtime)
+    if "repo" not in data and "image" not in data:
+        raise TaskError("it has neither 'repo' (a directory, a git bundle or files) nor 'image'")
+    data["hidden_tests"] = _files(row.get("hidden_tests"), "hidden_tests")
+    if data["hidden_tests"] and data.get("test_patch"):
+        raise TaskError("it has both 'hidden_tests' and 'test_patch'; give one of them")
+    for key in ("fail_to_pass", "pass_to_pass"):
+        data[key] = node_ids(row.get(key), key)
+    if not data["fail_to_pass"] and not data["pass_to_pass"]:
+        raise TaskError("it names no test: give 'fail_to_pass' (and 'pass_to_pass'), lists of test ids")
+    for key in ("family", "variant", "difficulty", "statement_from", "gold_patch"):
+        if row.get(key) is not None:
+            data[key] = row[key]
+    name = row.get("instance_id")
+    return Task(name if isinstance(name, str) and name else task_id, statement, data)
+
+
+def _from_swe_bench(row: Mapping[str, Any]) -> dict[str, Any]:
+    """SWE-bench's names in ours. A row of SWE-smith has no test patch, and its ``patch`` brings the bug *in*."""
+    known = {
+        "instance_id": row.get("instance_id"),
+        "statement": row.get("problem_statement", row.get("statement")),
+        "repo": row.get("repo"),
+        "base_commit": row.get("base_commit"),
+        "test_patch": row.get("test_patch") or None,
+        "hidden_tests": row.get("hidden_tests"),
+        "fail_to_pass": row.get("FAIL_TO_PASS", row.get("fail_to_pass")),
+        "pass_to_pass": row.get("PASS_TO_PASS", row.get("pass_to_pass")),
+        "test_command": row.get("test_command", row.get("test_cmd")),
+        "runtime": row.get("runtime"),
+        "log_parser": row.get("log_parser"),
+    }
+    known["image"] = next((row[key] for key in _IMAGE_KEYS if row.get(key)), None)
+    script = row.get("eval_script_list")
+    if known["test_command"] is None and script:
+        known["test_command"] = "\n".join(map(str, script))
+    if known["test_command"] is None:
+        known["log_parser"] = None  # it reads the log of the image's own script
+    smith = bool(row.get("image_name")) and not row.get("test_patch") and bool(row.get("patch"))
+    if smith:
+        known["base_patch"] = row["patch"]
+        mirror = _MIRROR.fullmatch(str(row.get("repo")))
+        if mirror is not None and not known["base_commit"]:
+            known["repo"], known["base_commit"] = f"{mirror[1]}/{mirror[2]}", mirror[3]
+    elif known["image"] is None and isinstance(known["instance_id"], str) and _NAME.fullmatch(str(known["repo"])):
+        known["image"] = _BENCH_IMAGE.format(known["instance_id"].replace("__", "_1776_").lower())
+    if not isinstance(known["statement"], str) or not known["statement"].strip():
+        raise TaskError("its 'problem_statement' is empty: nobody could tell what to do; leave the row out")
+    return known
+
+
+def _from_r2e(row: Mapping[str, Any]) -> dict[str, Any]:
+    """R2E-Gym: what the tests gave after the real change is the goal; they lie in the image."""
+    expected = _loaded(row["expected_output_json"], "expected_output_json")
+    if not isinstance(expected, Mapping) or not all(isinstance(state, str) for state in expected.values()):
+        raise TaskError("its 'expected_output_json' is no object of test names and outcomes")
+    return {
+        "instance_id": row.get("instance_id") or row.get("docker_image"),
+        "statement": row.get("problem_statement"),
+        "repo": row.get("repo") if not row.get("docker_image") else None,
+        "image": row.get("docker_image"),
+        "fail_to_pass": [name for name, state in expected.items() if state == "PASSED"],
+        "test_command": row.get("test_command", "bash /testbed/run_tests.sh"),
+        "log_parser": row.get("log_parser", "r2e"),
+    }
+
+
+def _text(row: Mapping[str, Any], key: str) -> str:
+    value = row[key]
+    if key == "runtime":
+        value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(value, str) or not value.strip():
+        raise TaskError(f"its {key!r} must be text that says something; it is {value!r:.80}")
+    return value
+
+
+def _repo(repo: Any) -> str | dict[str, str]:
+    if isinstance(repo, str | os.PathLike):
+        path = os.fspath(repo)
+        if isinstance(path, str) and path.strip():
+            return path
+    elif isinstance(repo, Mapping) and repo:
+        return _files(repo, "repo")
+    raise TaskError(
+        f"its 'repo' must be a directory, a git bundle, an image or files by path; it is {type(repo).__name__} "
+        f"{repo!r:.80}"
+    )
+
+
+def _files(value: Any, key: str) -> dict[str, str]:
+    value = _loaded(value, key) if isinstance(value, str) else value
+    if value is None:
+        return {}
+    if isinstance(value, list | tuple):  # how Parquet stores a mapping
+        value = dict(value) if all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value) else None
+    if not isinstance(value, Mapping):
+        raise TaskError(f"its {key!r} must hold text by path")
+    files: dict[str, str] = {}
+    for path, text in value.items():
+        if text is None:  # Parquet gives every row the fields of all
+            continue
+        if not isinstance(path, str) or not isinstance(text, str):
+            raise TaskError(f"its {key!r} must hold text by path; {path!r:.80} has {type(text).__name__}")
+        try:
+            files[safe_path(path)] = text
+        except TaskError as error:
+            raise TaskError(f"its {key!r}: {error}") from error
+    return files
+
+
+def node_ids(value: Any, key: str) -> list[str]:
+    """Test ids as a list: given as one, or as the JSON text of one, as in SWE-bench.
+
+    Raises:
+        TaskError: It is neither.
+    """
+    value = _loaded(value, key) if isinstance(value, str) else value
+    if value is None:
+        return []
+    ids = list(value) if isinstance(value, list | tuple) or hasattr(value, "tolist") else None
+    if ids is None or not all(isinstance(name, str) and name.strip() for name in ids):
+        raise TaskError(f"its {key!r} must be a list of test ids (or its JSON); it is {value!r:.80}")
+    return list(dict.fromkeys(ids))
+
+
+def _loaded(text: Any, key: str) -> Any:
+    if not isinstance(text, str):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise TaskError(f"its {key!r} is text that is no JSON: {text!r:.80}") from error
+
+
+# Tasks -> episodes ----------------------------------------------------------------------------------------------
+
+
+def read_task(task: Task, repositories: Repositories) -> RepositoryTask:
+    """What an episode needs of ``task``, with the clones of ``repositories`` in place of the names of rows.
+
+    Raises:
+        TaskError: The task is no repository task.
+    """
+    if "fail_to_pass" not in task.data or "hidden_tests" not in task.data:
+        task = swe_task({"task_id": task.task_id, "content": task.content, "data": task.data}, task.task_id)
+    data = task.data
+    repo, image = data.get("repo"), data.get("image")
+    if isinstance(repo, str):
+        repo, image = _located(repo, image, repositories)
+    return RepositoryTask(
+        task_id=task.task_id,
+        statement=task.content,
+        repo=repo,
+        image=image,
+        base_commit=data.get("base_commit"),
+        base_patch=data.get("base_patch"),
+        hidden_tests=data["hidden_tests"],
+        test_patch=data.get("test_patch"),
+        fail_to_pass=tuple(data["fail_to_pass"]),
+        pass_to_pass=tuple(data["pass_to_pass"]),
+        test_command=data.get("test_command"),
+        runtime=data.get("runtime"),
+        log_parser=data.get("log_parser"),
+    )
+
+
+def _located(repo: str, image: str | None, repositories: Repositories) -> tuple[str | None, str | None]:
+    """The local repository, or the image, that a row's ``repo`` means."""
+    if repo in repositories:
+        return os.fspath(repositories[repo]), None
+    if repo.startswith("docker://"):
+        return None, repo.removeprefix("docker://")
+    if Path(repo).expanduser().exists() and not (image and _NAME.fullmatch(repo)):
+        return repo, image
+    if image is not None:
+        return None, image
+    if _IMAGE.fullmatch(repo):
+        return None, repo
+    return repo, None  # it does not exist, and the checkout says so
