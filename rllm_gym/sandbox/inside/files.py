@@ -70,7 +70,10 @@ def parts_of(path: str, workdir: str) -> list[bytes]:
     Raises:
         OSError: It is empty, too long, has a NUL, or lies elsewhere.
     """
-    raw = os.fsencode(path)
+    try:
+        raw = path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise OSError(errno.EINVAL, "not a path: it cannot be encoded", ascii(path)[:200]) from None
     if not raw or b"\0" in raw or len(raw) >= _PATH_MAX:
         raise OSError(errno.EINVAL, "not a path: it is empty, has a NUL, or is too long", path[:200])
     if raw.startswith(b"/"):

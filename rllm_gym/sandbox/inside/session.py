@@ -4,7 +4,7 @@ It is pid 1 of the session's own pid namespace (the lower tiers: a subreaper), w
 neither signal nor look into. Sent in as source text: standard library only. What lies in the workspace, what a
 command prints and what processes call themselves is the agent's word and nothing is ever run or believed on it.
 
-A frame, both ways: 8 bytes of length, 4 bytes of header length, the header as JSON, the body.
+A frame, both ways: the lengths of a JSON header and of a body, 4 bytes each, big-endian; then those.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import select
 import signal
 import socket
 import struct
-import sys
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -26,9 +25,7 @@ from typing import Any
 
 from rllm_gym.sandbox.inside import confine, files, processes, seccomp, workspace
 
-_LENGTH = struct.Struct("!Q")
-_HEADER = struct.Struct("!I")
-MAX_FRAME = 256 * 1024 * 1024
+_FRAME = struct.Struct(">II")
 
 WATCH_S = 0.1
 """Seconds between two looks at what the agent's processes use."""
@@ -52,41 +49,30 @@ class Wire:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        sock.setblocking(True)
 
     def fileno(self) -> int:
         return self._sock.fileno()
 
-    def receive(self) -> tuple[dict[str, Any], bytes, list[int]]:
-        """The next frame, with the descriptors that came along."""
-        first, fds, _, _ = socket.recv_fds(self._sock, _LENGTH.size, 4)
-        if not first:
-            raise Hangup
-        (length,) = _LENGTH.unpack(first + self._exactly(_LENGTH.size - len(first)))
-        if length > MAX_FRAME:
-            raise Hangup
-        payload = self._exactly(length)
-        (header,) = _HEADER.unpack_from(payload)
-        body = _HEADER.size + header
-        return json.loads(payload[_HEADER.size : body]), payload[body:], fds
+    def receive(self) -> tuple[dict[str, Any], bytes]:
+        header, body = _FRAME.unpack(self._exactly(_FRAME.size))
+        return json.loads(self._exactly(header)), self._exactly(body)
 
-    def send(self, header: dict[str, Any], *body: bytes) -> None:
-        text = json.dumps(header).encode()
-        length = _HEADER.size + len(text) + sum(map(len, body))
+    def send(self, header: dict[str, Any], *bodies: bytes) -> None:
+        text = json.dumps(header, separators=(",", ":")).encode()
         try:
-            for piece in (_LENGTH.pack(length) + _HEADER.pack(len(text)) + text, *body):
-                self._sock.sendall(piece)
+            self._sock.sendall(_FRAME.pack(len(text), sum(map(len, bodies))) + text)
+            for body in bodies:
+                self._sock.sendall(body)
         except OSError as error:
             raise Hangup from error
 
-    def send_descriptor(self, fd: int) -> None:
-        """One byte with a descriptor along, before the reply it belongs to."""
-        socket.send_fds(self._sock, [b"."], [fd])
-
-    def _exactly(self, count: int) -> bytes:
+    def _exactly(self, size: int) -> bytes:
         data = bytearray()
-        while len(data) < count:
-            piece = self._sock.recv(min(count - len(data), 1 << 20))
+        while len(data) < size:
+            try:
+                piece = self._sock.recv(min(size - len(data), 1 << 20))
+            except ConnectionError:
+                piece = b""
             if not piece:
                 raise Hangup
             data += piece
@@ -140,19 +126,20 @@ class Command:
 class Session:
     """Serves one owner until it hangs up."""
 
-    def __init__(self, wire: Wire, settings: dict[str, Any]) -> None:
+    def __init__(self, wire: Wire, owner: int) -> None:
         self._wire = wire
-        self._limits = settings["limits"]
-        self._settings = settings
+        self._owner = owner
         self._filter = seccomp.deny_list(sockets="loopback")
+        self._limits: dict[str, Any] = {}
+        self._environment: dict[bytes, bytes] = {}
         self._workspace: workspace.Workspace | None = None
         self._commands: dict[int, Command] = {}
         self._current: Command | None = None
-        self._outcome: dict[str, Any] | None = None
-        self._owner: int | None = None
         self._next_watch = 0.0
         self._poll = select.poll()
         self._poll.register(wire.fileno(), select.POLLIN)
+        if owner >= 0:
+            self._poll.register(owner, select.POLLIN)
 
     # The loop -------------------------------------------------------------------------------------------------
 
@@ -178,16 +165,20 @@ class Session:
         return _BACKGROUND_WATCH_S * 1000 if self._commands else None
 
     def _answer(self) -> None:
-        header, body, fds = self._wire.receive()
+        header, body = self._wire.receive()
         try:
             operation = getattr(self, f"_do_{header['do']}")
-            reply = operation(header, body, fds)
+            reply = operation(header, body)
         except files.TooLarge as error:
             self._wire.send({"error": "too large", "message": str(error)})
         except OSError as error:
             name = error.filename
             shown = os.fsdecode(name) if isinstance(name, str | bytes) else header.get("path")
             self._wire.send({"error": "os", "errno": error.errno or errno.EIO, "message": error.strerror, "path": shown})
+        except Hangup:
+            raise
+        except Exception as error:
+            self._wire.send({"error": "broke", "message": f"{type(error).__name__}: {error}"})
         else:
             if reply is not None:
                 self._wire.send(*reply)
@@ -200,62 +191,33 @@ class Session:
             raise OSError(errno.ENOENT, "the workspace was not prepared")
         return self._workspace
 
-    def _do_map(self, header: dict[str, Any], body: bytes, fds: list[int]) -> tuple[dict[str, Any]]:
-        """Send a descriptor of a user namespace in which the owner of a base is this process's user."""
-        ready_read, ready_write = os.pipe()
-        go_read, go_write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                confine.own_user_namespace(0, uid=header["uid"], gid=header["gid"])
-                os.write(ready_write, b".")
-                os.close(go_write)
-                os.read(go_read, 1)
-            finally:
-                os._exit(0)
-        os.close(ready_write)
-        os.close(go_read)
-        try:
-            if not os.read(ready_read, 1):
-                raise OSError(errno.EPERM, "a user namespace inside the session's was refused")
-            namespace = os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
-        finally:
-            os.close(ready_read)
-            os.close(go_write)
-            os.waitpid(child, 0)
-        self._wire.send_descriptor(namespace)
-        os.close(namespace)
-        return ({},)
-
-    def _do_prepare(self, header: dict[str, Any], body: bytes, fds: list[int]) -> tuple[dict[str, Any]]:
-        """``fds``: the owner's pidfd, then the base's detached mount where there is one."""
-        self._owner = fds[0]
-        self._poll.register(self._owner, select.POLLIN)
+    def _do_prepare(self, header: dict[str, Any], body: bytes) -> tuple[dict[str, Any]]:
         self._limits = header["limits"]
-        self._settings["environment"] = header["environment"]
-        self._workspace = workspace.prepare(header, fds[1:])
+        self._environment = {os.fsencode(k): os.fsencode(v) for k, v in header["environment"].items()}
+        self._workspace = workspace.prepare(header)
+        confine.be_undumpable()
         return ({"overlay": self._workspace.upper is not None},)
 
-    def _do_fill(self, header: dict[str, Any], body: bytes, fds: list[int]) -> tuple[dict[str, Any]]:
+    def _do_fill(self, header: dict[str, Any], body: bytes) -> tuple[dict[str, Any]]:
         self._place.fill(header["entries"], body)
         return ({},)
 
-    def _do_read(self, header: dict[str, Any], body: bytes, fds: list[int]) -> tuple[dict[str, Any], bytes]:
+    def _do_read(self, header: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         place = self._place
         return {}, files.read_file(place.root, header["path"], place.name, header["max_bytes"])
 
-    def _do_write(self, header: dict[str, Any], body: bytes, fds: list[int]) -> tuple[dict[str, Any]]:
+    def _do_write(self, header: dict[str, Any], body: bytes) -> tuple[dict[str, Any]]:
         place = self._place
         files.write_file(place.root, header["path"], place.name, body, header["executable"])
         return ({},)
 
-    def _do_read_tree(self, header: dict[str, Any], body: bytes, fds: list[int]) -> tuple[Any, ...]:
+    def _do_read_tree(self, header: dict[str, Any], body: bytes) -> tuple[Any, ...]:
         budget = files.Budget(header["max_bytes"], header["max_files"])
         with self._held_still():
             found = list(files.walk(self._place.root, budget, frozenset(header["leave_out"])))
         return _entries({"skipped": budget.skipped}, found)
 
-    def _do_changes(self, header: dict[str, Any], body: bytes, fds: list[int]) -> tuple[Any, ...]:
+    def _do_changes(self, header: dict[str, Any], body: bytes) -> tuple[Any, ...]:
         budget = files.Budget(header["max_bytes"], header["max_files"])
         with self._held_still():
             found = self._place.difference(budget, frozenset(header["leave_out"]))
@@ -276,7 +238,7 @@ class Session:
 
     # Commands -------------------------------------------------------------------------------------------------
 
-    def _do_exec(self, header: dict[str, Any], body: bytes, fds: list[int]) -> None:
+    def _do_exec(self, header: dict[str, Any], body: bytes) -> None:
         if self._current is not None:
             raise OSError(errno.EBUSY, "a command is running")
         output_read, output_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -284,19 +246,18 @@ class Session:
         os.set_blocking(output_write, True)
         shepherd = os.fork()
         if shepherd == 0:
-            self._be_shepherd(os.fsencode(header["command"]), output_write, report_write)
+            self._be_shepherd(body, output_write, report_write)
         os.close(output_write)
         os.close(report_write)
         command = Command(shepherd, output_read, report_read, Output(self._limits["output_bytes"]))
         command.deadline = command.started + header["timeout"]
         self._commands[shepherd] = command
         self._current = command
-        self._outcome = None
         self._next_watch = command.started + WATCH_S
         self._poll.register(output_read, select.POLLIN)
         self._poll.register(report_read, select.POLLIN)
 
-    def _do_stop(self, header: dict[str, Any], body: bytes, fds: list[int]) -> None:
+    def _do_stop(self, header: dict[str, Any], body: bytes) -> None:
         """The owner no longer waits for the command. It is answered as one that ended."""
         if self._current is not None:
             self._finish(self._current, "stopped", kill=True)
@@ -345,9 +306,8 @@ class Session:
             confine.close_all_but({0, 1, 2})
             self._cap_resources()
             self._become_agent()
-            environment = {os.fsencode(k): os.fsencode(v) for k, v in self._settings["environment"].items()}
-            shell = self._settings["shell"]
-            os.execve(shell, [os.path.basename(shell), "-c", command], environment)
+            shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
+            os.execve(shell, [os.path.basename(shell), "-c", command], self._environment)
         except BaseException as error:
             os.write(2, f"the command could not be started: {error}\n".encode())
         finally:
@@ -355,12 +315,12 @@ class Session:
 
     def _become_agent(self) -> None:
         """Without privileges, under the filter, for good."""
+        confine.be_dumpable()
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")
         confine.drop_capabilities()
         confine.no_new_privileges()
         seccomp.install(self._filter)
-        confine.be_dumpable()
 
     def _cap_resources(self) -> None:
         limits = self._limits
@@ -525,22 +485,19 @@ def _entries(header: dict[str, Any], found: list[files.Entry]) -> tuple[Any, ...
     return (header, *(entry.data for entry in found))
 
 
-def main(sock: socket.socket, settings: dict[str, Any]) -> None:
+def main(control: int, owner: int, settings: dict[str, Any]) -> None:
     """Serve until the owner hangs up or ends, then end: the kernel takes the namespace, and all in it, down."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    if settings["mount_proc"]:
+        confine.mount("proc", "/proc", "proc", confine.MS_NOSUID | confine.MS_NODEV | confine.MS_NOEXEC)
     confine.be_undumpable()
-    wire = Wire(sock)
-    session = Session(wire, settings)
-    code = 0
+    wire = Wire(socket.socket(fileno=control))
+    session = Session(wire, owner)
     try:
-        wire.send({"ready": os.getpid()})
+        wire.send({"op": "ready"})
         session.serve()
     except Hangup:
         pass
-    except BaseException as error:
-        print(f"the session's process failed: {type(error).__name__}: {error}", file=sys.stderr)
-        code = 1
     finally:
         session.end_everything()
-        os._exit(code)

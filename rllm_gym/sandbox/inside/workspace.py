@@ -6,13 +6,11 @@ Sent in as source text: standard library only.
 from __future__ import annotations
 
 import os
-import stat
 from dataclasses import dataclass, field
 from typing import Any
 
 from rllm_gym.sandbox.inside import confine, files, mounts
 
-_SCRATCH = "/tmp"
 _FLAGS = confine.MS_NOSUID | confine.MS_NODEV
 _BIND = confine.MS_BIND | confine.MS_REC
 
@@ -60,66 +58,113 @@ class Workspace:
         return files.copied_difference(self.root, self.marks, budget, leave_out)
 
 
-def prepare(order: dict[str, Any], fds: list[int]) -> Workspace:
+def prepare(order: dict[str, Any]) -> Workspace:
     """Make it as ordered.
 
-    ``order["kind"]`` is ``"directory"`` (the workspace is there already), or ``"mounts"``: one tmpfs, capped in size
-    and files, holds all that the agent can write. ``fds[0]``, if there, is a mount of the base that hangs nowhere yet;
-    otherwise ``order["base"]`` may name the base below the host's tree. If an overlay cannot be made over it the
-    workspace is empty, to be filled.
+    ``order["kind"]`` is ``"directory"``: the workspace is there already; or ``"mounts"``: one tmpfs, capped in size and
+    files, will hold all that the agent can write. Then ``order["base"]`` may name a directory of the host, whose tree
+    this process can see at ``order["host"]`` until this function ends. If no overlay can be made over it the workspace
+    is empty, to be filled.
+
+    Where this process is root of the machine, ``order["user"]`` is whom it becomes.
     """
     name = order["workdir"]
     if order["kind"] == "directory":
-        return Workspace(name, os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-    limits = order["limits"]
-    options = f"size={limits['workspace_mb']}m,nr_inodes={limits['workspace_files']},mode=0755"
-    confine.mount("tmpfs", _SCRATCH, "tmpfs", _FLAGS, options)
-    for directory in ("lower", "upper", "work", "tmp", "home", "shm"):
-        os.mkdir(f"{_SCRATCH}/{directory}")
+        return Workspace(name, _open(name))
+    base = None
     try:
-        lower = _lower(order, fds)
-        found = Workspace(name, -1)
-        if lower and _overlay(name):
-            found.upper = os.open(f"{_SCRATCH}/upper", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            found.base = os.open(f"{_SCRATCH}/lower", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        else:
-            confine.mount(f"{_SCRATCH}/upper", name, None, _BIND)
-        found.root = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    finally:
-        if order["host"]:
+        if order["base"]:
+            base = _base_of(order)
+        if order["user"] is not None:
+            # While still root: nobody in a user namespace of its own can undo a mount that came from outside.
             mounts.detach(order["host"])
-    confine.mount(f"{_SCRATCH}/home", order["home"], None, _BIND)
-    confine.mount(f"{_SCRATCH}/shm", "/dev/shm", None, _BIND)
-    os.chmod(f"{_SCRATCH}/tmp", 0o1777)
-    confine.mount(f"{_SCRATCH}/tmp", _SCRATCH, None, _BIND)  # last: it hides the upper and lower directories from here on
+            confine.become_user(order["user"], order["user"])
+            confine.own_user_namespace(confine.CLONE_NEWNS, uid=order["inside"], gid=order["inside"])
+        return _lay_out(order, base)
+    finally:
+        if base is not None:
+            os.close(base)
+        if order["user"] is None:
+            mounts.detach(order["host"])
+
+
+def _open(directory: str) -> int:
+    return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _base_of(order: dict[str, Any]) -> int | None:
+    """The base as a mount that hangs nowhere yet, its files owned by the agent; ``None`` if it cannot be had so."""
+    base = order["base"]
+    path = order["host"] + base["path"]
+    try:
+        status = os.stat(path)
+        if [status.st_dev, status.st_ino] != [base["device"], base["inode"]]:
+            return None  # mounted after this process looked at the host's tree
+        fd = mounts.clone_tree(path)
+    except OSError:
+        return None
+    try:
+        if order["user"] is not None:
+            namespace = _namespace_of(base["uid"], base["gid"], order["user"])
+            try:
+                mounts.map_owner(fd, namespace)
+            finally:
+                os.close(namespace)
+    except OSError:  # a kernel or a file system without mapped owners
+        os.close(fd)
+        return None
+    return fd
+
+
+def _namespace_of(uid: int, gid: int, user: int) -> int:
+    """A descriptor of a user namespace in which ``uid`` and ``gid`` are ``user`` outside."""
+    go_read, go_write = os.pipe()
+    ready_read, ready_write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            confine.unshare(confine.CLONE_NEWUSER)
+            os.close(go_write)
+            os.write(ready_write, b".")
+            os.read(go_read, 1)
+        finally:
+            os._exit(0)
+    os.close(ready_write)
+    os.close(go_read)
+    try:
+        os.read(ready_read, 1)
+        for name, number in (("uid_map", uid), ("gid_map", gid)):
+            with open(f"/proc/{child}/{name}", "w") as file:
+                file.write(f"{number} {user} 1")
+        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(ready_read)
+        os.close(go_write)
+        os.waitpid(child, 0)
+
+
+def _lay_out(order: dict[str, Any], base: int | None) -> Workspace:
+    name, scratch, limits = order["workdir"], order["scratch"], order["limits"]
+    options = f"size={limits['workspace_mb']}m,nr_inodes={limits['workspace_files']},mode=0755"
+    confine.mount("tmpfs", scratch, "tmpfs", _FLAGS, options)
+    for directory in ("lower", "upper", "work", "agent", "agent/tmp", "agent/shm"):
+        os.mkdir(f"{scratch}/{directory}")
+    found = Workspace(name, -1)
+    if base is not None and _overlay(base, scratch, name):
+        found.upper, found.base = _open(f"{scratch}/upper"), _open(f"{scratch}/lower")
+    else:
+        confine.mount(f"{scratch}/upper", name, None, _BIND)
+    found.root = _open(name)
+    os.chmod(f"{scratch}/agent/tmp", 0o1777)
+    confine.mount(f"{scratch}/agent", scratch, None, _BIND)  # hides the upper and lower directories from here on
     return found
 
 
-def _lower(order: dict[str, Any], fds: list[int]) -> bool:
+def _overlay(base: int, scratch: str, name: str) -> bool:
     try:
-        if fds:
-            mounts.attach(fds[0], f"{_SCRATCH}/lower")
-        elif order["base"]:
-            path, device, inode = order["base"]
-            path = order["host"] + path
-            status = os.stat(path)
-            if not stat.S_ISDIR(status.st_mode) or [status.st_dev, status.st_ino] != [device, inode]:
-                return False
-            confine.mount(path, f"{_SCRATCH}/lower", None, _BIND)
-        else:
-            return False
-    except OSError:
-        return False
-    finally:
-        for fd in fds:
-            os.close(fd)
-    return True
-
-
-def _overlay(name: str) -> bool:
-    at = f"lowerdir={_SCRATCH}/lower,upperdir={_SCRATCH}/upper,workdir={_SCRATCH}/work,userxattr"
-    try:
-        confine.mount("overlay", name, "overlay", _FLAGS, at)
+        mounts.attach(base, f"{scratch}/lower")
+        directories = f"lowerdir={scratch}/lower,upperdir={scratch}/upper,workdir={scratch}/work,userxattr"
+        confine.mount("overlay", name, "overlay", _FLAGS, directories)
     except OSError:
         return False
     return True
