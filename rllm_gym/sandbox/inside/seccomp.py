@@ -56,7 +56,8 @@ _DEPENDS: dict[str, tuple[int | None, int | None]] = {  # on their arguments, or
     "prlimit64": (302, 261), "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131),
     "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "pidfd_send_signal": (424, 424),
     "clone": (56, 220), "socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203),
-    "personality": (135, 92), "ioctl": (16, 29), "sched_setscheduler": (144, 119), "sched_setparam": (142, 118),
+    "personality": (135, 92), "prctl": (157, 167), "ioctl": (16, 29),
+    "sched_setscheduler": (144, 119), "sched_setparam": (142, 118),
     "sched_setaffinity": (203, 122), "setpriority": (141, 140), "ioprio_set": (251, 30), "open": (2, None),
     "openat": (257, 56), "openat2": (437, 437), "truncate": (76, 45), "chmod": (90, None), "fchmod": (91, 52),
     "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, None), "lchown": (94, None), "fchown": (93, 55),
@@ -82,6 +83,7 @@ _SOCK_STREAM, _SOCK_DGRAM, _SOCK_SEQPACKET, _SOCK_TYPE = 1, 2, 5, 0xF
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _SCHED_ORDINARY = (0, 3, 5)  # SCHED_OTHER, SCHED_BATCH, SCHED_IDLE
 _SCHED_RESET_ON_FORK = 0x40000000
+_PR_SET_DUMPABLE = 4
 _ALL = 0xFFFFFFFF
 
 _KILL, _ALLOW, _ERRNO = 0x80000000, 0x7FFF0000, 0x00050000
@@ -94,6 +96,7 @@ _Check = tuple[int, int, tuple[int, ...], bool]  # argument, mask, values, wheth
 def deny_list(
     *,
     sockets: str = "unix",
+    watched: bool = False,
     shared_user: bool = False,
     landlock_abi: int = 0,
     own_pid: int = 0,
@@ -104,6 +107,7 @@ def deny_list(
     Args:
         sockets: ``"none"``: only connected pairs of stream sockets (where the host's own sockets are in reach);
             ``"unix"``: Unix sockets; ``"loopback"``: also TCP and UDP (for a network namespace of its own).
+        watched: What the program holds is found by looking into its /proc: it may not close that.
         shared_user: The program has the user id of processes and files it must not touch, and no namespace hides
             them: calls that act on another process by number are refused, and those which change a file's mode,
             owner or times, which Landlock does not look at, do nothing.
@@ -139,6 +143,8 @@ def deny_list(
         checked["socket"] = (errno.EAFNOSUPPORT, [(0, _ALL, families, False), (1, _SOCK_TYPE, types, False)])
     else:
         raise ValueError(f"sockets is {sockets!r}; it is 'none', 'unix' or 'loopback'")
+    if watched:
+        checked["prctl"] = (errno.EPERM, [(0, _ALL, (_PR_SET_DUMPABLE,), True)])
     if shared_user:
         _protect_the_user(denied, checked, landlock_abi, own_pid)
     return _assemble(denied, checked, machine)
