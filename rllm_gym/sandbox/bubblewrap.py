@@ -1,0 +1,146 @@
+"""The outer wall of tier A: the command that starts a process which sees a read-only runtime and nothing else.
+
+``bwrap`` makes the mounts (as root: with root's rights, so that a Python below a private directory can be shown) and
+process, network, IPC and host-name namespaces. What it starts is trusted: it gives up the rest of its rights itself,
+see ``inside/worker.py``, before anything hostile is near.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+
+from rllm_gym.sandbox.errors import SandboxUnavailable
+from rllm_gym.sandbox.runtime import Runtime
+
+SCRATCH = "/scratch"
+"""Where a program's scratch space is inside: its working directory, ``/tmp`` and ``/dev/shm`` are parts of it."""
+
+UID = 1000
+"""The user a program is inside, by number; its name there is ``sandbox``."""
+
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+_SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_ETC = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime")
+_TEXTS = {
+    "/etc/passwd": f"root:x:0:0:root:/:/bin/false\nsandbox:x:{UID}:{UID}:sandbox:/tmp:/bin/sh\n",
+    "/etc/group": f"root:x:0:\nsandbox:x:{UID}:\n",
+    "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    "/etc/hosts": "127.0.0.1 localhost\n::1 localhost\n",
+}
+
+
+def environment(runtime: Runtime) -> dict[str, str]:
+    """Every variable a program has."""
+    return {
+        "PATH": runtime.path,
+        "HOME": "/tmp",
+        "TMPDIR": "/tmp",
+        "USER": "sandbox",
+        "LOGNAME": "sandbox",
+        "LANG": "C.UTF-8",
+        "PYTHONHASHSEED": "0",  # the same program does the same thing in every worker
+        "PYTHONNOUSERSITE": "1",
+        "MALLOC_ARENA_MAX": "2",  # address space is capped, and an arena reserves 64 MB of it
+        "OMP_NUM_THREADS": "1",  # a worker that has threads cannot be forked
+        "OPENBLAS_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+    }
+
+
+class Outer:
+    """One ``bwrap`` command line and the descriptors it reads its small files from. Close it when the process runs."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        command: Sequence[str],
+        *,
+        extra: Sequence[str] = (),
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        """
+        Args:
+            runtime: What is shown.
+            command: What is started, as pid 1 of its own pid namespace.
+            extra: Further arguments of ``bwrap``, after all mounts of the runtime and before the root is made
+                read-only.
+            variables: Its environment; :func:`environment` by default.
+
+        Raises:
+            SandboxUnavailable: There is no ``bwrap``.
+        """
+        bwrap = shutil.which("bwrap", path=os.environ.get("PATH", os.defpath) + ":/usr/bin:/usr/local/bin")
+        if bwrap is None:
+            raise SandboxUnavailable(
+                "sandbox='namespaces' needs bubblewrap, and there is no 'bwrap': install it (apt-get install bubblewrap)"
+            )
+        self.fds: list[int] = []
+        root = os.geteuid() == 0
+        arguments = ["--die-with-parent", "--new-session", "--as-pid-1", "--clearenv", "--chdir", "/"]
+        arguments += ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+        arguments += ["--hostname", "sandbox"]
+        if root:  # the worker mounts /proc and becomes an ordinary user by itself
+            arguments += ["--cap-add", "ALL", "--dir", "/proc"]
+        else:
+            arguments += ["--unshare-user", "--uid", str(UID), "--gid", str(UID), "--proc", "/proc"]
+        arguments += self._mounts(runtime)
+        arguments += extra
+        arguments += ["--remount-ro", "/"]
+        for name, value in (environment(runtime) if variables is None else variables).items():
+            arguments += ["--setenv", name, value]
+        self.command = [bwrap, *arguments, "--", *command]
+
+    def _mounts(self, runtime: Runtime) -> list[str]:
+        arguments = ["--ro-bind", "/usr", "/usr", "--tmpfs", "/usr/local"]
+        for path in _SYSTEM:
+            if os.path.islink(path):
+                arguments += ["--symlink", os.readlink(path), path]
+            elif os.path.isdir(path):
+                arguments += ["--ro-bind", path, path]
+        arguments += self._parents([*_ETC, *_TEXTS, *(inside for inside, _ in runtime.files), runtime.python])
+        for path in _ETC:
+            if os.path.exists(path):
+                arguments += ["--ro-bind", os.path.realpath(path), path]
+        for path, text in _TEXTS.items():
+            arguments += ["--perms", "0644", "--ro-bind-data", str(self._holding(text)), path]
+        arguments += ["--dir", "/dev"]
+        for name in _DEVICES:
+            arguments += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+        for name, target in (("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
+            arguments += ["--symlink", f"/proc/self/{target}", f"/dev/{name}"]
+        arguments += ["--dir", SCRATCH, "--symlink", f"{SCRATCH[1:]}/tmp", "/tmp"]
+        arguments += ["--symlink", f"{SCRATCH}/shm", "/dev/shm"]
+        for inside, outside in runtime.files:
+            arguments += ["--ro-bind", outside, inside]
+        for path, target in runtime.links:
+            arguments += ["--symlink", target, path]
+        for path in runtime.hidden:
+            arguments += ["--tmpfs", path]
+        for name, outside in runtime.packages:
+            arguments += ["--ro-bind", outside, os.path.join(runtime.site, name)]
+        for path in ("/usr/local", *runtime.hidden):
+            arguments += ["--remount-ro", path]
+        return arguments
+
+    @staticmethod
+    def _parents(paths: Sequence[str]) -> list[str]:
+        """``bwrap`` would make directories that are missing readable for their owner only."""
+        found = {os.path.dirname(path) for path in paths}
+        for path in list(found):
+            while (path := os.path.dirname(path)) != "/":
+                found.add(path)
+        wanted = sorted(path for path in found if path != "/" and not path.startswith("/usr/"))
+        return [argument for path in wanted for argument in ("--dir", path)]
+
+    def _holding(self, text: str) -> int:
+        fd = os.memfd_create("etc", os.MFD_CLOEXEC)
+        self.fds.append(fd)
+        os.write(fd, text.encode())
+        os.lseek(fd, 0, os.SEEK_SET)
+        return fd
+
+    def close(self) -> None:
+        while self.fds:
+            os.close(self.fds.pop())

@@ -1,0 +1,134 @@
+"""The workers of a pool and the line of programs that wait for them. All of it lives in the pool's own thread."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+from rllm_gym.core import RllmGymError
+from rllm_gym.sandbox.errors import SandboxBroke
+from rllm_gym.sandbox.loop import Loop
+from rllm_gym.sandbox.running import Running, settle
+from rllm_gym.sandbox.runtime import Runtime
+from rllm_gym.sandbox.tier import Tier
+from rllm_gym.sandbox.worker import Worker
+
+_CLOSE_S = 5.0
+
+
+class Job:
+    """Programs that run at the same time: all of them get a worker, or none does yet."""
+
+    def __init__(self, runs: Sequence[Running]) -> None:
+        self.runs = list(runs)
+        self.seated: Future[None] = Future()
+        self.dropped = False
+
+
+class Crew:
+    """Starts workers when they are needed, at most ``most``; keeps the line in order."""
+
+    def __init__(self, tier: Tier, most: int, name: str) -> None:
+        self.tier, self.most = tier, most
+        self.loop = Loop(name)
+        self.closed = False
+        self._line: deque[Job] = deque()
+        self._idle: list[Worker] = []
+        self._busy: set[Worker] = set()
+
+    def submit(self, job: Job) -> None:
+        if self.closed:
+            self._refuse(job)
+            return
+        self._line.append(job)
+        self._advance()
+
+    def drop(self, job: Job) -> None:
+        """Nobody waits for it any longer: take it out of the line, or end what runs."""
+        job.dropped = True
+        if not job.seated.done():
+            if job in self._line:
+                self._line.remove(job)
+            settle(job.seated, None)
+            self._advance()
+        for run in job.runs:
+            for worker in list(self._busy):
+                worker.stop(run)
+            if run.channel is not None:
+                run.channel.close()
+
+    def _advance(self) -> None:
+        while self._line and len(self._busy) + len(self._line[0].runs) <= self.most:
+            job = self._line.popleft()
+            for run in job.runs:
+                self._seat(run)
+            settle(job.seated, None)
+
+    def _seat(self, run: Running) -> None:
+        try:
+            worker = self._worker_for(run.program.preload)
+        except (OSError, RllmGymError) as error:
+            refused = error if isinstance(error, RllmGymError) else SandboxBroke(f"no worker could be started: {error}")
+            settle(run.outcome, refused)
+            if run.channel is not None:
+                run.channel.close()
+            return
+        self._busy.add(worker)
+        run.halt = lambda: self.loop.call(lambda: worker.stop(run))
+        worker.take(run)
+
+    def _worker_for(self, preload: tuple[str, ...]) -> Worker:
+        for at in range(len(self._idle) - 1, -1, -1):  # the one used last: its pages are warm
+            if self._idle[at].preload == preload:
+                return self._idle.pop(at)
+        if len(self._idle) + len(self._busy) >= self.most:
+            other = self._idle.pop(0)
+            other.hang_up()
+            other.wait(_CLOSE_S)
+        return Worker(self.loop, self.tier, Runtime.default(), preload, freed=self._freed, died=self._died)
+
+    def _freed(self, worker: Worker) -> None:
+        self._busy.discard(worker)
+        self._idle.append(worker)
+        self._advance()
+
+    def _died(self, worker: Worker) -> None:
+        self._busy.discard(worker)
+        if worker in self._idle:
+            self._idle.remove(worker)
+        self._advance()
+
+    def close(self) -> None:
+        """End every worker and whatever runs in it, refuse what waits. From any thread; returns when all is gone."""
+        if not self.closed:
+            self.loop.call(self._close)
+        self.loop.stop(2 * _CLOSE_S)
+
+    def _close(self) -> None:
+        self.closed = True
+        while self._line:
+            self._refuse(self._line.popleft())
+        workers = [*self._idle, *self._busy]
+        self._idle.clear()
+        self._busy.clear()
+        for worker in workers:
+            worker.hang_up()
+        for worker in workers:
+            worker.wait(_CLOSE_S)
+            if worker.running is not None:
+                settle(worker.running.outcome, _closed())
+                if worker.running.channel is not None:
+                    worker.running.channel.close()
+
+    @staticmethod
+    def _refuse(job: Job) -> None:
+        for run in job.runs:
+            settle(run.outcome, _closed())
+            if run.channel is not None:
+                run.channel.close()
+        settle(job.seated, _closed())
+
+
+def _closed() -> SandboxBroke:
+    return SandboxBroke("the sandbox's pool was closed; make a new SandboxPool", kind="pool_closed")

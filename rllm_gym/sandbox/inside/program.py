@@ -1,0 +1,370 @@
+"""One program behind the inner wall: its order, its scratch space, its limits, and its life as ``__main__``.
+
+Namespaces: ``clone`` makes a supervisor, pid 1 of new process, mount and IPC namespaces, which mounts fresh scratch
+space and /proc and forks the program; when the program ends so does the supervisor, and the kernel ends all the rest.
+Without namespaces the program is a child of the worker, which adopts and ends its descendants.
+
+Sent in as source text: standard library only.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import math
+import os
+import resource
+import shutil
+import signal
+import sys
+import time
+import types
+from collections.abc import Mapping, Sequence
+from importlib.machinery import ModuleSpec
+from typing import Any, NoReturn
+
+from rllm_gym.sandbox.inside import confine, processes, seccomp
+
+_SPARE_MB = 512
+"""Address space above the memory limit: stacks of threads and arenas are reserved and never filled."""
+
+_OPEN_FILES = 512
+_STACK = 8 << 20
+
+
+class Order:
+    """What is to be run, as it came over the wire."""
+
+    def __init__(self, header: dict[str, Any], body: memoryview) -> None:
+        self._body, self._at = body, 0
+        self.limits: dict[str, Any] = header["limits"]
+        self.args: list[str] = header["args"]
+        self.channel: bool = header["channel"]
+        self.source = bytes(self._take(header["source"])).decode("utf-8", "surrogatepass")
+        self.stdin = self._take(header["stdin"])
+        self.files = [(path, self._take(size)) for path, size in header["files"]]
+        self.forget: bool = header["forget"]
+        self._library = [(name, key, None if size < 0 else self._take(size)) for name, key, size in header["library"]]
+        self.modules: dict[str, LibraryModule] = {}
+
+    def _take(self, size: int) -> memoryview:
+        self._at += size
+        return self._body[self._at - size : self._at]
+
+    def compile_library(self, known: dict[str, LibraryModule]) -> None:
+        """Fill ``modules``; what is new is compiled, which runs nothing, and kept in ``known``."""
+        if self.forget:
+            known.clear()
+        for name, key, text in self._library:
+            if text is not None:
+                known[key] = LibraryModule(name, bytes(text).decode("utf-8", "surrogatepass"))
+            self.modules[name] = known[key]
+
+
+class LibraryModule:
+    """A module of ``Program.library``, compiled. One that does not compile fails where it is imported."""
+
+    def __init__(self, name: str, source: str) -> None:
+        self.source = source
+        self.path = f"<library>/{name.replace('.', '/')}.py"
+        try:
+            self.code: types.CodeType | None = compile(source, self.path, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
+            self.code = None
+
+
+class LibraryFinder:
+    """Lets ``import`` find the library. It is finder and loader, as PEP 451 has them."""
+
+    def __init__(self, modules: Mapping[str, LibraryModule]) -> None:
+        self._modules = modules
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
+        if name not in self._modules:
+            return None
+        package = any(other.startswith(name + ".") for other in self._modules)
+        spec = ModuleSpec(name, self, origin=self._modules[name].path, is_package=package)  # type: ignore[arg-type]
+        spec.has_location = True
+        return spec
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        found = self._modules[module.__name__]
+        code = found.code or compile(found.source, found.path, "exec", dont_inherit=True)
+        exec(code, module.__dict__)  # noqa: S102 - this is the place where programs run
+
+    def get_source(self, name: str) -> str:
+        return self._modules[name].source
+
+    def is_package(self, name: str) -> bool:
+        return any(other.startswith(name + ".") for other in self._modules)
+
+
+class Become(BaseException):
+    """Raised in the process that is to be the program: unwinds the worker's frames, so that none is left below it."""
+
+    def __init__(self, order: Order, home: str) -> None:
+        self.order, self.home = order, home
+
+
+class Place:
+    """How programs are confined here: the part of the worker that differs by tier."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.confinement: str = settings["confinement"]
+        self.scratch: str = settings["scratch"]
+        self._count = 0
+        self._filter = b""
+
+    def enter(self, uid: int | None) -> None:
+        """Confine the worker itself: what every program in it inherits."""
+        if self.confinement == "namespaces":
+            if uid is not None:
+                # The mounts are made, with root's rights. From here on it is a user nobody else is.
+                confine.mount("proc", "/proc", "proc", confine.MS_NOSUID | confine.MS_NODEV | confine.MS_NOEXEC)
+                confine.become_user(uid, uid)
+            inside = os.getuid() if uid is None else 1000
+            confine.own_user_namespace(confine.CLONE_NEWNS, uid=inside, gid=inside)
+            confine.drop_bounding_set()
+            confine.die_with_parent()
+            self._filter = seccomp.deny_list(sockets="loopback")
+        else:
+            confine.be_subreaper()
+        confine.be_undumpable()
+
+    def start(self, order: Order, fds: Sequence[int], status: int, usage: Memory) -> int:
+        """The process that stands for the execution. Raises :class:`Become` in the program's own."""
+        if self.confinement == "namespaces":
+            flags = confine.CLONE_NEWPID | confine.CLONE_NEWNS | confine.CLONE_NEWIPC
+            pid = confine.fork_into(flags)
+            if pid == 0:
+                self._supervise(order, fds, status, usage)
+            return pid
+        self._count += 1
+        home = f"{self.scratch}/{self._count}"
+        pid = os.fork()
+        if pid == 0:
+            with _reporting(status):
+                os.mkdir(home, 0o700)
+                self._furnish(order, home)
+                self._confine_program(order, fds, usage, home)
+            raise Become(order, home)
+        return pid
+
+    def _supervise(self, order: Order, fds: Sequence[int], status: int, usage: Memory) -> NoReturn:
+        with _reporting(status):
+            limits = order.limits
+            size, inodes = limits["scratch_mb"] << 20, limits["scratch_files"] + 5
+            flags = confine.MS_NOSUID | confine.MS_NODEV
+            confine.mount("scratch", self.scratch, "tmpfs", flags, f"size={size},nr_inodes={inodes},mode=755")
+            confine.mount("proc", "/proc", "proc", flags | confine.MS_NOEXEC, "hidepid=2")
+            self._furnish(order, self.scratch)
+            program = os.fork()
+            if program == 0:
+                self._confine_program(order, fds, usage, self.scratch)
+                raise Become(order, self.scratch)
+            confine.close_all_but({status})
+        try:
+            while True:
+                pid, code = os.waitpid(-1, 0)
+                if pid == program:
+                    os.write(status, b"%d" % code)
+                    break
+        finally:
+            os._exit(0)
+
+    @staticmethod
+    def _furnish(order: Order, home: str) -> None:
+        for name in ("work", "tmp", "shm"):
+            os.mkdir(f"{home}/{name}", 0o700)
+        write(f"{home}/main.py", order.source.encode("utf-8", "surrogatepass"))
+        for path, data in order.files:
+            full = f"{home}/work/{path}"
+            if "/" in path:
+                os.makedirs(os.path.dirname(full), 0o700, exist_ok=True)
+            write(full, data)
+
+    def _confine_program(self, order: Order, fds: Sequence[int], usage: Memory, home: str) -> None:
+        limits = order.limits
+        os.setsid()
+        for number, fd in enumerate(fds):
+            os.dup2(fd, number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.chdir(f"{home}/work")
+        os.umask(0o022)
+        for kind, value in (
+            (resource.RLIMIT_AS, usage.virtual + ((limits["memory_mb"] + _SPARE_MB) << 20)),
+            (resource.RLIMIT_FSIZE, limits["scratch_mb"] << 20),
+            (resource.RLIMIT_NOFILE, _OPEN_FILES),
+            (resource.RLIMIT_CPU, math.ceil(limits["cpu_s"]) + 1),
+            (resource.RLIMIT_MEMLOCK, 1 << 16),
+        ):
+            confine.lower(kind, value)
+        if self.confinement == "namespaces":
+            # The worker and the supervisor are of the same user and count.
+            confine.lower(resource.RLIMIT_NPROC, limits["processes"] + 2)
+            confine.drop_capabilities()
+        confine.no_new_privileges()
+        confine.be_dumpable()
+        if self._filter:
+            seccomp.install(self._filter)
+        confine.close_from(len(fds))  # with them goes the last way to say anything to the worker
+
+    def end(self, pid: int) -> Usage:
+        """End the execution and everything in it."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        _, status, own = os.wait4(pid, 0)
+        if self.confinement != "namespaces":
+            self.end_all()
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return Usage(status, cpu_s, own.ru_maxrss << 10)
+
+    def end_all(self) -> None:
+        """Without namespaces: end every process below the worker, and remove what the last program left."""
+        worker = os.getpid()
+        processes.end(lambda table: processes.descendants([worker], table), time.monotonic() + 10)
+        processes.reap()
+        shutil.rmtree(f"{self.scratch}/{self._count}", ignore_errors=True)
+
+
+class Memory:
+    """What the worker itself holds at the moment of the fork, in bytes: a program is not charged for it."""
+
+    __slots__ = ("resident", "virtual")
+
+    def __init__(self) -> None:
+        with open("/proc/self/statm", "rb") as file:
+            pages = file.read().split()
+        self.virtual, self.resident = int(pages[0]) * resource.getpagesize(), int(pages[1]) * resource.getpagesize()
+
+
+class Usage:
+    """Wait status of the first process, CPU seconds of all, resident bytes of the largest."""
+
+    def __init__(self, status: int, cpu_s: float, max_rss: int) -> None:
+        self.status, self.cpu_s, self.max_rss = status, cpu_s, max_rss
+
+
+@contextlib.contextmanager
+def _reporting(status: int) -> Any:
+    """In a fork: a failure before the program runs is the sandbox's, and is told as such."""
+    try:
+        yield
+    except Become:
+        raise
+    except BaseException as error:
+        os.write(status, f"E{type(error).__name__}: {error}".encode(errors="replace")[:2000])
+        os._exit(1)
+
+
+def write(path: str, data: bytes | memoryview) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+    try:
+        while data:
+            data = data[os.write(fd, data) :]
+    finally:
+        os.close(fd)
+
+
+# The program's life -----------------------------------------------------------------------------------------
+
+
+def run(order: Order, home: str) -> NoReturn:
+    """Be the program: this process was a fork of the worker and is a Python that was started with ``main.py``."""
+    path = f"{home}/main.py"
+    main = types.ModuleType("__main__")
+    main.__file__ = path
+    main.__builtins__ = __builtins__  # type: ignore[attr-defined]
+    source, args, modules = order.source, order.args, order.modules
+    _dress(path, home, args, main)
+    if modules:
+        sys.meta_path.insert(0, LibraryFinder(modules))  # type: ignore[arg-type]
+    frozen = set(sys.modules)
+    code = 0
+    try:
+        exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)  # noqa: S102
+    except SystemExit as error:
+        code = _exit_code(error.code)
+    except BaseException as error:
+        code = _show(error)
+    del main
+    _finish(code, frozen)
+
+
+def _dress(path: str, home: str, args: list[str], main: types.ModuleType) -> None:
+    """Make the interpreter's own state that of a fresh one."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "rllm_gym"]:
+        del sys.modules[name]
+    sys.modules["__main__"] = main
+    sys.argv = [path, *args]
+    sys.orig_argv = [sys.executable, path, *args]
+    sys.path.insert(0, f"{home}/work")
+    if home != "/scratch":
+        os.environ.update(HOME=home, TMPDIR=f"{home}/tmp")
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stderr = sys.__stderr__ = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1)
+    if (numpy_random := sys.modules.get("numpy.random")) is not None:
+        numpy_random.seed()
+
+
+def _exit_code(code: object) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    with contextlib.suppress(Exception):
+        print(code, file=sys.stderr)
+    return 1
+
+
+def _show(error: BaseException) -> int:
+    trace = error.__traceback__.tb_next if error.__traceback__ else None
+    error = error.with_traceback(trace)
+    try:
+        sys.excepthook(type(error), error, trace)
+    except SystemExit as wanted:
+        return _exit_code(wanted.code)
+    except BaseException:
+        sys.__excepthook__(type(error), error, trace)
+    return 1
+
+
+def _finish(code: int, before: set[str]) -> NoReturn:
+    """End as an interpreter does: threads, exit handlers, what the program's modules hold, standard streams.
+
+    Taking the whole interpreter down costs as much as everything before; what was there before the program came
+    has nothing to say at its end.
+    """
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        threading._shutdown()
+    atexit._run_exitfuncs()
+    code = _flush(code)
+    if threading is None or threading.active_count() == 1:
+        own = [sys.modules["__main__"], *(m for name, m in list(sys.modules.items()) if name not in before)]
+        sys.stdout, sys.stderr, sys.stdin = sys.__stdout__, sys.__stderr__, sys.__stdin__
+        for module in own:
+            with contextlib.suppress(Exception):
+                module.__dict__.clear()
+        del own
+        gc.collect()
+        code = _flush(code)
+    confine.flush_libc()
+    os._exit(code)
+
+
+def _flush(code: int) -> int:
+    for stream in (sys.stdout, sys.__stdout__, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except Exception:
+            code = code or 120  # what the interpreter says when its output cannot be written
+    return code

@@ -1,0 +1,338 @@
+"""The warm worker: imports what programs need once, then forks for each program, watches it and tells how it ended.
+
+It is trusted and lives between the trainer and the program: behind the outer wall already, with the rights to build
+the inner one. Single-threaded, standard library only, sent in as source text. Nothing secret is ever in it, since
+each program is a fork of it. It ends when its owner hangs up or ends.
+
+A frame, both ways: the lengths of a JSON header and of a body, 4 bytes each, big-endian; then those.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from typing import Any
+
+from rllm_gym.sandbox.inside import processes, program
+
+_FRAME = struct.Struct(">II")
+_CHUNK = 1 << 16
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_WATCH_FIRST_S, _WATCH_LAST_S = 0.02, 0.1
+_FILL_RATE = 4 << 30
+"""Bytes a second that one processor can fill at most: how long the watch may look away."""
+
+_FLOOD = 10
+"""A program that writes this many times its output limit is ended."""
+
+
+class Hangup(Exception):
+    """The owner is gone."""
+
+
+class Broke(Exception):
+    """The sandbox failed, not the program."""
+
+
+class Worker:
+    """Serves one owner over one socket."""
+
+    def __init__(self, control: socket.socket, owner: int, place: program.Place) -> None:
+        self.control = control
+        self.place = place
+        self.library: dict[str, program.LibraryModule] = {}
+        self.poll = select.poll()
+        self.poll.register(control, select.POLLIN)
+        self.owner = owner
+        if owner >= 0:
+            self.poll.register(owner, select.POLLIN)
+
+    # The wire -------------------------------------------------------------------------------------------------
+
+    def send(self, header: dict[str, Any], *bodies: bytes | bytearray, fds: tuple[int, ...] = ()) -> None:
+        text = json.dumps(header, separators=(",", ":")).encode()
+        first = _FRAME.pack(len(text), sum(map(len, bodies))) + text
+        try:
+            if fds:
+                socket.send_fds(self.control, [first], list(fds))
+            else:
+                self.control.sendall(first)
+            for body in bodies:
+                self.control.sendall(body)
+        except (BrokenPipeError, ConnectionResetError):
+            raise Hangup from None
+
+    def receive(self) -> tuple[dict[str, Any], memoryview]:
+        header, body = _FRAME.unpack(self._exactly(_FRAME.size))
+        return json.loads(bytes(self._exactly(header))), self._exactly(body)
+
+    def _exactly(self, size: int) -> memoryview:
+        data = memoryview(bytearray(size))
+        at = 0
+        while at < size:
+            try:
+                got = self.control.recv_into(data[at:])
+            except ConnectionResetError:
+                got = 0
+            if not got:
+                raise Hangup
+            at += got
+        return data
+
+    # Requests -------------------------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        self.send({"op": "ready"})
+        while True:
+            for fd, _ in self.poll.poll():
+                if fd == self.owner:
+                    raise Hangup
+                header, body = self.receive()
+                if header["op"] == "run":
+                    self.run(program.Order(header, body))
+                # "stop" for a program that has ended meanwhile needs nothing.
+
+    def run(self, order: program.Order) -> None:
+        order.compile_library(self.library)
+        execution = Execution(self, order)
+        try:
+            report, out, err = execution.watch()
+        except Broke as error:
+            self.send({"op": "broke", "why": str(error)[:2000]})
+            return
+        finally:
+            execution.close()
+        self.send(report, out, err)
+
+
+class Execution:
+    """One program, from its fork until nothing of it is left."""
+
+    def __init__(self, worker: Worker, order: program.Order) -> None:
+        self.worker, self.order, self.limits = worker, order, order.limits
+        self.fds: set[int] = set()
+        self.stdin = order.stdin
+        self.fed = 0
+        self.ended = ""
+        self.cpu_s = 0.0
+        stdin_read, self.stdin_write = self._pipe()
+        self.out, out_write = self._pipe()
+        self.err, err_write = self._pipe()
+        self.status, status_write = self._pipe()
+        theirs = [stdin_read, out_write, err_write]
+        channel = None
+        if order.channel:
+            ours, its = socket.socketpair()
+            channel = ours.detach()
+            self.fds.add(channel)
+            theirs.append(its.detach())
+            self.fds.add(theirs[3])
+        self.output = {self.out: Output(self.limits["output_bytes"]), self.err: Output(self.limits["output_bytes"])}
+        for fd in (self.out, self.err, self.stdin_write):
+            os.set_blocking(fd, False)
+        self.before = program.Memory()
+        self.started = time.monotonic()
+        self.first = worker.place.start(order, theirs, status_write, self.before)
+        self.watched = self.status if worker.place.confinement == "namespaces" else os.pidfd_open(self.first)
+        self.fds.add(self.watched)
+        for fd in (*theirs, status_write):
+            self._close(fd)
+        if channel is not None:
+            worker.send({"op": "started"}, fds=(channel,))
+            self._close(channel)
+        self.poll = select.poll()
+        self.poll.register(worker.control, select.POLLIN)
+        if worker.owner >= 0:
+            self.poll.register(worker.owner, select.POLLIN)
+        for fd in (self.out, self.err, self.watched):
+            self.poll.register(fd, select.POLLIN)
+        self._feed()
+        if self.stdin_write in self.fds:
+            self.poll.register(self.stdin_write, select.POLLOUT)
+
+    def _pipe(self) -> tuple[int, int]:
+        pair = os.pipe2(os.O_CLOEXEC)
+        self.fds.update(pair)
+        return pair
+
+    def _close(self, fd: int) -> None:
+        if fd in self.fds:
+            self.fds.discard(fd)
+            os.close(fd)
+
+    # While it runs --------------------------------------------------------------------------------------------
+
+    def watch(self) -> tuple[dict[str, Any], bytes, bytes]:
+        """Wait for its end, or bring it about."""
+        deadline = self.started + self.limits["wall_s"]
+        look = self.started + _WATCH_FIRST_S
+        while not self.ended:
+            now = time.monotonic()
+            if now >= deadline:
+                self.ended = "wall limit"
+                break
+            if now >= look:
+                pause = self._look()
+                if self.ended:
+                    break
+                look = time.monotonic() + pause
+            for fd, events in self.poll.poll(max(0.0, min(deadline, look) - time.monotonic()) * 1000 + 0.5):
+                if fd == self.watched:
+                    return self._finish()
+                if fd in self.output:
+                    self._read(fd)
+                elif fd == self.stdin_write:
+                    if events & (select.POLLERR | select.POLLNVAL):
+                        self._stop_feeding()
+                    else:
+                        self._feed()
+                elif fd == self.worker.owner:
+                    raise Hangup
+                else:
+                    self._hear()
+        return self._finish()
+
+    def _hear(self) -> None:
+        header, _ = self.worker.receive()
+        if header["op"] == "stop":
+            self.ended = "stopped"
+
+    def _feed(self) -> None:
+        try:
+            while self.fed < len(self.stdin):
+                self.fed += os.write(self.stdin_write, memoryview(self.stdin)[self.fed : self.fed + (1 << 20)])
+        except BlockingIOError:
+            return
+        except BrokenPipeError:  # it does not read its input
+            pass
+        self._stop_feeding()
+
+    def _stop_feeding(self) -> None:
+        if hasattr(self, "poll"):
+            with contextlib.suppress(KeyError):
+                self.poll.unregister(self.stdin_write)
+        self._close(self.stdin_write)
+
+    def _read(self, fd: int) -> bool:
+        """False when there is nothing more, for now or for ever."""
+        try:
+            piece = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return False
+        if not piece:
+            with contextlib.suppress(KeyError):
+                self.poll.unregister(fd)
+            return False
+        if self.output[fd].add(piece):
+            self.ended = self.ended or "output limit"
+        return True
+
+    def _look(self) -> float:
+        """What it uses now; seconds until the next look."""
+        table = processes.processes()
+        family = processes.descendants([os.getpid()], table)
+        cpu = sum(table[pid].cpu_s for pid in family)
+        if cpu > self.limits["cpu_s"]:
+            self.ended = "cpu limit"
+        self.cpu_s = max(self.cpu_s, cpu)
+        limit = self.limits["memory_mb"] << 20
+        used = processes.memory(family, limit + self.before.resident)
+        if used > limit + self.before.resident:
+            self.ended = "memory limit"
+        headroom = max(0, limit - used) / (_FILL_RATE * min(len(family), os.cpu_count() or 1) or 1)
+        return min(max(headroom, 0.005), _WATCH_LAST_S)
+
+    # At its end -----------------------------------------------------------------------------------------------
+
+    def _finish(self) -> tuple[dict[str, Any], bytes, bytes]:
+        usage = self.worker.place.end(self.first)
+        wall_s = time.monotonic() - self.started
+        report = os.read(self.status, 4096)  # all who could write to it are gone
+        if report.startswith(b"E"):
+            raise Broke(report[1:].decode(errors="replace"))
+        for fd in (self.out, self.err):
+            while self._read(fd) and not self.ended:
+                pass
+        cpu_s = max(self.cpu_s, usage.cpu_s)
+        exit_code, number = None, None
+        if not self.ended:
+            self.ended, exit_code, number = self._how(report, usage, cpu_s)
+        header = {
+            "op": "ended", "ended": self.ended, "exit_code": exit_code, "signal": number, "cpu_s": round(cpu_s, 6),
+            "wall_s": round(wall_s, 6), "stdout_bytes": self.output[self.out].total,
+            "stderr_bytes": self.output[self.err].total, "stdout": len(self.output[self.out].data),
+            "stderr": len(self.output[self.err].data),
+        }  # fmt: skip
+        return header, self.output[self.out].data, self.output[self.err].data
+
+    def _how(self, report: bytes, usage: program.Usage, cpu_s: float) -> tuple[str, int | None, int | None]:
+        if cpu_s > self.limits["cpu_s"]:
+            return "cpu limit", None, None
+        if usage.max_rss > (self.limits["memory_mb"] << 20) + self.before.resident:
+            return "memory limit", None, None
+        # A supervisor that ended without a report was killed, and only the program can have done it.
+        code = os.waitstatus_to_exitcode(int(report) if report else usage.status)
+        if code == -signal.SIGXCPU:
+            return "cpu limit", None, None
+        return ("exited", code, None) if code >= 0 else ("signalled", None, -code)
+
+    def close(self) -> None:
+        for fd in list(self.fds):
+            self._close(fd)
+
+
+class Output:
+    """The beginning of a stream, and how long it was."""
+
+    def __init__(self, limit: int) -> None:
+        self.data = bytearray()
+        self.limit, self.total = limit, 0
+
+    def add(self, piece: bytes) -> bool:
+        """True when it has become a flood."""
+        self.total += len(piece)
+        if len(self.data) < self.limit:
+            self.data += piece[: self.limit - len(self.data)]
+        return self.total > _FLOOD * self.limit
+
+
+def main(control: int, owner: int, settings: dict[str, Any]) -> None:
+    """Confine this process, import what is to be warm, serve. Raises :class:`program.Become` in forks."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # A signal without a handler does not reach pid 1 of a namespace.
+        signal.signal(number, signal.SIG_DFL)
+    os.environ.pop("PWD", None)
+    while os.open("/dev/null", os.O_RDWR) <= 3:  # the low numbers are the programs'
+        pass
+    sock = socket.socket(fileno=control)
+    place = program.Place(settings)
+    place.enter(settings["uid"])
+    worker = Worker(sock, owner, place)
+    try:
+        sys.path[:] = [*(entry for entry in sys.path if entry), *settings["path"]]
+        for name in settings["preload"]:
+            try:
+                importlib.import_module(name)
+            except ImportError as error:
+                worker.send({"op": "cannot preload", "name": name, "why": str(error)[:500]})
+                return
+        if len(os.listdir("/proc/self/task")) > 1:
+            worker.send({"op": "cannot preload", "name": str(settings["preload"]), "why": "it starts threads"})
+            return
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        gc.collect()
+        gc.freeze()
+        worker.serve()
+    except Hangup:
+        if place.confinement != "namespaces":
+            place.end_all()

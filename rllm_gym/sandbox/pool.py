@@ -1,0 +1,215 @@
+"""The pool: runs programs in warm workers, from any thread and any event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from rllm_gym.sandbox import probe
+from rllm_gym.sandbox.crew import Crew, Job
+from rllm_gym.sandbox.program import Program, Result
+from rllm_gym.sandbox.running import Running
+from rllm_gym.sandbox.tier import Tier
+from rllm_gym.sandbox.worker import check
+
+if TYPE_CHECKING:
+    from rllm_gym.sandbox.session import Session
+
+
+class SandboxPool:
+    """Runs model-written programs, each in a fresh process behind the walls of one tier, many at a time.
+
+    Workers are warm Python processes that fork for each program. They start when they are needed, one set of
+    ``Program.preload`` each, are replaced when they die, and die with this process, even when it is killed by SIGKILL.
+    Close the pool with ``with``, ``async with``, :meth:`close` or :meth:`aclose`; one left open is closed when it is
+    collected or the interpreter exits. A fork of this process cannot use it (``RuntimeError``): let it make its own.
+
+    Programs wait in line, in order, while all workers are busy; that wait is not their time.
+
+    Args:
+        sandbox: ``"auto"``: the strongest tier that works here; ``"namespaces"``, ``"landlock"``, ``"docker"``,
+            or ``"unsafe"``, which confines nothing.
+        max_workers: Most programs that run at a time; 8 a processor and at least 16 by default, since programs are
+            judged by their CPU time.
+
+    Raises:
+        SandboxUnavailable: That sandbox does not work here; says why and the way out.
+        ValueError: An unknown sandbox, or ``max_workers`` below 1.
+
+    >>> with SandboxPool() as pool:
+    ...     pool.run_sync(Program("print(6 * 7)")).stdout
+    b'42\\n'
+    """
+
+    def __init__(self, sandbox: str | Tier = "auto", *, max_workers: int | None = None) -> None:
+        if max_workers is not None and max_workers < 1:
+            raise ValueError(f"max_workers={max_workers!r} must be at least 1")
+        self.tier: Tier = probe.choose(sandbox)
+        self.max_workers = max_workers or max(16, 8 * (os.cpu_count() or 1))
+        self._pid = os.getpid()
+        # The crew and its thread do not know the pool: a forgotten pool is closed all the same.
+        self._crew = Crew(self.tier, self.max_workers, f"rllm-gym sandbox {self.tier.value}")
+        self._finalizer = weakref.finalize(self, _close, self._crew, self._pid)
+
+    async def run(self, program: Program) -> Result:
+        """Run a program to its end. Cancelling this stops it.
+
+        Raises:
+            SandboxBroke: The sandbox failed, not the program.
+            ValueError: The program's files, limits or preload cannot be.
+            RuntimeError: The pool belongs to another process.
+        """
+        return await asyncio.wrap_future(self._submit(program))
+
+    def run_sync(self, program: Program) -> Result:
+        """:meth:`run`, from code without an event loop. Blocks."""
+        future = self._submit(program)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # Ctrl-C: the program goes too
+
+    def start(self, *programs: Program) -> Start:
+        """Run programs side by side, each with a channel to this process: ``async with pool.start(a, b) as (a, b)``.
+
+        All get their workers at once, or wait for them together, so that pairs never wait for each other. ``with``
+        does the same without an event loop. Leaving the block stops what still runs. Inside, the channel is file
+        descriptor 3: frames of 4 bytes of length, big-endian, and then that many bytes, both ways.
+
+        Raises:
+            ValueError: More programs than the pool has workers, or a program that cannot be.
+        """
+        if not 1 <= len(programs) <= self.max_workers:
+            raise ValueError(f"{len(programs)} programs cannot run side by side with max_workers={self.max_workers}")
+        for program in programs:
+            check(program)
+        self._check_owner()
+        return Start(self, [Running(program, self._crew.loop) for program in programs])
+
+    async def open_session(self, base: Path | None = None, **options: Any) -> Session:
+        """A workspace that lives for many commands: :meth:`rllm_gym.sandbox.session.Session.open` in this pool."""
+        from rllm_gym.sandbox.session import Session
+
+        return await Session.open(base, sandbox=self, **options)
+
+    def _submit(self, program: Program) -> Future[Result]:
+        check(program)
+        self._check_owner()
+        running = Running(program)
+        job = Job([running])
+        crew = self._crew
+        crew.loop.call(lambda: crew.submit(job))
+
+        def left(future: Future[Result]) -> None:
+            if future.cancelled():
+                crew.loop.call(lambda: crew.drop(job))
+
+        running.outcome.add_done_callback(left)
+        return running.outcome
+
+    def _check_owner(self) -> None:
+        if os.getpid() != self._pid:
+            raise RuntimeError(f"this SandboxPool belongs to process {self._pid}; a fork of it must make its own")
+        if not self._finalizer.alive:
+            raise RuntimeError("this SandboxPool is closed; make a new one")
+
+    def close(self) -> None:
+        """Stop everything and end all workers. Calls that wait raise ``SandboxBroke``. Closing twice is harmless."""
+        self._finalizer()
+
+    async def aclose(self) -> None:
+        """:meth:`close`, awaited."""
+        await asyncio.to_thread(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class Start:
+    """What :meth:`SandboxPool.start` returns, to be entered once, with ``async with`` or ``with``."""
+
+    def __init__(self, pool: SandboxPool, runs: list[Running]) -> None:
+        self._pool = pool
+        self._job = Job(runs)
+        self._crew = pool._crew
+
+    def _enter(self) -> Future[None]:
+        job, crew = self._job, self._crew
+        crew.loop.call(lambda: crew.submit(job))
+        return job.seated
+
+    def _leave(self) -> list[Future[Result]]:
+        job, crew = self._job, self._crew
+        crew.loop.call(lambda: crew.drop(job))
+        return [run.outcome for run in job.runs]
+
+    async def __aenter__(self) -> tuple[Running, ...]:
+        try:
+            await asyncio.wrap_future(self._enter())
+        except BaseException:
+            self._leave()
+            raise
+        return tuple(self._job.runs)
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        # Every one ends, and frees its worker, whatever happens to whoever waits here.
+        await asyncio.wait([asyncio.wrap_future(outcome) for outcome in self._leave()])
+
+    def __enter__(self) -> tuple[Running, ...]:
+        try:
+            self._enter().result()
+        except BaseException:
+            self._leave()
+            raise
+        return tuple(self._job.runs)
+
+    def __exit__(self, *exc_info: object) -> None:
+        for outcome in self._leave():
+            outcome.exception()
+
+
+_shared: dict[Tier, SandboxPool] = {}
+_shared_lock = threading.Lock()
+
+
+def shared_pool(sandbox: str | Tier = "auto") -> SandboxPool:
+    """The pool that all environments of this process share, one for each tier. It is closed when the process exits.
+
+    Raises: as :class:`SandboxPool`.
+    """
+    tier = probe.choose(sandbox)
+    with _shared_lock:
+        pool = _shared.get(tier)
+        if pool is None or pool._pid != os.getpid() or not pool._finalizer.alive:
+            pool = _shared[tier] = SandboxPool(tier)
+        return pool
+
+
+def _close(crew: Crew, pid: int) -> None:
+    if os.getpid() == pid:
+        crew.close()
+
+
+def _new_lock_after_fork() -> None:
+    global _shared_lock
+    _shared_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_lock_after_fork)

@@ -1,0 +1,174 @@
+"""Which files of this machine a program sees: a Python, its standard library, chosen packages, the system's programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+ALLOWED = ("numpy", "pytest")
+"""Distributions programs see by default, with what they require. Where one is not installed it is not seen."""
+
+_HIDDEN = ("rllm_gym", "trainers")
+_ASK = """
+import json, sys, sysconfig
+base = {"base": sys.base_prefix, "platbase": sys.base_prefix, "installed_base": sys.base_prefix}
+print(json.dumps({
+    "prefix": sys.prefix, "base_prefix": sys.base_prefix, "version": list(sys.version_info[:2]),
+    "executable": sys._base_executable, "site": sysconfig.get_path("purelib"),
+    "base_site": sysconfig.get_path("purelib", vars=base), "stdlib": sysconfig.get_path("stdlib"),
+    "library": sysconfig.get_config_var("LDLIBRARY") or "", "library_dir": sysconfig.get_config_var("LIBDIR") or "",
+}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """A Python and the packages beside it, read-only behind the wall. Everything is at the path it has outside.
+
+    Attributes:
+        python: The interpreter programs run with, by the path it has inside.
+        files: Files and directories shown, read-only: path inside, path outside. ``/usr`` is always shown.
+        hidden: Directories that are shown empty, before ``packages`` are put in.
+        site: The directory inside in which ``packages`` appear.
+        packages: What appears in ``site``: name there, path outside.
+        links: Symbolic links made inside: path, target.
+        path: ``PATH`` inside.
+    """
+
+    python: str
+    files: tuple[tuple[str, str], ...]
+    hidden: tuple[str, ...]
+    site: str
+    packages: tuple[tuple[str, str], ...]
+    links: tuple[tuple[str, str], ...]
+    path: str
+
+    @classmethod
+    def default(cls) -> Runtime:
+        """This interpreter's own Python without its packages, and those of :data:`ALLOWED`."""
+        return _default()
+
+    @classmethod
+    def of_python(cls, path: str | os.PathLike[str]) -> Runtime:
+        """The Python of a virtual environment or interpreter, with every package installed beside it.
+
+        Args:
+            path: A virtual environment's directory, or an interpreter.
+
+        Raises:
+            ValueError: There is no Python that runs.
+        """
+        return _of_python(os.path.abspath(path))
+
+
+@functools.cache
+def _default() -> Runtime:
+    facts = {
+        "base_prefix": sys.base_prefix,
+        "version": list(sys.version_info[:2]),
+        "executable": getattr(sys, "_base_executable", sys.executable),
+        "base_site": sysconfig.get_path("purelib", vars={"base": sys.base_prefix, "installed_base": sys.base_prefix}),
+        "stdlib": sysconfig.get_path("stdlib"),
+        "library": sysconfig.get_config_var("LDLIBRARY") or "",
+        "library_dir": sysconfig.get_config_var("LIBDIR") or "",
+    }
+    return _build(facts, _installed(ALLOWED))
+
+
+@functools.cache
+def _of_python(path: str) -> Runtime:
+    python = os.path.join(path, "bin", "python") if os.path.isdir(path) else path
+    if not os.access(python, os.X_OK):
+        raise ValueError(f"{path!r} is neither a virtual environment nor an interpreter: no {python}")
+    try:
+        answer = subprocess.run([python, "-I", "-c", _ASK], capture_output=True, timeout=60, check=True, env={})
+        facts = json.loads(answer.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise ValueError(f"{python!r} is not a Python that runs: {error}") from error
+    base = _build(facts, ())
+    site = facts["site"]
+    hidden = tuple(entry for name in _HIDDEN if os.path.isdir(entry := os.path.join(site, name)))
+    if facts["prefix"] == facts["base_prefix"]:
+        return dataclasses.replace(base, hidden=hidden, site=site)
+    environment = facts["prefix"]
+    return dataclasses.replace(
+        base,
+        python=os.path.join(environment, "bin", "python"),
+        files=(*base.files, (environment, environment)),
+        hidden=(*base.hidden, *hidden),
+        path=f"{environment}/bin:{base.path}",
+    )
+
+
+def _build(facts: dict[str, Any], packages: tuple[tuple[str, str], ...]) -> Runtime:
+    prefix, stdlib, site = facts["base_prefix"], facts["stdlib"], facts["base_site"]
+    major, minor = facts["version"]
+    name = f"python{major}.{minor}"
+    system = prefix in ("/usr", "/")
+    python = f"/usr/bin/{name}" if system else f"{prefix}/bin/{name}"
+    files: list[tuple[str, str]] = []
+    links: list[tuple[str, str]] = []
+    if not system:
+        files += [(python, os.path.realpath(facts["executable"])), (stdlib, stdlib)]
+        links += [(f"{prefix}/bin/python{major}", name), (f"{prefix}/bin/python", name)]
+        directory, library = facts["library_dir"], facts["library"]
+        if library and os.path.isdir(directory):
+            stem = library.split(".so")[0] + ".so"
+            files += [
+                (f"{directory}/{entry}", os.path.realpath(f"{directory}/{entry}"))
+                for entry in sorted(os.listdir(directory))
+                if entry.startswith(stem)
+            ]
+    hidden = {site, *_package_directories(stdlib), *_system_package_directories()}
+    path = "/usr/bin:/bin" if system else f"{prefix}/bin:/usr/bin:/bin"
+    return Runtime(python, tuple(files), tuple(sorted(hidden)), site, packages, tuple(links), path)
+
+
+def _package_directories(stdlib: str) -> Iterable[str]:
+    return [path for name in ("site-packages", "dist-packages") if os.path.isdir(path := os.path.join(stdlib, name))]
+
+
+def _system_package_directories() -> Iterable[str]:
+    found = []
+    for entry in sorted(os.listdir("/usr/lib")):
+        if entry.startswith("python3"):
+            found += _package_directories(os.path.join("/usr/lib", entry))
+    return found
+
+
+def _installed(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Top-level entries of those distributions and of what they require."""
+    entries: dict[str, str] = {}
+    todo, seen = list(names), set()
+    while todo:
+        name = re.sub(r"[-_.]+", "-", todo.pop()).lower()
+        if name in seen:
+            continue
+        seen.add(name)
+        try:
+            distribution = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        for file in distribution.files or ():
+            top = file.parts[0]
+            if top in ("..", "__pycache__") or top.endswith(".pth"):
+                continue
+            outside = distribution.locate_file(top)
+            if os.path.exists(str(outside)):
+                entries[top] = os.path.realpath(str(outside))
+        todo += [
+            match.group()
+            for requirement in distribution.requires or ()
+            if ";" not in requirement and (match := re.match(r"[A-Za-z0-9._-]+", requirement))
+        ]
+    return tuple(sorted(entries.items()))

@@ -1,0 +1,44 @@
+"""User ids that nobody on this machine is: as root, each worker is such a user, so that its limits are its own."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+_LOWEST, _HIGHEST = 61_184, 65_519
+"""Beyond what distributions assign and systemd takes for services, where every container maps ids too."""
+
+_lock = threading.Lock()
+_taken: set[int] = set()
+_next = 0
+
+
+def take() -> int | None:
+    """A spare user id, ``None`` where this process may not change its own. :func:`give_back` it."""
+    global _next
+    if os.geteuid() != 0:
+        return None
+    with _lock:
+        for _ in range(_HIGHEST - _LOWEST):
+            # Other processes of this machine do the same: begin at different places.
+            uid = _LOWEST + (os.getpid() * 64 + _next) % (_HIGHEST - _LOWEST)
+            _next += 1
+            if uid not in _taken and _is_mapped(uid):
+                _taken.add(uid)
+                return uid
+    return None
+
+
+def give_back(uid: int | None) -> None:
+    with _lock:
+        _taken.discard(uid)  # type: ignore[arg-type]
+
+
+def _is_mapped(uid: int) -> bool:
+    """Whether this user namespace knows the id."""
+    with open("/proc/self/uid_map") as file:
+        for line in file:
+            inside, _, count = map(int, line.split())
+            if inside <= uid < inside + count:
+                return True
+    return False

@@ -1,0 +1,413 @@
+"""The trainer's end of one warm worker: starts it, hands it programs, and believes nothing it says unchecked."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import selectors
+import shutil
+import socket
+import stat
+import struct
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from importlib import resources
+from pathlib import PurePosixPath
+from typing import Any
+
+from rllm_gym.sandbox import uids
+from rllm_gym.sandbox.bubblewrap import SCRATCH, Outer, environment
+from rllm_gym.sandbox.errors import SandboxBroke
+from rllm_gym.sandbox.loop import Loop, Timer
+from rllm_gym.sandbox.program import Ended, Program, Result
+from rllm_gym.sandbox.running import Running, settle
+from rllm_gym.sandbox.runtime import Runtime
+from rllm_gym.sandbox.tier import Tier
+
+_FRAME = struct.Struct(">II")
+_MAX_HEADER = 1 << 16
+_CHUNK = 1 << 18
+_START_S = 120.0
+_SLACK_S = 60.0
+"""How much later than its program's own deadline a worker may answer before it counts as hung."""
+
+_KNOWN_MODULES = 64
+"""Library modules a worker keeps compiled; past that it starts over."""
+
+_CONFINEMENT = {Tier.NAMESPACES: "namespaces", Tier.LANDLOCK: "landlock", Tier.UNSAFE: "none"}
+_MODULES = ("confine", "processes", "landlock", "seccomp", "program", "worker")
+_BOOT = """
+import json, sys, types
+control, owner, sources = map(int, sys.argv[1:4])
+with open(sources, "rb") as file:
+    settings = json.load(file)
+room = "rllm_gym.sandbox.inside"
+for name in ("rllm_gym", "rllm_gym.sandbox", room):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = []
+for name, text in settings.pop("modules"):
+    module = sys.modules[room + "." + name] = types.ModuleType(room + "." + name)
+    setattr(sys.modules[room], name, module)
+    exec(compile(text, "<" + name + ">", "exec"), module.__dict__)
+del module, text, file
+program = sys.modules[room + ".program"]
+try:
+    sys.modules[room + ".worker"].main(control, owner, settings)
+    order = None
+except program.Become as become:
+    order, home = become.order, become.home
+if order is not None:
+    program.run(order, home)
+"""
+
+
+def sources(modules: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Name and text of modules of ``inside``, as a worker is sent them."""
+    room = resources.files("rllm_gym.sandbox.inside")
+    return [(name, (room / f"{name}.py").read_text(encoding="utf-8")) for name in modules]
+
+
+class Worker:
+    """One worker process. Everything here happens in the loop's thread.
+
+    Args:
+        loop: Where its socket is watched.
+        tier: How it confines.
+        runtime: What its programs see.
+        preload: What it imports first.
+        freed: Called when a program has ended and it can take the next.
+        died: Called once when it is gone.
+
+    Raises:
+        OSError, SandboxUnavailable: It could not be started.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        tier: Tier,
+        runtime: Runtime,
+        preload: tuple[str, ...],
+        *,
+        freed: Callable[[Worker], None],
+        died: Callable[[Worker], None],
+    ) -> None:
+        self.preload = preload
+        self.tier = tier
+        self._loop, self._freed, self._died = loop, freed, died
+        self.running: Running | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        self._buffer = bytearray()
+        self._outbox: list[memoryview] = []
+        self._library: set[str] = set()
+        self._timer: Timer | None = None
+        self._fds: list[int] = []
+        self._folder: str | None = None
+        self._dead = False
+        self._said = os.memfd_create("stderr", os.MFD_CLOEXEC)
+        self._uid = uids.take() if tier is Tier.NAMESPACES else None
+        ours, theirs = socket.socketpair()
+        self._sock = ours
+        try:
+            self._start(theirs, runtime)
+        except BaseException:
+            self._sock.close()
+            self._let_go()
+            raise
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        loop.watch(ours.fileno(), selectors.EVENT_READ, self._ready)
+        self._expect(_START_S)
+
+    # Starting and ending ----------------------------------------------------------------------------------------
+
+    def _start(self, theirs: socket.socket, runtime: Runtime) -> None:
+        owner = os.pidfd_open(os.getpid())
+        said = os.memfd_create("sources", os.MFD_CLOEXEC)
+        outer = None
+        try:
+            settings: dict[str, Any] = {
+                "confinement": _CONFINEMENT[self.tier],
+                "uid": self._uid,
+                "preload": list(self.preload),
+                "path": [],
+                "scratch": SCRATCH,
+                "modules": sources(_MODULES),
+            }
+            fds = [theirs.fileno(), owner, said]
+            command = [runtime.python, "-c", _BOOT, *map(str, fds)]
+            variables: dict[str, str] = {}
+            if self.tier is Tier.NAMESPACES:
+                outer = Outer(runtime, command)
+                command, fds = outer.command, [*fds, *outer.fds]
+            else:
+                self._folder = tempfile.mkdtemp(prefix="rllm-gym-")
+                site = os.path.join(self._folder, "packages")
+                os.mkdir(site)
+                for name, path in runtime.packages:
+                    os.symlink(path, os.path.join(site, name))
+                settings |= {"scratch": self._folder, "path": [site]}
+                variables = environment(runtime) | {"PYTHONPATH": site}
+                command[1:1] = ["-S"]
+            os.write(said, json.dumps(settings).encode())
+            os.lseek(said, 0, os.SEEK_SET)
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._said,
+                pass_fds=fds,
+                env=variables,
+                start_new_session=True,
+            )
+        finally:
+            os.close(owner)
+            os.close(said)
+            if outer is not None:
+                outer.close()
+
+    def hang_up(self) -> None:
+        """Let it end by itself: it does so as soon as it hears of it, with everything in it."""
+        if not self._dead:
+            self._dead = True
+            if self._timer is not None:
+                self._timer.cancelled = True
+            self._loop.watch(self._sock.fileno(), 0, self._ready)
+            # A process forked from this one may hold the socket too: closing alone need not end the connection.
+            with _quietly():
+                self._sock.shutdown(socket.SHUT_RDWR)
+            self._sock.close()
+            while self._fds:
+                os.close(self._fds.pop())
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the end of a worker that was hung up on; kill it if that takes too long."""
+        assert self.process is not None
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._said >= 0:
+            os.close(self._said)
+            self._said = -1
+            uids.give_back(self._uid)
+            if self._folder is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _broke(self, why: str) -> None:
+        """It failed: tell whoever waits for it, and take it away."""
+        if self._dead:
+            return
+        self.hang_up()
+        assert self.process is not None
+        with _quietly():
+            self.process.wait(0.2)
+        self.process.kill()
+        words = os.pread(self._said, 2000, max(0, os.fstat(self._said).st_size - 2000)).decode(errors="replace").strip()
+        code = self.process.wait()
+        self._let_go()
+        running, self.running = self.running, None
+        if running is not None:
+            what = f"the sandbox's worker {why} (exit code {code})" + (f": {words}" if words else "")
+            _end(running, SandboxBroke(what))
+        self._died(self)
+
+    def _expect(self, seconds: float) -> None:
+        """It must say something within that time."""
+        if self._timer is not None:
+            self._timer.cancelled = True
+        self._timer = self._loop.later(seconds, lambda: self._broke(f"did not answer for {seconds:.0f} s"))
+
+    # Programs ------------------------------------------------------------------------------------------------------
+
+    def take(self, running: Running) -> None:
+        """Run a program."""
+        program = running.program
+        self.running = running
+        forget = len(self._library) + len(program.library) > _KNOWN_MODULES
+        if forget:
+            self._library.clear()
+        library, bodies = [], []
+        for name, text in program.library.items():
+            encoded = text.encode("utf-8", "surrogatepass")
+            key = hashlib.sha256(name.encode() + b"\0" + encoded).hexdigest()
+            new = key not in self._library
+            if new:
+                self._library.add(key)
+                bodies.append(encoded)
+            library.append((name, key, len(encoded) if new else -1))
+        source = program.source.encode("utf-8", "surrogatepass")
+        header = {
+            "op": "run",
+            "limits": asdict(program.limits),
+            "args": list(program.args),
+            "channel": running.channel is not None,
+            "source": len(source),
+            "stdin": len(program.stdin),
+            "files": [(path, len(data)) for path, data in program.files.items()],
+            "forget": forget,
+            "library": library,
+        }
+        self._send(header, source, program.stdin, *program.files.values(), *bodies)
+        if self._timer is None:  # it has started before
+            self._expect(program.limits.wall_s + _SLACK_S)
+
+    def stop(self, running: Running) -> None:
+        """End the program, if it is still this one."""
+        if self.running is running and not self._dead:
+            self._send({"op": "stop"})
+            self._expect(_SLACK_S)
+
+    def _send(self, header: dict[str, Any], *bodies: bytes) -> None:
+        text = json.dumps(header).encode()
+        self._outbox.append(memoryview(_FRAME.pack(len(text), sum(map(len, bodies))) + text))
+        self._outbox += [memoryview(body) for body in bodies if body]
+        self._flush()
+
+    def _flush(self) -> None:
+        try:
+            while self._outbox:
+                sent = self._sock.sendmsg(self._outbox[:16])
+                while sent and sent >= len(self._outbox[0]):
+                    sent -= len(self._outbox.pop(0))
+                if sent:
+                    self._outbox[0] = self._outbox[0][sent:]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._loop.call(lambda: self._broke("ended"))
+            return
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._outbox else 0)
+        self._loop.watch(self._sock.fileno(), events, self._ready)
+
+    def _ready(self, events: int) -> None:
+        if events & selectors.EVENT_WRITE:
+            self._flush()
+        if not events & selectors.EVENT_READ or self._dead:
+            return
+        try:
+            piece, fds, _, _ = socket.recv_fds(self._sock, _CHUNK, 1)
+        except BlockingIOError:
+            return
+        except OSError:
+            piece, fds = b"", []
+        self._fds += fds
+        self._buffer += piece
+        try:
+            for header, body in self._frames():
+                self._heard(header, body)
+        except (ValueError, KeyError, TypeError) as error:
+            self._broke(f"said something unintelligible: {type(error).__name__}: {error}")
+        if not piece:
+            self._broke("ended")
+        elif len(self._fds) > 1:
+            self._broke("sent descriptors that nobody asked for")
+
+    def _frames(self) -> Iterator[tuple[dict[str, Any], bytes]]:
+        while len(self._buffer) >= _FRAME.size:
+            header, body = _FRAME.unpack_from(self._buffer)
+            most = 2 * self.running.program.limits.output_bytes if self.running else 0
+            if header > _MAX_HEADER or body > most:
+                raise ValueError(f"a frame of {header} + {body} bytes")
+            start, end = _FRAME.size + header, _FRAME.size + header + body
+            if len(self._buffer) < end:
+                return
+            said = json.loads(self._buffer[_FRAME.size : start])
+            data = bytes(memoryview(self._buffer)[start:end])
+            del self._buffer[:end]
+            yield said, data
+
+    def _heard(self, header: dict[str, Any], body: bytes) -> None:
+        running, op = self.running, header["op"]
+        if op == "ready":
+            if running is not None:
+                self._expect(running.program.limits.wall_s + _SLACK_S)
+            elif self._timer is not None:
+                self._timer.cancelled = True
+                self._timer = None
+        elif running is None:
+            raise ValueError(f"{op!r} without a program")
+        elif op == "started" and running.channel is not None and self._fds:
+            running.channel.connect(_socket_of(self._fds.pop()))
+        elif op == "ended":
+            self._is_free(running, _result(header, body, running.program, self.tier))
+        elif op == "broke":
+            self._is_free(running, SandboxBroke(f"the sandbox could not run a program: {str(header['why'])[:2000]}"))
+        elif op == "cannot preload":
+            name, why = str(header["name"]), str(header["why"])
+            error = ValueError(f"preload={name!r} cannot be imported where programs run: {why}")
+            self.running = None
+            _end(running, error)
+            self._broke("ended")
+        else:
+            raise ValueError(f"{op!r}")
+
+    def _is_free(self, running: Running, outcome: Result | SandboxBroke) -> None:
+        self.running = None
+        if self._timer is not None:
+            self._timer.cancelled = True
+            self._timer = None
+        _end(running, outcome)
+        self._freed(self)
+
+
+def check(program: Program) -> None:
+    """Refuse what no sandbox could run.
+
+    Raises:
+        ValueError: A file's path leads out of the working directory, the files do not fit, or a limit is not positive.
+    """
+    limits = program.limits
+    for name, value in asdict(limits).items():
+        if not value > 0:
+            raise ValueError(f"Limits({name}={value!r}) must be above 0")
+    for path in program.files:
+        parts = PurePosixPath(path).parts
+        if not parts or path.startswith("/") or ".." in parts or "\0" in path:
+            raise ValueError(f"Program(files={{{path!r}: ...}}): paths are relative and stay in the working directory")
+    size = sum(map(len, program.files.values())) + len(program.source)
+    if size > limits.scratch_mb << 20:
+        raise ValueError(f"source and files are {size} bytes, above Limits(scratch_mb={limits.scratch_mb})")
+
+
+def _result(header: dict[str, Any], body: bytes, program: Program, tier: Tier) -> Result:
+    cut = int(header["stdout"])
+    if not 0 <= cut <= len(body) or len(body) - cut != int(header["stderr"]):
+        raise ValueError("the lengths of its output do not add up")
+    ended = Ended(header["ended"])
+    return Result(
+        ended=ended,
+        exit_code=int(header["exit_code"]) if ended is Ended.EXITED else None,
+        signal=int(header["signal"]) if ended is Ended.SIGNALLED else None,
+        stdout=body[:cut],
+        stderr=body[cut:],
+        stdout_bytes=int(header["stdout_bytes"]),
+        stderr_bytes=int(header["stderr_bytes"]),
+        cpu_s=float(header["cpu_s"]),
+        wall_s=float(header["wall_s"]),
+        tier=tier.value,
+    )
+
+
+def _end(running: Running, outcome: Result | BaseException) -> None:
+    settle(running.outcome, outcome)
+
+
+def _socket_of(fd: int) -> socket.socket:
+    if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise ValueError("a channel that is no socket")
+    return socket.socket(fileno=fd)
+
+
+def _quietly() -> contextlib.suppress:
+    return contextlib.suppress(OSError, subprocess.TimeoutExpired)
