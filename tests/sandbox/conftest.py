@@ -1,4 +1,4 @@
-"""For tests of the sandbox: the tiers that can be had here, and running code as an ordinary user or as in a container."""
+"""For tests of the sandbox: the tiers there are here, and running code as an ordinary user or as in a container."""
 
 from __future__ import annotations
 
