@@ -70,6 +70,8 @@ def parse_command(reply: str) -> Command | FunctionCall:
     """
     text = reply[: _before_end_tokens(reply)]
     begin = _after_thought(text)
+    # What comes right after </think> begins a line; positions stay those of the reply.
+    text = "\n" * begin + text[begin:]
     found = _scan(text, begin)
     actions = [item for item in found if item.action is not None]
     if not actions:
@@ -125,7 +127,7 @@ def _after_thought(text: str) -> int:
     if last < 0:
         return 0
     # Many templates open the thought in the prompt, so that a reply holds only its end.
-    if not _ACTION.search(text, last) and _holds(text, last):
+    if not _ACTION.search(text[last + len(_CLOSE) :]) and _holds(text, last):
         return 0
     return last + len(_CLOSE)
 
@@ -174,7 +176,7 @@ def _block(text: str, opening: re.Match[str]) -> _Found:
         same = closing["fence"][0] == fence[0] and len(closing["fence"]) >= len(fence)
         if same and not closing["info"].strip() and len(closing["indent"]) <= indent:
             content = text[opening.end() + 1 : max(opening.end() + 1, closing.start() - 1)]
-            action = Command(content.replace("\r\n", "\n")) if label in SHELL_LABELS else None
+            action = Command(content.replace("\r\n", "\n").removesuffix("\r")) if label in SHELL_LABELS else None
             return _Found(opening.start(), closing.end(), action, label, content)
     raise InvalidAction(
         f"The block that opens at position {opening.start() + 1} is never closed; nothing was run. Close it with a "

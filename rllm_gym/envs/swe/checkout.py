@@ -66,6 +66,14 @@ class Checkout:
         """
         return _read_file(self.path, path, max_bytes)
 
+    def entry(self, path: str) -> tuple[bytes | None, str]:
+        """What lies at ``path``: a file's content or a link's target, and its mode as git writes it."""
+        status = _lstat(self.path, path)
+        if status is not None and stat.S_ISLNK(status.st_mode):
+            return os.fsencode(os.readlink(self.path / path)), "120000"
+        executable = status is not None and status.st_mode & 0o100
+        return _read_file(self.path, path, MAX_BYTES), "100755" if executable else "100644"
+
 
 def prepare(
     repo: str | os.PathLike[str] | Mapping[str, str], base_commit: str | None = None, *, patch: str | None = None

@@ -1,0 +1,468 @@
+"""Repositories as an environment: an agent with a shell and an editor changes one, submits, and hidden tests decide."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import posixpath
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rllm_gym.core import AsyncTextEnv, InvalidAction, Outcome, Task, TaskError, TaskSource
+from rllm_gym.data import Taskset, load_tasks
+from rllm_gym.envs.swe.actions import TOOLS, Bash, Submit, parse_action
+from rllm_gym.envs.swe.checkout import Checkout
+from rllm_gym.envs.swe.editor import EditError, Editor
+from rllm_gym.envs.swe.patch import file_diff
+from rllm_gym.envs.swe.rows import RepositoryTask, read_task, swe_task
+from rllm_gym.envs.swe.shown import cut, plain, terminal
+from rllm_gym.grading.swe import RepositoryTests, RepositoryVerdict, grade_repository
+from rllm_gym.sandbox import SandboxPool, shared_pool
+from rllm_gym.sandbox.runtime import Runtime
+from rllm_gym.sandbox.session import ExecResult, Session
+from rllm_gym.sandbox.tree import Changes, TreeTooLarge
+
+MAX_PATCH_CHARS = 100_000
+_LISTED = 60
+_FRAME_CHARS = 8_000
+"""What the first observation has around the statement, at most."""
+_LIST_TIMEOUT_S = 30.0
+_ENVIRONMENT = {
+    # The tree belongs to another user than the one commands run as, which git refuses unless it is told.
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "safe.directory",
+    "GIT_CONFIG_VALUE_0": "*",
+    "GIT_PAGER": "cat",
+    "GIT_EDITOR": "true",
+    "GIT_TERMINAL_PROMPT": "0",
+    "PAGER": "cat",
+    "MANPAGER": "cat",
+    "TERM": "dumb",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PIP_PROGRESS_BAR": "off",
+    "TQDM_DISABLE": "1",
+}
+
+
+class SWEEnv(AsyncTextEnv):
+    """Change a repository so that hidden tests pass: fix a bug, add a small feature.
+
+    **Description**: Every task is a repository at one commit and a statement of what is wrong or wanted. The agent
+    works in a copy of it, in a sandbox without network, with a shell and an editor; then it submits. The changes are
+    read from outside and tried on a fresh copy with tests the agent never saw. Tasks come from built-in repositories,
+    from rows of your own (a directory, a git bundle), or from SWE-bench, SWE-smith and R2E-Gym.
+
+    **Action space**: Any text with exactly one action in it. Either a fenced block labelled ``bash`` with a command
+    (as mini-swe-agent), or one function call, in XML (``<function=bash><parameter=command>…</parameter></function>``,
+    as SWE-agent, OpenHands and Qwen3-Coder) or JSON (``<tool_call>{"name": …, "arguments": {…}}</tool_call>``, with or
+    without the tag, or OpenAI's ``tool_calls``). The tools are ``bash(command, timeout)``,
+    ``str_replace_editor(command, path, …)`` with the commands ``view``, ``create``, ``str_replace``, ``insert`` and
+    ``undo_edit``, and ``submit()``. The command ``submit`` alone in a turn submits as well. Thoughts up to
+    ``</think>`` are left out.
+
+    **Observation space**: Text. First the statement, where the repository is, its top-level files, and how to act.
+    Then the exit code and output of the command (its beginning and end, with what was left out said), or the editor's
+    answer. What is not printable is shown escaped.
+
+    **Starting state**: The task's files as one fresh commit; nothing of the repository's past or future, and no hidden
+    test, is in the sandbox.
+
+    **Rewards**: ``resolved``: 1 when the submitted changes make every listed hidden test pass, exactly once, 0
+    otherwise and on all other turns. ``invalid_action``: minus ``invalid_action_penalty`` for a reply that holds no
+    action, several, or a malformed one.
+
+    **Episode end**: Terminates with the submission. Truncated (``max_turns``) when the turns run out; what was done is
+    then not graded, unless ``grade_on_truncation``.
+
+    **Information**: The keys of :class:`~rllm_gym.core.TextEnv`, and ``sandbox_tier: str``; ``resolved: bool``;
+    ``patch: str``, the changes as a unified diff, at the end of the episode (at most 100,000 characters, ``""``
+    before); ``dropped_changes: list[str]``, changes that were not graded, each with why (test infrastructure, caches);
+    ``verdict: str``, one line on the grading. ``tools`` from ``reset`` holds the JSON schemas of the tools.
+
+    **Arguments**:
+
+    >>> import gymnasium as gym, rllm_gym
+    >>> env = gym.make("rllm/SWE-v0", split="train", max_turns=10)
+    >>> env.unwrapped.max_turns
+    10
+
+    Args:
+        tasks: ``None`` for the built-in repositories; a file (``.jsonl``, ``.parquet``),
+            ``"hf:repo[:config][@split]"``, a list of rows or tasks, or a task set. ``docs/swe.md`` describes rows.
+        repositories: With rows that name a repository (``"psf/requests"``): a mapping of such names to local clones.
+            With the built-in tasks: names of built-in repositories to draw from, ``None`` for all.
+        split: ``"train"``, ``"validation"`` or ``"test"``, by the content of the task. ``None`` is ``"train"`` for
+            built-in tasks and every row of a file.
+        num_tasks: Only the first so many tasks.
+        max_turns: Replies the agent has; invalid ones count.
+        sandbox: ``"auto"``, ``"namespaces"``, ``"landlock"``, ``"docker"``, ``"unsafe"``, or a
+            :class:`~rllm_gym.sandbox.SandboxPool`, which stays yours to close.
+        command_timeout: Seconds after which a command is killed, unless the call asks for another time.
+        grading_timeout: Seconds a run of the hidden tests may take; what takes longer has failed.
+        grade_on_truncation: Whether what was done when the turns run out is graded as if it had been submitted. The
+            episode is truncated all the same.
+        max_output_chars: Longest output of a command, or of the editor, that is shown.
+        invalid_action_penalty: Taken from the reward on an invalid action.
+        max_observation_chars: Bound of the observation space.
+        max_action_chars: Longest reply that is read.
+        render_mode: ``"ansi"`` (the last observation) or ``None``.
+
+    Raises:
+        TaskError: The tasks cannot be used; file, row and way out are named. ``reset`` raises it for a repository that
+            cannot be used.
+        SandboxUnavailable: This machine has no such sandbox.
+        ValueError: Another argument is out of range.
+
+    **Version history**: v0: first release.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 4}  # type: ignore[misc]
+
+    def __init__(
+        self,
+        *,
+        tasks: str | os.PathLike[str] | Iterable[Mapping[str, Any] | Task] | TaskSource | None = None,
+        repositories: Mapping[str, str | os.PathLike[str]] | Iterable[str] | None = None,
+        split: str | None = None,
+        num_tasks: int | None = None,
+        max_turns: int = 30,
+        sandbox: str | SandboxPool = "auto",
+        command_timeout: float = 60.0,
+        grading_timeout: float = 300.0,
+        grade_on_truncation: bool = False,
+        max_output_chars: int = 16_000,
+        invalid_action_penalty: float = 0.0,
+        max_observation_chars: int = 100_000,
+        max_action_chars: int = 1_000_000,
+        render_mode: str | None = None,
+    ) -> None:
+        for name, seconds in (("command_timeout", command_timeout), ("grading_timeout", grading_timeout)):
+            if not (math.isfinite(seconds) and seconds > 0):
+                raise ValueError(f"{name}={seconds!r} must be a finite number of seconds above 0")
+        if not isinstance(max_output_chars, int) or not 200 <= max_output_chars <= max_observation_chars - 2_000:
+            raise ValueError(
+                f"max_output_chars={max_output_chars!r} must be a whole number from 200 to "
+                f"max_observation_chars - 2000 ({max_observation_chars - 2_000})"
+            )
+        super().__init__(
+            tasks=_choose_tasks(tasks, repositories, split, num_tasks),
+            max_turns=max_turns,
+            invalid_action_penalty=invalid_action_penalty,
+            max_observation_chars=max_observation_chars,
+            max_action_chars=max_action_chars,
+            render_mode=render_mode,
+        )
+        self.command_timeout = command_timeout
+        self.grading_timeout = grading_timeout
+        self.grade_on_truncation = bool(grade_on_truncation)
+        self.max_output_chars = max_output_chars
+        self._repositories = dict(repositories) if tasks is not None and isinstance(repositories, Mapping) else {}
+        self._pool = sandbox if isinstance(sandbox, SandboxPool) else shared_pool(sandbox)
+        self.metadata = {**type(self).metadata, "sandbox_tier": self._pool.tier.value}  # type: ignore[misc]
+        self._work: _Work | None = None
+        self._end_of_work = _End()
+
+    # An episode -----------------------------------------------------------------------------------------------
+
+    async def _async_begin(self, task: Task) -> str:
+        await self._async_end()
+        self._end_of_work = _End()
+        problem = read_task(task, self._repositories)
+        if problem.repo is None:
+            raise problem.needs_image(f"the sandbox here is tier {self._pool.tier.value}, which runs no images")
+        limit = self.observation_space.max_length - _FRAME_CHARS  # type: ignore[attr-defined]
+        if len(task.content) > limit:
+            raise TaskError(
+                f"task {task.task_id!r} has a statement of {len(task.content)} characters, and only {limit} fit; raise "
+                "max_observation_chars"
+            )
+        # The first time a repository is used, its files are written out: not on the event loop.
+        checkout, tests, runtime = await asyncio.to_thread(_prepare, problem, self.grading_timeout)
+        session = await self._pool.open_session(checkout.path, runtime=runtime, environment=_ENVIRONMENT)
+        editor = Editor(_Files(session), self.max_output_chars)
+        self._work = _Work(session, editor, checkout, tests, runtime)
+        return _first_observation(problem, session.workdir, _outline(checkout.path), self.max_turns)
+
+    async def _async_act(self, action: str) -> Outcome:
+        work = self._work
+        assert work is not None
+        try:
+            chosen = parse_action(action)
+        except InvalidAction as error:
+            raise InvalidAction(f"{error}{self._turns_left()}") from error
+        if isinstance(chosen, Submit):
+            return await self._submitted(work)
+        if isinstance(chosen, Bash):
+            timeout = self.command_timeout if chosen.timeout is None else chosen.timeout
+            result = await work.session.exec(chosen.command, timeout)
+            observation = _show_result(chosen.command, result, timeout, self.max_output_chars)
+        else:
+            try:
+                observation = await work.editor.do(chosen)
+            except EditError as error:
+                observation = cut(str(error), self.max_output_chars)
+        return Outcome(observation + self._turns_left(), {"resolved": 0.0})
+
+    async def async_step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """:meth:`step`, awaited."""
+        try:
+            observation, reward, terminated, truncated, info = await super().async_step(action)
+            if truncated:
+                reward, info = await self._out_of_turns(reward, info)
+        except BaseException:
+            if self._over:  # nobody can go on with it
+                await self._async_end()
+            raise
+        if terminated or truncated:
+            await self._async_end()
+        return observation, reward, terminated, truncated, info
+
+    async def _async_end(self) -> None:
+        work, self._work = self._work, None
+        if work is not None:
+            await work.session.close()
+
+    # The end of the work --------------------------------------------------------------------------------------
+
+    async def _submitted(self, work: _Work) -> Outcome:
+        end = self._end_of_work = await self._graded(work)
+        kept = f" Changes that were not graded: {'; '.join(end.dropped)}." if end.dropped else ""
+        told = "The hidden tests pass." if end.resolved else f"The hidden tests do not all pass. {end.for_the_model}"
+        observation = cut(f"Submitted. {told.strip()}{kept}", self.max_output_chars)
+        return Outcome(observation, {"resolved": float(end.resolved)}, terminated=True, success=end.resolved)
+
+    async def _out_of_turns(self, reward: float, info: dict[str, Any]) -> tuple[float, dict[str, Any]]:
+        work = self._work
+        assert work is not None
+        if self.grade_on_truncation:
+            end = self._end_of_work = await self._graded(work)
+            reward += float(end.resolved)
+            info["reward_components"] = {**info["reward_components"], "resolved": float(end.resolved)}
+            info["success"] = end.resolved
+        else:
+            try:
+                changes = await work.session.changes()
+                patch = await asyncio.to_thread(_patch_of, changes, work.checkout, ())
+                self._end_of_work = _End(patch=patch, verdict="out of turns, not graded")
+            except (TreeTooLarge, OSError) as error:
+                self._end_of_work = _End(verdict=f"out of turns, not graded; {error}")
+        self._add_info(info)
+        return reward, info
+
+    async def _graded(self, work: _Work) -> _End:
+        try:
+            changes = await work.session.changes()
+        except (TreeTooLarge, OSError) as error:
+            # Whoever writes that much has not solved it.
+            return _End(verdict=f"the changes were not graded: {error}", for_the_model=f"They were not run: {error}.")
+        # Before anything is graded, everything the agent left running is gone.
+        await self._async_end()
+        verdict: RepositoryVerdict = await grade_repository(
+            self._pool, work.checkout.path, changes, work.tests, runtime=work.runtime
+        )
+        dropped = tuple(plain(entry) for entry in verdict.dropped[:50])
+        patch = await asyncio.to_thread(_patch_of, changes, work.checkout, verdict.dropped)
+        return _End(verdict.correct, patch, dropped, plain(verdict.reason)[:2_000])
+
+    # ----------------------------------------------------------------------------------------------------------
+
+    def _turns_left(self) -> str:
+        left = self.max_turns - self._turn - 1
+        if left != 1:
+            return ""
+        if self.grade_on_truncation:
+            return "\n\n(One turn is left. What is there after it is graded.)"
+        return "\n\n(One turn is left: submit with it, or nothing is graded.)"
+
+    def _tools(self) -> str:
+        return TOOLS
+
+    def _add_info(self, info: dict[str, Any]) -> None:
+        end = self._end_of_work
+        info["sandbox_tier"] = self._pool.tier.value
+        info["resolved"] = end.resolved
+        info["patch"] = end.patch
+        info["dropped_changes"] = list(end.dropped)
+        info["verdict"] = end.verdict
+
+    def _world_state(self) -> dict[str, Any]:
+        raise NotImplementedError(
+            "SWEEnv cannot copy its world: running processes and their files live in a sandbox. Replay the actions of "
+            "the episode on a fresh environment instead"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What an episode holds while it runs."""
+
+    session: Session
+    editor: Editor
+    checkout: Checkout
+    tests: RepositoryTests
+    runtime: Runtime | None
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """What came of the work."""
+
+    resolved: bool = False
+    patch: str = ""
+    dropped: tuple[str, ...] = ()
+    verdict: str = ""
+    for_the_model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """A session as the editor wants it."""
+
+    session: Session
+
+    @property
+    def workdir(self) -> str:
+        return self.session.workdir
+
+    async def read(self, path: str, max_bytes: int) -> bytes:
+        return await self.session.read(path, max_bytes)
+
+    async def write(self, path: str, data: bytes) -> None:
+        await self.session.write(path, data)
+
+    async def list_directory(self, path: str) -> list[str]:
+        # What is listed is what the agent sees: its own world, its own program.
+        command = f"LC_ALL=C find {shlex.quote(path)} -maxdepth 2 -not -path '*/.*' | LC_ALL=C sort"
+        result = await self.session.exec(command, _LIST_TIMEOUT_S)
+        return result.output.decode("utf-8", "surrogateescape").splitlines()
+
+
+def _prepare(problem: RepositoryTask, timeout: float) -> tuple[Checkout, RepositoryTests, Runtime | None]:
+    checkout = problem.checkout()
+    tests = problem.tests(checkout, timeout)
+    if problem.runtime is None:
+        return checkout, tests, None
+    try:
+        return checkout, tests, Runtime.of_python(problem.runtime)
+    except ValueError as error:
+        raise TaskError(f"task {problem.task_id!r}: its 'runtime' cannot be used: {error}") from error
+
+
+# Texts ----------------------------------------------------------------------------------------------------------
+
+_HOW = """\
+You work in a copy of it, in a sandbox without network, one action a turn; you have {turns}. An action is one shell \
+command in a fenced block:
+```bash
+grep -rn "name" --include=*.py . | head
+```
+or one call of a tool, `bash` (command), `str_replace_editor` (view, create, str_replace, insert, undo_edit) or \
+`submit`, such as
+<function=str_replace_editor>
+<parameter=command>view</parameter>
+<parameter=path>{example}</parameter>
+</function>
+Every command starts in {workdir}, in a shell of its own; files and background processes stay. When the work is done, \
+submit it: the command `submit` alone in a turn. Hidden tests then run on your changes; changes to tests and to test \
+settings do not count."""
+
+
+def _first_observation(problem: RepositoryTask, workdir: str, outline: list[str], max_turns: int) -> str:
+    turns = f"{max_turns} turn{'s' * (max_turns > 1)}"
+    example = posixpath.join(workdir, next((name for name in outline if not name.endswith("/")), ""))
+    names = "  ".join(outline[:_LISTED]) + (f"  ... ({len(outline) - _LISTED} more)" if len(outline) > _LISTED else "")
+    return (
+        f"{plain(problem.statement.strip())}\n\n"
+        f"The repository is at {workdir}: {cut(names, 4_000)}\n\n"
+        + _HOW.format(turns=turns, workdir=workdir, example=example)
+    )
+
+
+def _outline(root: Path) -> list[str]:
+    with os.scandir(root) as entries:
+        return sorted(
+            plain(entry.name) + ("/" if entry.is_dir(follow_symlinks=False) else "")
+            for entry in entries
+            if entry.name != ".git"
+        )
+
+
+def _show_result(command: str, result: ExecResult, timeout: float, limit: int) -> str:
+    output = cut(terminal(result.output), limit, "narrow it with grep, head, tail or sed -n").strip("\n")
+    if result.timed_out:
+        note = (
+            f"The command was killed after {timeout:g} seconds, with everything it had started. Run what takes long "
+            "in the background (command > log 2>&1 &), or give the bash tool a longer timeout."
+        )
+    elif result.exit_code is None:
+        note = f"The command was ended by the sandbox: {result.ended.value}."
+    else:
+        note = f"Exit code {result.exit_code}."
+    if result.exit_code == 127 and "submit: command not found" in output:
+        note += " Nothing was submitted: `submit` must be alone in a turn."
+    return f"<output>\n{output}\n</output>\n{note}" if output else f"{note} There was no output."
+
+
+def _patch_of(changes: Changes, checkout: Checkout, dropped: Iterable[str]) -> str:
+    """The changes as a unified diff, bounded; whole files are left out where it would grow too long."""
+    not_kept = {entry.partition(": ")[0] for entry in dropped}
+    parts, size, left_out = list[str](), 0, 0
+    for path in sorted({*changes.written, *changes.removed} - not_kept):
+        if left_out or len(parts) >= 2_000:
+            left_out += 1
+            continue
+        text = _file_patch(path, changes, checkout)
+        if size + len(text) > MAX_PATCH_CHARS - 200:
+            left_out += 1
+            continue
+        parts.append(text)
+        size += len(text)
+    if left_out:
+        parts.append(f"# {left_out} more changed files are left out of this diff.\n")
+    return "".join(parts)
+
+
+def _file_patch(path: str, changes: Changes, checkout: Checkout) -> str:
+    name = path.encode("utf-8", "backslashreplace").decode()
+    old, old_mode = checkout.entry(path)
+    written = changes.written.get(path)
+    if written is None:
+        return file_diff(name, old, None, old_mode=old_mode)
+    mode = "120000" if written.kind == "symlink" else "100755" if written.executable else "100644"
+    if old is not None and (mode == "120000") != (old_mode == "120000"):
+        # A file that gave way to a link, or the other way round, is two changes.
+        return file_diff(name, old, None, old_mode=old_mode) + file_diff(name, None, written.data, new_mode=mode)
+    return file_diff(name, old, written.data, old_mode=old_mode, new_mode=mode)
+
+
+# Tasks ----------------------------------------------------------------------------------------------------------
+
+
+def _choose_tasks(tasks: Any, repositories: Any, split: str | None, num_tasks: int | None) -> TaskSource:
+    if num_tasks is not None and (not isinstance(num_tasks, int) or isinstance(num_tasks, bool) or num_tasks < 1):
+        raise ValueError(f"num_tasks={num_tasks!r} must be a whole number of at least 1, or None for all")
+    source: TaskSource
+    if tasks is None:
+        if isinstance(repositories, Mapping):
+            raise TaskError(
+                "repositories= maps the names in rows to local clones; give the rows as tasks=, or the names of "
+                "built-in repositories as a list"
+            )
+        from rllm_gym.envs.swe.repositories import swe_tasks
+
+        source = swe_tasks(split=split, repositories=repositories)
+    else:
+        if repositories is not None and not isinstance(repositories, Mapping):
+            raise TaskError(
+                f"repositories={repositories!r:.80}: with tasks= it maps the names in rows to local clones, such as "
+                "{'psf/requests': '/home/me/requests'}"
+            )
+        name = "swe" if not isinstance(tasks, str | os.PathLike) else None
+        source = load_tasks(tasks, name=name, split=split, convert=swe_task)
+    if num_tasks is None:
+        return source
+    return (source if isinstance(source, Taskset) else Taskset.from_rows(source)).take(num_tasks)

@@ -1,0 +1,54 @@
+"""What hostile bytes and long texts look like to a model: bounded, printable, and what was left out is said."""
+
+from __future__ import annotations
+
+import re
+
+# Colours and cursor movements say nothing to a model. Both forms are short: what is longer is shown escaped.
+_ANSI = re.compile(
+    r"\x1b(?:\[[0-9;:?<=>!]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)|[()][0-9A-Za-z]|[=>78cDEHMNOZ])"
+)
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def plain(text: str) -> str:
+    r"""Text with control characters and lone surrogates as escapes; newlines and tabs stay.
+
+    >>> plain("a\x00b\tc")
+    'a\\x00b\tc'
+    """
+    return _CONTROL.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that was no UTF-8
+        code -= 0xDC00
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def terminal(data: bytes) -> str:
+    r"""What a command printed, as text: colours left out, the rest of what is not printable escaped.
+
+    >>> terminal(b"\x1b[31mred\x1b[0m 50%\r100%\r\n\xff")
+    'red 50%\n100%\n\\xff'
+    """
+    text = data.decode("utf-8", "surrogateescape")
+    return plain(_ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def cut(text: str, limit: int, way: str = "") -> str:
+    """At most about ``limit`` characters: the head and the tail, and between them how much was left out.
+
+    Args:
+        text: Any text.
+        limit: Characters kept.
+        way: How to see the rest, for the note in the middle.
+    """
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    head, tail = text[:half], text[len(text) - half :]
+    left_out = text[half : len(text) - half]
+    note = f"{len(left_out)} characters ({left_out.count(chr(10))} lines) left out" + (f"; {way}" if way else "")
+    return f"{head}\n[... {note} ...]\n{tail}"

@@ -1,0 +1,162 @@
+"""Replies as commands and calls: what models write is understood, and what is not is said exactly."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rllm_gym.core import InvalidAction
+from rllm_gym.parsing.commands import Command, parse_command
+from rllm_gym.parsing.function_calls import FunctionCall
+
+LS = FunctionCall("bash", {"command": "ls"})
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "```bash\nls\n```",
+        "I look first.\n\n```bash\nls\n```\n",
+        "```sh\nls\n```",
+        "````bash\nls\n````",
+        "~~~bash\nls\n~~~",
+        "```\nls\n```",
+        "```mswea_bash_command\nls\n```",
+        "```bash\nls\n```<|im_end|>",
+        "```bash\r\nls\r\n```",
+        "<think>maybe\n```bash\nrm -rf /\n```\n</think>\n```bash\nls\n```",
+        "maybe\n```bash\nrm -rf /\n```\n</think>\n\n```bash\nls\n```",
+        "maybe\n```bash\nrm -rf /\n```</think>```bash\nls\n```",
+        "The bug is here:\n```python\nx = 1\n```\nLet me look.\n```bash\nls\n```",
+        "- first\n  ```bash\nls\n  ```",
+    ],
+)
+def test_one_command_in_a_fence_is_found(reply):
+    assert parse_command(reply) == Command("ls")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "<function=bash><parameter=command>ls</parameter></function>",
+        "<function=bash>\n<parameter=command>\nls\n</parameter>\n</function>",
+        "Thought.\n<tool_call>\n<function=bash>\n<parameter=command>\nls\n</parameter>\n</function>\n</tool_call>",
+        "<function=bash>\n<parameter=command>ls</parameter>\n</function",  # a server that stops at "</function"
+        "<function=bash>\n<parameter=command>ls</parameter>\n",
+        '<tool_call>\n{"name": "bash", "arguments": {"command": "ls"}}\n</tool_call>',
+        '<tool_call>{"name": "bash", "arguments": "{\\"command\\": \\"ls\\"}"}</tool_call><|im_end|>',
+        '<think>hm</think><tool_call>{"name": "bash", "arguments": {"command": "ls"}}</tool_call>',
+        '{"name": "bash", "arguments": {"command": "ls"}}',
+        '{"name": "bash", "parameters": {"command": "ls"}}',
+        'I look.\n{"name": "bash", "arguments": {"command": "ls"}}',
+        '```json\n{"name": "bash", "arguments": {"command": "ls"}}\n```',
+        '{"type": "function", "function": {"name": "bash", "arguments": "{\\"command\\": \\"ls\\"}"}}',
+        '[{"id": "1", "type": "function", "function": {"name": "bash", "arguments": "{\\"command\\": \\"ls\\"}"}}]',
+        '{"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "bash", "arguments": '
+        '"{\\"command\\": \\"ls\\"}"}}]}',
+    ],
+)
+def test_a_function_call_is_found_in_every_form(reply):
+    assert parse_command(reply) == LS
+
+
+def test_submitting_in_plain_text():
+    assert parse_command("submit") == parse_command("`submit`\n") == Command("submit")
+
+
+def test_what_a_command_holds_is_not_read_as_marks():
+    text = "cat > README.md <<'EOF'\n```bash\nls\n```\n<tool_call>{}</tool_call> <think>\nEOF"
+    assert parse_command(f"````bash\n{text}\n````") == Command(text)
+    call = json.dumps({"name": "bash", "arguments": {"command": text}})
+    assert parse_command(f"<tool_call>{call}</tool_call>") == FunctionCall("bash", {"command": text})
+    page = "<parameter=x>a</parameter> inside </function> and\n</parameter>, still inside\n```"
+    written = f"<function=edit><parameter=path>a</parameter><parameter=text>\n{page}\n</parameter></function>"
+    assert parse_command(written) == FunctionCall("edit", {"path": "a", "text": page})
+
+
+def test_a_repository_about_thoughts_can_be_searched():
+    assert parse_command("```bash\ngrep -rn '</think>' .\n```") == Command("grep -rn '</think>' .")
+    assert parse_command("<think>a</think>```python\nno\n```\n```bash\ngrep '<think>' a </think>\n```") == Command(
+        "grep '<think>' a </think>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        ("", "no action"),
+        ("I am done.", "no action"),
+        ("```bash\nls\n```\nand\n```bash\npwd\n```", "2 actions, at positions 1, 20"),
+        ("```bash\nls\n```\n<function=submit></function>", "2 actions"),
+        ("```bash\nls", "never closed"),
+        ("```bash\n\n```", "is empty"),
+        ("```python\nprint(1)\n```", "label the one to run 'bash'"),
+        ("<think>\n```bash\nls\n```", "ends inside <think>"),
+        ("```bash\nls\n```\n</think>", "no action"),
+        # Half a command is never run: its fence was closed by one that belongs to what it writes.
+        ("```bash\ncat > a.md <<'EOF'\n```python\nx\n```\nEOF\n```", "never closed"),
+        ("```bash\ncat > a.md <<'EOF'\n```\nx\n```\nEOF\n```", "another block"),
+        ("<function=bash><parameter=command>rm -rf /tmp/x", "never closed with </parameter>"),
+        ("<function=bash>ls</function>", "'ls</function>' at position 16"),
+        ("<function=bash><parameter=a>1</parameter><parameter=a>2</parameter></function>", "'a' twice"),
+        ('<tool_call>{"name": "bash", "arguments": {"command": "ls"}', "not JSON"),
+        ("<tool_call>ls</tool_call>", "neither a JSON object"),
+        ('<tool_call>{"name": "bash"} {"name": "bash"}</tool_call>', "goes on"),
+        ('{"name": "bash", "arguments": {"command": ls}}', "position 43"),
+        ('{"name": "bash", "arguments": {"command": "a", "command": "b"}}', "'command' twice"),
+        ('{"name": "bash", "arguments": [1]}', "no JSON object"),
+        ('{"tool_calls": []}', "a list of 0"),
+        ('{"name": 3}', "no text under 'name'"),
+        ('{"name": ' + "[" * 100_000, "nested too deeply"),
+        ('{"name": ' + "9" * 100_000 + "}", "too long"),
+    ],
+)
+def test_what_is_wrong_is_said(reply, said):
+    with pytest.raises(InvalidAction) as caught:
+        parse_command(reply)
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 1_000
+
+
+PIECES = [
+    *("```", "````", "```bash", "~~~", "\n", " ", "ls", "submit", "<think>", "</think>", "<tool_call>", "</tool_call>"),
+    *("<function=bash>", "<function=", "</function>", "<parameter=command>", "</parameter>", '{"name": "bash"', "}"),
+    *('"arguments": {"command": "ls"}', ", ", "[", "]", '"', "\\", "\x00", "\ud800", "é", "<|im_end|>", "\r\n"),
+]
+
+
+@settings(max_examples=2_000, deadline=None)
+@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=40).map("".join))
+def test_any_reply_is_an_action_or_an_invalid_one(reply):
+    with contextlib.suppress(InvalidAction):
+        assert isinstance(parse_command(reply), Command | FunctionCall)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200))
+def test_every_command_survives_json_and_a_long_enough_fence(text):
+    call = json.dumps({"name": "bash", "arguments": {"command": text}})
+    assert parse_command(f"<tool_call>{call}</tool_call>") == FunctionCall("bash", {"command": text})
+    text = text.replace("\r\n", "\n")
+    if text.strip() and "</think>" not in text:
+        fence = "`" * 300
+        assert parse_command(f"{fence}bash\n{text}\n{fence}") == Command(text)
+
+
+@pytest.mark.parametrize(
+    "piece", [*PIECES, "```\n", "```bash\n", "<think></think>", "<function=a><parameter=b>", "{\n"]
+)
+def test_time_is_linear_in_the_length_of_a_reply(piece):
+    def cost(size: int) -> float:
+        reply = "```bash\nls" + "\n" + piece * (size // len(piece))
+        started = time.process_time()
+        with contextlib.suppress(InvalidAction):
+            parse_command(reply)
+        return time.process_time() - started
+
+    # Quadratic time would be a hundred seconds and more.
+    assert cost(400_000) < 5.0
