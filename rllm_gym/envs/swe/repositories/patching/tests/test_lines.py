@@ -1,0 +1,24 @@
+import pytest
+from linepatch.lines import same_but_for_space, split_lines
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("", []),
+        ("a", ["a"]),
+        ("a\n", ["a\n"]),
+        ("a\n\nb", ["a\n", "\n", "b"]),
+        ("a\r\nb\x0cc\u2028d\n", ["a\r\n", "b\x0cc\u2028d\n"]),
+    ],
+)
+def test_only_line_feeds_end_a_line(text, lines):
+    assert split_lines(text) == lines
+    assert "".join(split_lines(text)) == text
+
+
+def test_white_space():
+    assert same_but_for_space("a  b\n", "a b")
+    assert same_but_for_space("  a\n", "\ta\n")
+    assert not same_but_for_space("ab\n", "a b\n")
+    assert not same_but_for_space(" a\n", "a\n")

@@ -1,0 +1,7 @@
+"""``python -m tablequery FILE QUERY``"""
+
+import sys
+
+from tablequery.cli import main
+
+sys.exit(main())
