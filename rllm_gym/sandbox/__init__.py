@@ -8,10 +8,14 @@ from rllm_gym.sandbox.pool import SandboxPool, shared_pool
 from rllm_gym.sandbox.program import Ended, Limits, Program, Result
 from rllm_gym.sandbox.running import Running
 from rllm_gym.sandbox.runtime import Runtime
+from rllm_gym.sandbox.session import ExecResult, Session, SessionLimits
 from rllm_gym.sandbox.tier import Tier
+from rllm_gym.sandbox.tree import Changes, TreeFile, TreeTooLarge
 
 __all__ = [
+    "Changes",
     "Ended",
+    "ExecResult",
     "Limits",
     "Program",
     "Result",
@@ -20,6 +24,10 @@ __all__ = [
     "SandboxBroke",
     "SandboxPool",
     "SandboxUnavailable",
+    "Session",
+    "SessionLimits",
     "Tier",
+    "TreeFile",
+    "TreeTooLarge",
     "shared_pool",
 ]

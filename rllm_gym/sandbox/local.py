@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import queue
-import signal
+import shutil
 import socket
 import struct
 import subprocess
+import tempfile
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rllm_gym.sandbox import bubblewrap
+from rllm_gym.core import RllmGymError
+from rllm_gym.sandbox import bubblewrap, uids
 from rllm_gym.sandbox.errors import SandboxBroke
 from rllm_gym.sandbox.inside import files
 from rllm_gym.sandbox.program import Ended
@@ -26,6 +30,9 @@ from rllm_gym.sandbox.runtime import Runtime
 from rllm_gym.sandbox.session import ExecResult, Session, SessionLimits
 from rllm_gym.sandbox.tier import Tier
 from rllm_gym.sandbox.tree import Changes, Owner, Tree, TreeTooLarge, owner_of, tree_of
+from rllm_gym.sandbox.worker import sources
+
+_log = logging.getLogger(__name__)
 
 WORKDIR = "/workspace"
 """Where the workspace is inside, in tier A."""
@@ -35,36 +42,26 @@ _FRAME = struct.Struct(">II")
 _MAX_HEADER, _MAX_BODY = 1 << 28, 1 << 31
 _BATCH = 8 << 20
 _START_S = 120.0
+_END_S = 20.0
 _GRACE_S = 120.0
 """Seconds beyond what was agreed before a session that does not answer counts as broken: a busy machine is no fault."""
 
-_MODULES = ("confine", "seccomp", "processes", "files", "mounts", "workspace", "session")
+_CONFINEMENT = {Tier.NAMESPACES: "namespaces", Tier.LANDLOCK: "landlock", Tier.UNSAFE: "none"}
+_MODULES = ("confine", "landlock", "seccomp", "processes", "files", "mounts", "workspace", "session")
 _BOOT = """
-import json, socket, struct, sys, types
-control, owner = int(sys.argv[1]), int(sys.argv[2])
-sock = socket.socket(fileno=control)
-def exactly(size):
-    data = b""
-    while len(data) < size:
-        piece = sock.recv(size - len(data))
-        if not piece:
-            sys.exit(0)
-        data += piece
-    return data
-header, _ = struct.unpack(">II", exactly(8))
-order = json.loads(exactly(header))
-sock.detach()
-package = ""
-for name in "rllm_gym.sandbox.inside".split("."):
-    package = package + "." + name if package else name
-    sys.modules[package] = types.ModuleType(package)
-    sys.modules[package].__path__ = []
-for name, text in order["modules"]:
-    module = types.ModuleType(package + "." + name)
-    sys.modules[module.__name__] = module
-    setattr(sys.modules[package], name, module)
+import json, sys, types
+control, owner, sources = map(int, sys.argv[1:4])
+with open(sources, "rb") as file:
+    settings = json.load(file)
+room = "rllm_gym.sandbox.inside"
+for name in ("rllm_gym", "rllm_gym.sandbox", room):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = []
+for name, text in settings.pop("modules"):
+    module = sys.modules[room + "." + name] = types.ModuleType(room + "." + name)
+    setattr(sys.modules[room], name, module)
     exec(compile(text, "<" + name + ">", "exec"), module.__dict__)
-sys.modules[package + ".session"].main(control, owner, order["settings"])
+sys.modules[room + ".session"].main(control, owner, settings)
 """
 
 
@@ -114,85 +111,208 @@ def _left(deadline: float) -> float:
 
 
 class Host:
-    """The trusted process of one session, from its start to its end."""
+    """The trusted process of one session, from its start to its end.
+
+    Args:
+        tier: How it is walled in.
+        runtime: What its commands see.
+
+    Raises:
+        SandboxUnavailable: The wall cannot be built.
+        SandboxBroke: The process could not be started.
+    """
 
     def __init__(self, tier: Tier, runtime: Runtime) -> None:
         self.tier = tier
         self.runtime = runtime
+        self.user = uids.take() if tier is Tier.NAMESPACES else None
+        self.folder: str | None = None
+        self._said = os.memfd_create("stderr", os.MFD_CLOEXEC)
+        self._lock = threading.Lock()
+        self._closed = False
         ours, theirs = socket.socketpair()
         self.channel = Channel(ours)
-        owner = os.pidfd_open(os.getpid())
         try:
-            self._process = _started_by_one_thread(lambda: self._start(theirs.fileno(), owner))
-        except BaseException:
+            self._process = _in_starter(lambda: self._start(theirs.fileno()))
+        except BaseException as error:
             ours.close()
+            self._let_go()
+            if isinstance(error, OSError):
+                raise SandboxBroke(f"a session's process could not be started: {error}") from error
             raise
         finally:
             theirs.close()
-            os.close(owner)
 
-    def _start(self, control: int, owner: int) -> subprocess.Popen[bytes]:
-        command = [self.runtime.python, "-I", "-S", "-B", "-c", _BOOT, str(control), str(owner)]
-        extra = ["--dir", WORKDIR, "--dir", _HOST, "--bind", "/", _HOST]
-        if os.geteuid() != 0:
-            extra += ["--cap-add", "ALL"]
-        outer = bubblewrap.Outer(self.runtime, command, extra=extra)
+    def _start(self, control: int) -> subprocess.Popen[bytes]:
+        owner = os.pidfd_open(os.getpid())
+        said = os.memfd_create("sources", os.MFD_CLOEXEC)
+        outer = None
         try:
+            fds = [control, owner, said]
+            command = [self.runtime.python, "-I", "-S", "-B", "-c", _BOOT, *map(str, fds)]
+            if self.tier is Tier.NAMESPACES:
+                extra = ["--dir", WORKDIR, "--dir", _HOST, "--bind", "/", _HOST]
+                if self.user is None:
+                    extra += ["--cap-add", "ALL"]  # in the user namespace that bwrap makes
+                outer = bubblewrap.Outer(self.runtime, command, extra=extra)
+                command, fds = outer.command, [*fds, *outer.fds]
+            else:
+                self.folder = tempfile.mkdtemp(prefix="rllm-gym-session-")
+            settings = {
+                "confinement": _CONFINEMENT[self.tier],
+                "modules": sources(_MODULES),
+                "mount_proc": self.user is not None,
+                "folder": self.folder,
+            }
+            os.write(said, json.dumps(settings).encode())
+            os.lseek(said, 0, os.SEEK_SET)
             return subprocess.Popen(
-                outer.command,
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                pass_fds=[control, owner, *outer.fds],
+                stderr=self._said,
+                pass_fds=fds,
                 start_new_session=True,
-                env={},
+                env={"LANG": "C.UTF-8"},
             )
         finally:
-            outer.close()
+            os.close(owner)
+            os.close(said)
+            if outer is not None:
+                outer.close()
 
-    def boot(self) -> None:
-        """Send in what it runs, and wait until it is ready.
-
+    def wait_until_ready(self) -> None:
+        """
         Raises:
             SandboxBroke: It did not come up.
         """
-        folder = Path(files.__file__).parent
-        modules = [(name, (folder / f"{name}.py").read_text()) for name in _MODULES]
-        deadline = time.monotonic() + _START_S
-        settings = {"mount_proc": os.geteuid() == 0}
         try:
-            self.channel.send({"modules": modules, "settings": settings}, b"", deadline)
-            self.channel.receive(deadline)
+            self.channel.receive(time.monotonic() + _START_S)
         except (OSError, EOFError) as error:
-            raise SandboxBroke(f"a session's process did not start: {error}{self.last_words()}") from error
+            why = f"a session's process did not start: {error}{self.last_words()}"
+            self.close()
+            raise SandboxBroke(why) from error
+
+    @property
+    def alive(self) -> bool:
+        return not self._closed and self._process.poll() is None
 
     def last_words(self) -> str:
-        """What it wrote to its standard error before it ended, for messages."""
-        self.channel.hang_up()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            _, text = self._process.communicate(timeout=5)
-            if text:
-                return f": {text[-1000:].decode(errors='replace').strip()}"
-        return ""
+        """What it wrote to its standard error, for messages."""
+        if self._said < 0:
+            return ""
+        size = os.fstat(self._said).st_size
+        words = os.pread(self._said, 2000, max(0, size - 2000)).decode(errors="replace").strip()
+        return f": {words}" if words else ""
 
     def close(self) -> None:
         """Hang up, and wait until it and all its processes are gone."""
         self.channel.hang_up()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                self._process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self.channel.close()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        os.close(self._said)
+        self._said = -1
+        uids.give_back(self.user)
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Stock:
+    """Processes of sessions that were started before they are wanted, so that opening a session takes milliseconds.
+
+    Args:
+        tier: How they are walled in.
+        spares: How many are kept, of each runtime, once one has been asked for.
+    """
+
+    def __init__(self, tier: Tier, spares: int = 2) -> None:
+        self.tier = tier
+        self.spares = spares
+        self._lock = threading.Lock()
+        self._ready: dict[Runtime, deque[Host]] = {}
+        self._starting = False
+        self._closed = False
+
+    def open(
+        self, base: Path | None, limits: SessionLimits, runtime: Runtime, environment: Mapping[str, str]
+    ) -> LocalSession:
+        """
+        Raises:
+            NotADirectoryError: ``base`` is not a directory.
+            SandboxUnavailable, SandboxBroke: The session could not be started.
+        """
+        if base is not None and not os.path.isdir(base):
+            raise NotADirectoryError(f"base={str(base)!r} is not a directory")
+        host = self._take(runtime)
         try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(10)
-        if self._process.stderr is not None:
-            self._process.stderr.close()
-        self.channel.close()
+            return LocalSession(host, base, limits, environment)
+        except BaseException:
+            host.close()
+            raise
+
+    def close(self) -> None:
+        """End the spare ones. Sessions that were opened are their owners'."""
+        with self._lock:
+            self._closed = True
+            hosts = [host for ready in self._ready.values() for host in ready]
+            self._ready.clear()
+        for host in hosts:
+            host.close()
+
+    def _take(self, runtime: Runtime) -> Host:
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the pool is closed; open the session in another one")
+            ready = self._ready.setdefault(runtime, deque())
+            host = ready.popleft() if ready else None
+            if not self._starting and self.spares:
+                self._starting = True
+                threading.Thread(target=self._restock, args=(runtime,), name="session-stock", daemon=True).start()
+        if host is not None and host.alive:
+            return host
+        host = Host(self.tier, runtime)
+        host.wait_until_ready()
+        return host
+
+    def _restock(self, runtime: Runtime) -> None:
+        try:
+            while self._wants(runtime):
+                host = Host(self.tier, runtime)
+                host.wait_until_ready()
+                with self._lock:
+                    kept = not self._closed
+                    if kept:
+                        self._ready[runtime].append(host)
+                if not kept:
+                    host.close()
+        except (RllmGymError, OSError) as error:
+            # Whoever opens the next session meets the same, and is told.
+            _log.warning("no spare session could be started: %s", error)
+            with self._lock:
+                self._starting = False
+
+    def _wants(self, runtime: Runtime) -> bool:
+        with self._lock:
+            self._starting = not self._closed and len(self._ready[runtime]) < self.spares
+            return self._starting
 
 
 _orders: queue.SimpleQueue[tuple[Any, queue.SimpleQueue[Any]]] | None = None
 _orders_lock = threading.Lock()
 
 
-def _started_by_one_thread(start: Any) -> Any:
+def _in_starter(start: Any) -> Any:
     """What ``bwrap`` starts dies with the *thread* that started it; this one lives as long as the program."""
     global _orders
     with _orders_lock:
@@ -220,17 +340,17 @@ class LocalSession(Session):
     """A session on this machine."""
 
     def __init__(self, host: Host, base: Path | None, limits: SessionLimits, environment: Mapping[str, str]) -> None:
-        super().__init__(WORKDIR, host.tier, limits)
+        super().__init__(WORKDIR if host.folder is None else f"{host.folder}/workspace", host.tier, limits)
         self._host = host
+        weakref.finalize(self, host.close)
         self.overlay = False
         """Whether the workspace is an overlay over the base, not a copy."""
         order: dict[str, Any] = {
             "do": "prepare",
-            "kind": "mounts",
-            "workdir": WORKDIR,
+            "workdir": self.workdir,
             "scratch": bubblewrap.SCRATCH,
             "host": _HOST,
-            "user": 200_000 if os.geteuid() == 0 else None,
+            "user": host.user,
             "inside": bubblewrap.UID,
             "base": _describe(base) if base is not None else None,
             "limits": asdict(limits),
@@ -245,7 +365,7 @@ class LocalSession(Session):
     def _exec(self, command: bytes, timeout: float) -> ExecResult:
         header, output = self._ask({"do": "exec", "timeout": timeout}, command, timeout=timeout + 30.0)
         if not header["clean"]:
-            self._break("processes of a command could not be ended")
+            raise self._broken("processes of a command could not be ended")
         ended = Ended(header["ended"])
         return ExecResult(
             output, header["output_bytes"], header["code"], ended is Ended.WALL, round(header["wall_s"], 6), ended
@@ -279,22 +399,23 @@ class LocalSession(Session):
         except (OSError, EOFError, ValueError) as error:
             if self._closed:
                 raise RuntimeError("the session was closed meanwhile") from error
-            self._break(f"{type(error).__name__}: {error}", error)
+            raise self._broken(f"{type(error).__name__}: {error}") from error
         except BaseException:
             self.close_sync()  # an answer is outstanding that nobody will fetch
             raise
-        if "error" not in header:
-            return header, answer
-        if header["error"] == "too large":
-            raise TreeTooLarge(header["message"])
-        if header["error"] == "os":
-            raise OSError(header["errno"], header["message"], header["path"])
-        self._break(header["message"])
+        match header.get("error"):
+            case None:
+                return header, answer
+            case "too large":
+                raise TreeTooLarge(header["message"])
+            case "os":
+                raise OSError(header["errno"], header["message"], header["path"])
+        raise self._broken(header["message"])
 
-    def _break(self, why: str, cause: BaseException | None = None) -> Any:
+    def _broken(self, why: str) -> SandboxBroke:
         words = self._host.last_words()
         self.close_sync()
-        raise SandboxBroke(f"the session's own process failed: {why}{words}") from cause
+        return SandboxBroke(f"the session's own process failed: {why}{words}")
 
     def _close(self) -> None:
         self._host.close()
@@ -306,7 +427,7 @@ _owners: dict[tuple[str, int, int, int], Owner | None] = {}
 
 
 def _describe(base: Path) -> dict[str, Any] | None:
-    """What the trusted process needs to find the base; ``None`` where it must be copied: its files are not one user's."""
+    """What the trusted process needs to find the base; ``None`` where it must be copied: its files are of several."""
     path = os.path.realpath(base)
     status = os.stat(path)
     key = (path, status.st_dev, status.st_ino, status.st_ctime_ns)

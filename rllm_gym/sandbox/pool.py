@@ -6,20 +6,21 @@ import asyncio
 import os
 import threading
 import weakref
+from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Self
 
 from rllm_gym.sandbox import probe
 from rllm_gym.sandbox.crew import Crew, Job
+from rllm_gym.sandbox.local import Stock
 from rllm_gym.sandbox.program import Program, Result
 from rllm_gym.sandbox.running import Running
+from rllm_gym.sandbox.runtime import Runtime
+from rllm_gym.sandbox.session import Opening, Session, SessionLimits
 from rllm_gym.sandbox.tier import Tier
 from rllm_gym.sandbox.worker import check
-
-if TYPE_CHECKING:
-    from rllm_gym.sandbox.session import Session
 
 
 class SandboxPool:
@@ -55,7 +56,8 @@ class SandboxPool:
         self._pid = os.getpid()
         # The crew and its thread do not know the pool: a forgotten pool is closed all the same.
         self._crew = Crew(self.tier, self.max_workers, f"rllm-gym sandbox {self.tier.value}")
-        self._finalizer = weakref.finalize(self, _close, self._crew, self._pid)
+        self._stock = Stock(self.tier)
+        self._finalizer = weakref.finalize(self, _close, self._crew, self._stock, self._pid)
 
     async def run(self, program: Program) -> Result:
         """Run a program to its end. Cancelling this stops it.
@@ -92,11 +94,31 @@ class SandboxPool:
         self._check_owner()
         return Start(self, [Running(program, self._crew.loop) for program in programs])
 
-    async def open_session(self, base: Path | None = None, **options: Any) -> Session:
-        """A workspace that lives for many commands: :meth:`rllm_gym.sandbox.session.Session.open` in this pool."""
-        from rllm_gym.sandbox.session import Session
+    def open_session(
+        self,
+        base: Path | None = None,
+        *,
+        limits: SessionLimits | None = None,
+        runtime: Runtime | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Opening:
+        """A workspace that lives for many commands, for ``await`` or ``async with``; see :meth:`Session.open`.
 
-        return await Session.open(base, sandbox=self, **options)
+        Sessions are not counted among the pool's workers, and closing the pool leaves open ones to their owners.
+        """
+        return Opening(lambda: self.open_session_sync(base, limits=limits, runtime=runtime, environment=environment))
+
+    def open_session_sync(
+        self,
+        base: Path | None = None,
+        *,
+        limits: SessionLimits | None = None,
+        runtime: Runtime | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Session:
+        """:meth:`open_session`, from code without an event loop."""
+        self._check_owner()
+        return self._stock.open(base, limits or SessionLimits(), runtime or Runtime.default(), environment or {})
 
     def _submit(self, program: Program) -> Future[Result]:
         check(program)
@@ -202,8 +224,9 @@ def shared_pool(sandbox: str | Tier = "auto") -> SandboxPool:
         return pool
 
 
-def _close(crew: Crew, pid: int) -> None:
+def _close(crew: Crew, stock: Stock, pid: int) -> None:
     if os.getpid() == pid:
+        stock.close()
         crew.close()
 
 

@@ -112,9 +112,8 @@ class Session(ABC):
 
     # Opening and closing --------------------------------------------------------------------------------------
 
-    @classmethod
+    @staticmethod
     def open(
-        cls,
         base: Path | None = None,
         *,
         sandbox: str | SandboxPool = "auto",
@@ -137,11 +136,12 @@ class Session(ABC):
             NotADirectoryError: ``base`` is not a directory.
             SandboxBroke: The session could not be started.
         """
-        return Opening(lambda: cls.open_sync(base, sandbox=sandbox, limits=limits, runtime=runtime, environment=environment))
+        return Opening(
+            lambda: Session.open_sync(base, sandbox=sandbox, limits=limits, runtime=runtime, environment=environment)
+        )
 
-    @classmethod
+    @staticmethod
     def open_sync(
-        cls,
         base: Path | None = None,
         *,
         sandbox: str | SandboxPool = "auto",
@@ -153,7 +153,7 @@ class Session(ABC):
         from rllm_gym.sandbox.pool import SandboxPool, shared_pool
 
         pool = sandbox if isinstance(sandbox, SandboxPool) else shared_pool(sandbox)
-        return pool.open_session_sync(base, limits=limits, runtime=runtime, environment=environment or {})
+        return pool.open_session_sync(base, limits=limits, runtime=runtime, environment=environment)
 
     def close_sync(self) -> None:
         """End every process of the session and remove what it wrote. Safe to call twice, and while a command runs."""

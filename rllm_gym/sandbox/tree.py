@@ -42,7 +42,7 @@ class TreeFile:
 
 
 Tree = dict[str, TreeFile]
-"""By relative path with ``/``. Directories are there by what is in them. Bytes that are no UTF-8 are surrogate-escaped."""
+"""By relative path with ``/``; bytes that are no UTF-8 are surrogate-escaped. Directories are what files lie in."""
 
 
 @dataclass(frozen=True, slots=True)

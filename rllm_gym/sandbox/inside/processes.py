@@ -110,7 +110,7 @@ def send(pid: int, number: int) -> None:
 
 def reap() -> dict[int, int]:
     """Wait status of every child of this process that has ended."""
-    ended = {}
+    ended: dict[int, int] = {}
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -119,6 +119,15 @@ def reap() -> dict[int, int]:
         if pid == 0:
             return ended
         ended[pid] = status
+
+
+def has_children() -> bool:
+    """Whether any child of this process, ended or not, is left. For a subreaper: any descendant."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def memory(pids: Iterable[int], limit: int) -> int:

@@ -37,6 +37,7 @@ _BACKGROUND_CHUNKS = 16
 """Chunks of what background processes print that are read, and dropped, a look: a flood waits for its reader."""
 
 _DRAIN_S = 0.5
+_SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2
 _KILL_S = 10.0
 
 
@@ -126,9 +127,10 @@ class Command:
 class Session:
     """Serves one owner until it hangs up."""
 
-    def __init__(self, wire: Wire, owner: int) -> None:
+    def __init__(self, wire: Wire, owner: int, settings: dict[str, Any]) -> None:
         self._wire = wire
         self._owner = owner
+        self._settings = settings
         self._filter = seccomp.deny_list(sockets="loopback")
         self._limits: dict[str, Any] = {}
         self._environment: dict[bytes, bytes] = {}
@@ -174,7 +176,8 @@ class Session:
         except OSError as error:
             name = error.filename
             shown = os.fsdecode(name) if isinstance(name, str | bytes) else header.get("path")
-            self._wire.send({"error": "os", "errno": error.errno or errno.EIO, "message": error.strerror, "path": shown})
+            number = error.errno or errno.EIO
+            self._wire.send({"error": "os", "errno": number, "message": error.strerror, "path": shown})
         except Hangup:
             raise
         except Exception as error:
@@ -194,7 +197,7 @@ class Session:
     def _do_prepare(self, header: dict[str, Any], body: bytes) -> tuple[dict[str, Any]]:
         self._limits = header["limits"]
         self._environment = {os.fsencode(k): os.fsencode(v) for k, v in header["environment"].items()}
-        self._workspace = workspace.prepare(header)
+        self._workspace = workspace.prepare(header, self._settings)
         confine.be_undumpable()
         return ({"overlay": self._workspace.upper is not None},)
 
@@ -261,7 +264,6 @@ class Session:
         """The owner no longer waits for the command. It is answered as one that ended."""
         if self._current is not None:
             self._finish(self._current, "stopped", kill=True)
-        return None
 
     def _be_shepherd(self, command: bytes, output: int, report: int) -> None:
         """In the fork: start the shell, adopt its orphans, tell of its end, and go when the last of them is gone."""
@@ -269,7 +271,7 @@ class Session:
             os.setsid()
             confine.be_subreaper()
             confine.be_undumpable()
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
+            for number in _SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
             shell = os.fork()
             if shell == 0:
@@ -299,15 +301,13 @@ class Session:
             except OSError as error:
                 os.write(2, f"{self._place.name}: {error.strerror}\n".encode())
                 os.chdir("/")
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
+            for number in (*_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(number, signal.SIG_DFL)
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
             confine.close_all_but({0, 1, 2})
             self._cap_resources()
             self._become_agent()
             shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
-            os.execve(shell, [os.path.basename(shell), "-c", command], self._environment)
+            os.execve(shell, [shell.encode(), b"-c", command], self._environment)
         except BaseException as error:
             os.write(2, f"the command could not be started: {error}\n".encode())
         finally:
@@ -493,7 +493,7 @@ def main(control: int, owner: int, settings: dict[str, Any]) -> None:
         confine.mount("proc", "/proc", "proc", confine.MS_NOSUID | confine.MS_NODEV | confine.MS_NOEXEC)
     confine.be_undumpable()
     wire = Wire(socket.socket(fileno=control))
-    session = Session(wire, owner)
+    session = Session(wire, owner, settings)
     try:
         wire.send({"op": "ready"})
         session.serve()

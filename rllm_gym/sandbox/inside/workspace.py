@@ -34,7 +34,7 @@ class Workspace:
     marks: dict[str, files.Mark] = field(default_factory=dict)
 
     def fill(self, entries: list[list[Any]], body: bytes) -> None:
-        """Copy a part of the base in: ``[path, kind, mode, size]`` each; the contents, one after the other, are ``body``."""
+        """Copy a part of the base in: ``[path, kind, mode, size]`` each, and their contents one after the other."""
         at = 0
         for path, kind, mode, size in entries:
             data = body[at : at + size]
@@ -58,18 +58,19 @@ class Workspace:
         return files.copied_difference(self.root, self.marks, budget, leave_out)
 
 
-def prepare(order: dict[str, Any]) -> Workspace:
+def prepare(order: dict[str, Any], settings: dict[str, Any]) -> Workspace:
     """Make it as ordered.
 
-    ``order["kind"]`` is ``"directory"``: the workspace is there already; or ``"mounts"``: one tmpfs, capped in size and
-    files, will hold all that the agent can write. Then ``order["base"]`` may name a directory of the host, whose tree
+    Without namespaces it is an empty directory, to be filled. With them, one tmpfs, capped in size and files, will
+    hold all that the agent can write, and ``order["base"]`` may name a directory of the host, whose tree
     this process can see at ``order["host"]`` until this function ends. If no overlay can be made over it the workspace
     is empty, to be filled.
 
     Where this process is root of the machine, ``order["user"]`` is whom it becomes.
     """
     name = order["workdir"]
-    if order["kind"] == "directory":
+    if settings["confinement"] != "namespaces":
+        os.mkdir(name, 0o700)
         return Workspace(name, _open(name))
     base = None
     try:
