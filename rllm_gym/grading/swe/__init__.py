@@ -1,5 +1,25 @@
 """Did a change to a repository make its hidden tests pass? Where the tree comes from lives with the environment."""
 
+from rllm_gym.grading.swe.allowed import Allowed, allowed_changes, is_test_infrastructure, is_test_path
+from rllm_gym.grading.swe.grade import (
+    check_repository_task,
+    check_repository_task_sync,
+    grade_repository,
+    grade_repository_sync,
+)
+from rllm_gym.grading.swe.log_parsers import LOG_PARSERS
 from rllm_gym.grading.swe.verdict import RepositoryTests, RepositoryVerdict
 
-__all__ = ["RepositoryTests", "RepositoryVerdict"]
+__all__ = [
+    "LOG_PARSERS",
+    "Allowed",
+    "RepositoryTests",
+    "RepositoryVerdict",
+    "allowed_changes",
+    "check_repository_task",
+    "check_repository_task_sync",
+    "grade_repository",
+    "grade_repository_sync",
+    "is_test_infrastructure",
+    "is_test_path",
+]

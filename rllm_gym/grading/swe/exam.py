@@ -1,0 +1,220 @@
+"""The sheets of an examination: which test files are run as they are, with what between them, and which are false."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from rllm_gym.grading.swe.log_parsers import canonical_id
+from rllm_gym.grading.swe.test_source import MAX_BYTES, TestSource, function_key, same_function
+from rllm_gym.grading.swe.twins import Span, make_twin, sentinel_file, with_sentinel
+from rllm_gym.grading.swe.verdict import RepositoryTests
+
+MAX_SENTINELS = 3
+MAX_SEEN_FILES = 2
+
+Place = tuple[str, str]
+"""A test function: its file and its key, ``("tests/test_a.py", "TestB::test_c")``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """Test files of one run.
+
+    Attributes:
+        files: What is run, in order.
+        texts: Texts that differ from the task's.
+        sentinels: Where the added tests fail, by their id in the run.
+        altered: Where the altered functions fail.
+    """
+
+    files: tuple[str, ...]
+    texts: Mapping[str, str]
+    sentinels: Mapping[str, Span] = field(default_factory=dict)
+    altered: Mapping[Place, Span] = field(default_factory=dict)
+
+
+class Exam:
+    """All sheets for a task, drawn anew for each verdict.
+
+    Args:
+        base: The pristine tree.
+        tests: What is asked.
+        node_ids: Whether the run speaks of tests by pytest's node ids; else by what the log says.
+        rng: What is drawn from. Nobody who knows it should be examined.
+    """
+
+    def __init__(self, base: Path, tests: RepositoryTests, *, node_ids: bool, rng: random.Random) -> None:
+        self._base = base
+        self._tests = tests
+        self._node_ids = node_ids
+        self._rng = rng
+        self._sources: dict[str, TestSource | None] = {}
+        self._ids: dict[str, str] = {}
+        self._places: dict[str, Place] = {}
+        for test in tests.listed:
+            self._look_up(test)
+        to_fix = [self._places[test][0] for test in tests.fail_to_pass if test in self._places]
+        all_files = [self._places[test][0] for test in tests.listed if test in self._places]
+        # A command of the task's own runs all at once.
+        first = list(dict.fromkeys(to_fix if to_fix and node_ids else all_files))
+        others = [path for path in dict.fromkeys(all_files) if path not in first]
+        self.main = self._sheet(first, MAX_SENTINELS)
+        self.others = self._sheet(others, 1) if others else None
+
+    def id_of(self, test: str) -> str:
+        """The id a listed test goes by in a run."""
+        return self._ids[test]
+
+    def tests_on(self, sheet: Sheet) -> list[str]:
+        """The listed tests that a sheet decides; the main one also those that are in no file."""
+        lost = [test for test in self._tests.listed if test not in self._places] if sheet is self.main else []
+        return lost + [test for test, (path, _) in self._places.items() if path in sheet.files]
+
+    def is_at(self, reported: str, place: Place) -> bool:
+        """Whether a test of a run is this function, with whatever parameters."""
+        if self._node_ids or "::" in reported:
+            return function_key(reported) == place
+        return any(self._ids[test] == reported and found == place for test, found in self._places.items())
+
+    def without_twin(self, sheet: Sheet) -> list[str]:
+        """The tests to fix that a sheet holds no false twin of."""
+        return [test for test in self._tests.fail_to_pass if self._places.get(test) not in sheet.altered]
+
+    def twin(self) -> Sheet:
+        """The main sheet with each test false that the agent has not seen, and each that is to be fixed."""
+        to_fix = set(self._tests.fail_to_pass)
+        places = {place for test, place in self._places.items() if test in to_fix or not self._seen(place)}
+        return self.altered(self.main, {place for place in places if place[0] in self.main.files})
+
+    def seen_twin(self) -> Sheet:
+        """A few files in which tests are false that the agent could read before.
+
+        They are examined apart: whoever knows a test can tell that it is false, and would know the twin by it.
+        """
+        to_fix = {self._places.get(test) for test in self._tests.fail_to_pass}
+        seen = {place for place in self._places.values() if place not in to_fix and self._seen(place)}
+        files = sorted({path for path, _ in seen})
+        chosen = self._rng.sample(files, min(len(files), MAX_SEEN_FILES))
+        texts = {**(self.others.texts if self.others else {}), **self.main.texts}
+        sheet = Sheet(tuple(chosen), {path: text for path, text in texts.items() if path in chosen})
+        return self.altered(sheet, {place for place in seen if place[0] in chosen})
+
+    def altered(self, sheet: Sheet, places: Iterable[Place]) -> Sheet:
+        """A sheet with these functions false, where that can be done."""
+        texts = dict(sheet.texts)
+        spans: dict[Place, Span] = {}
+        keys: dict[str, list[str]] = {}
+        for path, key in sorted(places):
+            keys.setdefault(path, []).append(key)
+        for path, of_file in keys.items():
+            source = _source(texts[path]) if path in texts else self._source(path)
+            if source is None:
+                continue
+            made = make_twin(source, of_file, self._rng)
+            texts[path] = made.text
+            spans |= {(path, key): span for key, span in made.altered.items()}
+        return Sheet(sheet.files, texts, sheet.sentinels, spans)
+
+    # Looking up ------------------------------------------------------------------------------------------------
+
+    def _look_up(self, test: str) -> None:
+        if "::" in test:
+            place = function_key(test)
+            self._ids[test] = test
+        else:
+            found = self._dotted(canonical_id(test))
+            self._ids[test] = canonical_id(test)
+            if found is None:
+                return
+            place = found
+            if self._node_ids:
+                self._ids[test] = "::".join(place)
+        if self._text(place[0]) is not None:
+            self._places[test] = place
+
+    def _dotted(self, name: str) -> Place | None:
+        """The place of ``package.module.Class.test``, from the root or from a folder of tests."""
+        parts = name.split(".")
+        for end in range(len(parts) - 1, 0, -1):
+            path = "/".join(parts[:end]) + ".py"
+            for candidate in (path, f"tests/{path}", f"test/{path}", f"src/{path}"):
+                if self._text(candidate) is not None:
+                    return candidate, "::".join(parts[end:])
+        return None
+
+    def _text(self, path: str) -> str | None:
+        """A test file as it will be run."""
+        if path in self._tests.hidden_tests:
+            return self._tests.hidden_tests[path]
+        return self._in_base(path)
+
+    def _in_base(self, path: str) -> str | None:
+        file = self._base / path
+        if ".." in PurePosixPath(path).parts or path.startswith("/") or not file.is_file() or file.is_symlink():
+            return None
+        with file.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+        return data.decode(errors="surrogateescape")
+
+    def _source(self, path: str) -> TestSource | None:
+        if path not in self._sources:
+            text = self._text(path)
+            self._sources[path] = None if text is None or not path.endswith(".py") else _source(text)
+        return self._sources[path]
+
+    def _seen(self, place: Place) -> bool:
+        """Whether the agent has the text of this test before it."""
+        path, key = place
+        if path not in self._tests.hidden_tests:
+            return True
+        text, source = self._in_base(path), self._source(path)
+        return text is not None and source is not None and same_function(source, _source(text), key)
+
+    # Sentinels -------------------------------------------------------------------------------------------------
+
+    def _sheet(self, files: list[str], most: int) -> Sheet:
+        texts: dict[str, str] = {}
+        sentinels: dict[str, Span] = {}
+        for path in self._rng.sample(files, len(files)):
+            source = self._source(path)
+            beside = [test for test, place in self._places.items() if place[0] == path]
+            if source is None or not beside or len(sentinels) == most:
+                continue
+            test = self._rng.choice(beside)
+            key = self._places[test][1]
+            made = with_sentinel(source, key, self._rng)
+            if made is not None:
+                text, new_key, span = made
+                texts[path] = text
+                sentinels[self._sibling_id(test, key, new_key)] = span
+        if not sentinels and files and self._node_ids:
+            path, text, name, span = self._own_file(files[0])
+            files = [*files, path]
+            self._rng.shuffle(files)
+            texts[path] = text
+            sentinels[f"{path}::{name}"] = span
+        return Sheet(tuple(files), texts, sentinels)
+
+    def _own_file(self, beside: str) -> tuple[str, str, str, Span]:
+        text, name, span = sentinel_file(self._rng)
+        folder = PurePosixPath(beside).parent
+        path = str(folder / f"{name}.py")
+        while self._text(path) is not None:
+            path = str(folder / f"{name}_{self._rng.randrange(1000)}.py")
+        return path, text, name, span
+
+    def _sibling_id(self, test: str, key: str, new_key: str) -> str:
+        known = self._ids[test]
+        if "::" in known:
+            return f"{known.partition('::')[0]}::{new_key}"
+        return known.removesuffix(key.replace("::", ".")) + new_key.replace("::", ".")
+
+
+def _source(text: str) -> TestSource | None:
+    try:
+        return TestSource(text)
+    except (ValueError, UnicodeEncodeError):
+        return None

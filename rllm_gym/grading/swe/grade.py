@@ -1,0 +1,295 @@
+"""The verdict on a changed repository: tests that must pass did, tests that must fail did, nobody touched the scale.
+
+Product code and test runner share a process, so what one run says can be forged. Therefore tests are run several times,
+each in a fresh session over a fresh base, and from inside the runs look alike:
+
+- the tests as they are, with sentinels between them, which must fail;
+- the same files, each hidden test false at one place (:mod:`rllm_gym.grading.swe.twins`), where it must fail;
+- the files that only hold tests which must go on passing;
+- a few of the tests the agent could read before, false as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import random
+import secrets
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rllm_gym.grading.swe.allowed import Allowed, allowed_changes
+from rllm_gym.grading.swe.exam import Exam, Place, Sheet
+from rllm_gym.grading.swe.log_parsers import find_parser
+from rllm_gym.grading.swe.runs import Bench, Outcome, Run
+from rllm_gym.grading.swe.twins import Span
+from rllm_gym.grading.swe.verdict import RepositoryTests, RepositoryVerdict
+from rllm_gym.sandbox.tree import Changes
+
+if TYPE_CHECKING:
+    from rllm_gym.sandbox.pool import SandboxPool
+    from rllm_gym.sandbox.runtime import Runtime
+
+_T = TypeVar("_T")
+
+MAX_SINGLE_TWINS = 2
+TWIN_PATIENCE = 3.0
+"""Times the timeout for runs in which tests fail: telling why takes time too."""
+
+
+async def grade_repository(
+    pool: SandboxPool,
+    base: Path,
+    changes: Changes,
+    tests: RepositoryTests,
+    *,
+    runtime: Runtime | None = None,
+) -> RepositoryVerdict:
+    """Whether ``changes`` to ``base`` make the hidden tests pass.
+
+    Nothing of the agent's session is used: allowed changes and hidden tests are laid over a fresh base, several times
+    (see the head of this file). A wrong change costs one run, a right one two to four.
+
+    Args:
+        pool: Where sessions come from.
+        base: The pristine tree; nobody writes to it meanwhile.
+        changes: What the agent's tree differs by. Hostile.
+        tests: The hidden tests.
+        runtime: The Python the tests see; the pool's default where it is ``None``. It needs pytest, unless the task
+            has a test command of its own.
+
+    Returns:
+        A verdict. Tests that loop, crash or flood are the change's fault and count as failed.
+
+    Raises:
+        EnvironmentFault: The sandbox broke, or the runtime has no pytest: never the change's fault.
+        TaskError: ``tests`` names an unknown log parser.
+    """
+    return await _Grading(pool, base, allowed_changes(base, changes, tests), tests, runtime).verdict()
+
+
+def grade_repository_sync(
+    pool: SandboxPool, base: Path, changes: Changes, tests: RepositoryTests, *, runtime: Runtime | None = None
+) -> RepositoryVerdict:
+    """:func:`grade_repository` for code that is not asynchronous; safe where an event loop is running too."""
+    return _wait_for(grade_repository(pool, base, changes, tests, runtime=runtime))
+
+
+async def check_repository_task(
+    pool: SandboxPool, base: Path, gold: Changes, tests: RepositoryTests, *, runtime: Runtime | None = None
+) -> list[str]:
+    """What is wrong with a task, a line each; empty when its solution is accepted and doing nothing is not.
+
+    Args:
+        pool: Where sessions come from.
+        base: The pristine tree.
+        gold: The reference solution, as changes to ``base``.
+        tests: The hidden tests.
+        runtime: As in :func:`grade_repository`.
+
+    Raises:
+        EnvironmentFault: As in :func:`grade_repository`.
+        TaskError: ``tests`` names an unknown log parser.
+    """
+    solution = allowed_changes(base, gold, tests)
+    solved = await _Grading(pool, base, solution, tests, runtime).verdict()
+    nothing = allowed_changes(base, Changes({}, frozenset()), tests)
+    untouched = await _Grading(pool, base, nothing, tests, runtime).verdict(whole=True)
+    found = []
+    if not solved.correct:
+        found.append(f"the reference solution is not accepted: {solved.reason}")
+        found += [f"with the reference solution, {test}: {why}" for test, why in solved.failed.items()]
+    found += [f"of the reference solution, {line}" for line in solved.dropped]
+    if untouched.correct:
+        found.append("doing nothing is accepted")
+    passing = set(untouched.passed)
+    found += [f"{test} is in fail_to_pass, and passes before" for test in tests.fail_to_pass if test in passing]
+    found += [
+        f"{test} is in pass_to_pass, and fails before: {untouched.failed[test]}"
+        for test in tests.pass_to_pass
+        if test not in passing
+    ]
+    return found
+
+
+def check_repository_task_sync(
+    pool: SandboxPool, base: Path, gold: Changes, tests: RepositoryTests, *, runtime: Runtime | None = None
+) -> list[str]:
+    """:func:`check_repository_task` for code that is not asynchronous."""
+    return _wait_for(check_repository_task(pool, base, gold, tests, runtime=runtime))
+
+
+class _Grading:
+    """One verdict."""
+
+    def __init__(
+        self, pool: SandboxPool, base: Path, allowed: Allowed, tests: RepositoryTests, runtime: Runtime | None
+    ) -> None:
+        if tests.log_parser is not None:
+            find_parser(tests.log_parser)
+        self.allowed = allowed
+        self.tests = tests
+        self.bench = Bench(pool, base, allowed, tests, runtime)
+        # Drawn from the system: what a test is false at must not be guessed.
+        rng = random.Random(secrets.randbits(128))
+        self.exam = Exam(base, tests, node_ids=self.bench.own_run, rng=rng)
+        self.shadowing: tuple[str, ...] = ()
+        self.remarks: list[str] = []
+        self.failed: dict[str, str] = {}
+        self.passed: set[str] = set()
+
+    async def verdict(self, *, whole: bool = False) -> RepositoryVerdict:
+        """``whole``: what cannot change the verdict any more is run too, so that all listed tests are told of."""
+        if self.allowed.refusal:
+            return self._conclude(f"product code reaches for the test runner: {self.allowed.refusal}")
+        run = await self.bench.run(self.exam.main)
+        self.shadowing = run.shadowing
+        wrong = self._wrong_with(run, self.exam.main)
+        if wrong:
+            if whole:
+                await self._others()
+            return self._conclude(wrong)
+        twin = self.exam.twin()
+        without = self.exam.without_twin(twin)
+        if without:
+            self.remarks.append(f"no false twin could be made of {len(without)} of the tests to fix")
+        found = await _together(self._others(), self._forged(twin, run), self._forged(self.exam.seen_twin(), None))
+        return self._conclude(next((wrong for wrong in found if wrong), ""))
+
+    def _conclude(self, wrong: str) -> RepositoryVerdict:
+        for test in self.tests.listed:
+            if test not in self.passed:
+                self.failed.setdefault(test, "not run: the verdict was clear before")
+        return RepositoryVerdict(
+            correct=not wrong and not self.failed,
+            passed=tuple(test for test in self.tests.listed if test in self.passed),
+            failed={test: self.failed[test] for test in self.tests.listed if test in self.failed},
+            dropped=self.allowed.dropped + self.shadowing,
+            reason=wrong or "every listed test passes, and every false one fails",
+            evidence="report" if self.bench.own_run else "log",
+            remarks=tuple(self.remarks),
+        )
+
+    # Tests as they are -------------------------------------------------------------------------------------------
+
+    async def _others(self) -> str:
+        """Run the files without tests to fix; why they speak against the change."""
+        if self.exam.others is None:
+            return ""
+        return self._wrong_with(await self.bench.run(self.exam.others), self.exam.others)
+
+    def _wrong_with(self, run: Run, sheet: Sheet) -> str:
+        """Enter the listed tests; why the run speaks against the change, empty when it does not."""
+        listed = self.exam.tests_on(sheet)
+        for test in listed:
+            why = run.broken or self._why_not_passed(run, test)
+            if why:
+                self.failed[test] = why
+            else:
+                self.passed.add(test)
+        if run.broken:
+            return run.broken
+        if run.spoiled:
+            return "the text of the test files was changed during the run"
+        fixed = [test for test in self.tests.fail_to_pass if test in listed]
+        for name, tests in (("fix", fixed), ("keep", [test for test in listed if test not in fixed])):
+            wrong = sum(test in self.failed for test in tests)
+            if wrong:
+                return f"{wrong} of {len(tests)} tests to {name} fail"
+        for test, span in sheet.sentinels.items():
+            outcomes = run.outcomes.get(test, [])
+            if len(outcomes) != 1 or not _failed_at(outcomes[0], span):
+                return "a test that must fail does not fail as it must"
+        if self.bench.own_run and run.code != 1:
+            return f"tests that must fail did, and yet pytest's exit code is {run.code}"
+        return ""
+
+    def _why_not_passed(self, run: Run, test: str) -> str:
+        wanted = self.exam.id_of(test)
+        matching = {wanted: run.outcomes[wanted]} if wanted in run.outcomes else {}
+        if not matching and "[" in wanted and not wanted.endswith("]"):
+            # Rows made from logs have ids that end at a blank.
+            matching = {known: found for known, found in run.outcomes.items() if known.split(" ")[0] == wanted}
+        if not matching:
+            file = wanted.partition("::")[0]
+            why = next((message for place, message in run.uncollected.items() if place == file), "")
+            return f"its file could not be collected: {why}" if why else "it was not run: there is no such test"
+        for outcomes in matching.values():
+            if len(outcomes) != 1:
+                return f"it was reported {len(outcomes)} times"
+            if not outcomes[0].passed:
+                return outcomes[0].why or "it did not pass"
+        return ""
+
+    # False tests -------------------------------------------------------------------------------------------------
+
+    async def _forged(self, twin: Sheet, honest: Run | None) -> str:
+        """Run a sheet of false tests; why it shows that the tests do not decide, empty when they do."""
+        if not twin.altered:
+            return ""
+        run = await self.bench.run(twin, patience=TWIN_PATIENCE)
+        if run.broken:
+            return f"a run with false tests did not go like the honest one: {run.broken}"
+        doubtful: list[Place] = []
+        for place, span in twin.altered.items():
+            outcomes = self._outcomes_at(run, place)
+            if any(outcome.passed for outcome in outcomes):
+                return "a false test passes"
+            expected = len(self._outcomes_at(honest, place)) if honest is not None else max(1, len(outcomes))
+            if len(outcomes) != expected or not all(_failed_at(outcome, span) for outcome in outcomes):
+                doubtful.append(place)
+        return await self._doubts(twin, doubtful)
+
+    async def _doubts(self, twin: Sheet, doubtful: list[Place]) -> str:
+        """False tests that failed elsewhere. Because others failed before them? Alone they must fail in place."""
+        for place in doubtful[:MAX_SINGLE_TWINS]:
+            alone = self.exam.altered(self._true(twin), [place])
+            run = await self.bench.run(alone, patience=TWIN_PATIENCE)
+            outcomes = self._outcomes_at(run, place)
+            in_place = bool(outcomes) and all(_failed_at(outcome, alone.altered[place]) for outcome in outcomes)
+            if run.broken or not in_place:
+                return "a false test does not fail where it is false"
+        if len(doubtful) > MAX_SINGLE_TWINS:
+            self.remarks.append(f"{len(doubtful)} false tests failed elsewhere when run together")
+        return ""
+
+    def _true(self, twin: Sheet) -> Sheet:
+        """The sheet a twin was made from."""
+        for sheet in (self.exam.main, self.exam.others):
+            if sheet is not None and set(twin.files) <= set(sheet.files):
+                return Sheet(twin.files, sheet.texts, sheet.sentinels)
+        return Sheet(twin.files, {**self.exam.main.texts, **(self.exam.others.texts if self.exam.others else {})})
+
+    def _outcomes_at(self, run: Run, place: Place) -> list[Outcome]:
+        return [
+            outcome for test, outcomes in run.outcomes.items() if self.exam.is_at(test, place) for outcome in outcomes
+        ]
+
+
+def _failed_at(outcome: Outcome, span: Span) -> bool:
+    """Whether a false test failed by what is false in it; a log can only say that it failed."""
+    if outcome.passed:
+        return False
+    if outcome.failed_in_call is None:
+        return outcome.word in ("FAILED", "FAIL", "F", "ERROR", "E")
+    return outcome.failed_in_call and any(span.first <= line <= span.last for line in outcome.lines)
+
+
+async def _together(*work: Coroutine[Any, Any, str]) -> list[str]:
+    """Run all of them at once; when one breaks the others are ended first."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each) for each in work]
+    except ExceptionGroup as several:
+        raise several.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+def _wait_for(work: Coroutine[Any, Any, _T]) -> _T:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        return executor.submit(asyncio.run, work).result()

@@ -1,0 +1,186 @@
+"""Lays an agent's changes and the hidden tests over the fresh base, then runs the tests and tells how each went.
+
+Sent in as source text, started as a script in the repository's root with the path of its order as argument; script and
+order are gone before any code of the repository runs. Standard library only, Python 3.8 and later: a task may bring an
+old one. Until the line "ready" nothing hostile has run. After it product code shares this process and can say anything
+in its name; what is believed is decided outside, by comparing with runs in which the same tests must fail.
+"""
+
+from __future__ import annotations
+
+import sys
+
+sys.path.pop(0)  # the repository's root: nothing of it is imported by this script
+
+import base64
+import importlib.util
+import json
+import os
+import shutil
+from typing import Any
+
+MESSAGE_CHARS = 400
+MAX_FRAMES = 50
+
+
+class Teller:
+    """Lines to the owner, each behind a word that nobody else knew when the run began."""
+
+    def __init__(self, descriptor: int, word: str) -> None:
+        self._descriptor = descriptor
+        self._word = word
+        self._told = 0
+
+    def tell(self, event: str, **more: Any) -> None:
+        text = json.dumps(dict(more, event=event, n=self._told))
+        self._told += 1
+        data = f"\n@{self._word} {text}\n".encode("ascii")
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+
+def main() -> None:
+    with open(sys.argv[1], "rb") as stream:
+        order = json.loads(stream.read())
+    os.unlink(sys.argv[1])
+    os.unlink(__file__)
+    teller = Teller(os.dup(1), order["word"])
+    root = os.getcwd()
+    shadowing = find_shadowing(order["new_modules"])
+    lay_out(order, {path for _, path in shadowing})
+    roots = [os.path.join(root, folder) if folder else root for folder in order["roots"]]
+    first = [folder for folder in roots if not hides_the_library(folder)]
+    last = [folder for folder in roots if folder not in first]
+    os.environ["PYTHONPATH"] = os.pathsep.join(first)
+    for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD"):
+        os.environ.pop(name, None)
+    if order["command"] is not None:
+        teller.tell("ready", shadowing=shadowing)
+        os.execv("/bin/sh", ["sh", "-c", order["command"]])
+    try:
+        import pytest
+    except ImportError as error:
+        teller.tell("no pytest", message=str(error)[:MESSAGE_CHARS])
+        return
+    teller.tell("ready", shadowing=shadowing, pytest=pytest.__version__)
+    sys.path[:0] = first
+    sys.path += last
+    run_pytest(pytest, teller, order["arguments"])
+
+
+def find_shadowing(modules: list[tuple[str, str]]) -> list[list[str]]:
+    """New modules at the top of an import root that something installed goes by the name of already."""
+    found = []
+    for name, path in modules:
+        if name in sys.builtin_module_names or importlib.util.find_spec(name) is not None:
+            found.append([name, path])
+    return found
+
+
+def lay_out(order: dict[str, Any], left_out: set[str]) -> None:
+    """Apply removals, then files. Paths were checked by the sender; links in the base are never written through."""
+    for path in order["removed"]:
+        remove(path)
+    for path, kind, executable, text in order["files"]:
+        if path in left_out:
+            continue
+        data = base64.b64decode(text)
+        remove(path)
+        folder = os.path.dirname(path)
+        if folder:
+            os.makedirs(folder, exist_ok=True)
+        if kind == "symlink":
+            os.symlink(data, os.fsencode(path))
+            continue
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as stream:
+            stream.write(data)
+        os.chmod(path, 0o755 if executable else 0o644)
+        os.utime(path, (order["time"], order["time"]))
+
+
+def remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
+
+
+def hides_the_library(folder: str) -> bool:
+    """Whether the repository itself has a module there that goes by the name of one of the standard library's."""
+    names = set(getattr(sys, "stdlib_module_names", sys.builtin_module_names)) - {"test"}
+    for name in os.listdir(folder):
+        package = os.path.exists(os.path.join(folder, name, "__init__.py"))
+        if (name if package else name[:-3] if name.endswith(".py") else "") in names:
+            return True
+    return False
+
+
+def run_pytest(pytest: Any, teller: Teller, arguments: list[str]) -> None:
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+    sys.argv = ["pytest"]
+    reporter = make_reporter(pytest, teller)
+    code = int(pytest.main(arguments, plugins=[reporter]))
+    teller.tell("end", code=code, tests=reporter.told)
+    # Threads and exit handlers of the repository are not waited for.
+    os._exit(code)
+
+
+def make_reporter(pytest: Any, teller: Teller) -> Any:
+    class Reporter:
+        """Tells of each test once, when all its phases are over."""
+
+        def __init__(self) -> None:
+            self.told = 0
+            self._phases: list[list[str]] = []
+            self._details: dict[str, Any] = {}
+            self._xfail = False
+
+        @pytest.hookimpl(hookwrapper=True, tryfirst=True)  # type: ignore[untyped-decorator]
+        def pytest_runtest_makereport(self, item: Any, call: Any) -> Any:
+            outcome = yield
+            report = outcome.get_result()
+            self._phases.append([report.when, report.outcome])
+            self._xfail = self._xfail or hasattr(report, "wasxfail")
+            if call.excinfo is not None and not self._details and not report.passed:
+                self._details = details_of(call.excinfo, str(item.path if hasattr(item, "path") else item.fspath))
+
+        def pytest_runtest_logreport(self, report: Any) -> None:
+            # Reports of parts of a test; those of its phases are told of by makereport.
+            if hasattr(report, "context") and report.outcome == "failed":
+                self._phases.append(["part", "failed"])
+
+        @pytest.hookimpl(trylast=True)  # type: ignore[untyped-decorator]
+        def pytest_runtest_logfinish(self, nodeid: str) -> None:
+            teller.tell("test", id=nodeid, phases=self._phases, xfail=self._xfail, **self._details)
+            self.told += 1
+            self._phases, self._details, self._xfail = [], {}, False
+
+        def pytest_collectreport(self, report: Any) -> None:
+            if report.failed:
+                teller.tell("uncollected", id=report.nodeid, message=str(report.longrepr)[-MESSAGE_CHARS:])
+
+        @pytest.hookimpl(trylast=True)  # type: ignore[untyped-decorator]
+        def pytest_collection_finish(self, session: Any) -> None:
+            teller.tell("collected", tests=len(session.items))
+
+    return Reporter()
+
+
+def details_of(excinfo: Any, path: str) -> dict[str, Any]:
+    lines = [entry.lineno + 1 for entry in excinfo.traceback if str(entry.path) == path]
+    try:
+        message = excinfo.exconly(tryshort=True)
+    except Exception as error:  # a repository's exception may fail to print
+        message = f"{excinfo.type.__name__}, which cannot be printed ({type(error).__name__})"
+    return {
+        "error": excinfo.type.__name__,
+        "lines": lines[-MAX_FRAMES:],
+        "message": message[:MESSAGE_CHARS],
+    }
+
+
+if __name__ == "__main__":
+    main()

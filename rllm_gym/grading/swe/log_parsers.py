@@ -1,0 +1,132 @@
+"""Outcomes of tests read from what a test command prints. Weaker than a report: whatever runs can print."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rllm_gym.core import TaskError
+
+MAX_LINES = 400_000
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedTest:
+    """One test as a log has it: ``passed`` is true for nothing but a plain pass."""
+
+    id: str
+    passed: bool
+    word: str
+
+
+_SUMMARY = re.compile(r"(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS|RERUN)\s+(\S.*)")
+_VERBOSE = re.compile(r"(\S+?\.py::.+?|\S+::\S+)\s+(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS|RERUN)\b[^:]*")
+
+
+def parse_pytest_log(log: str) -> list[LoggedTest]:
+    """The short summary of ``pytest -rA``; without one, the lines of ``pytest -v``.
+
+    >>> parse_pytest_log("PASSED t.py::a[x y]\\nFAILED t.py::b - assert 1 == 2")
+    [LoggedTest(id='t.py::a[x y]', passed=True, word='PASSED'), LoggedTest(id='t.py::b', passed=False, word='FAILED')]
+    """
+    lines = log.splitlines()[-MAX_LINES:]
+    starts = [n for n, line in enumerate(lines) if "short test summary info" in line]
+    found = []
+    for line in lines[starts[-1] if starts else 0 :]:
+        match = _SUMMARY.fullmatch(line.strip()[:5000])
+        if match:
+            word, rest = match.groups()
+            test = rest.strip() if word == "PASSED" else rest.split(" - ")[0].strip()
+            found.append(LoggedTest(test, word == "PASSED", word))
+    if found and (starts or any(test.passed for test in found)):
+        return found
+    for line in lines:
+        match = _VERBOSE.fullmatch(line.strip()[:5000])
+        if match:
+            found.append(LoggedTest(match[1], match[2] == "PASSED", match[2]))
+    return found
+
+
+_UNITTEST = re.compile(r"(\w+) \(([\w.]+)\)")
+_UNITTEST_END = re.compile(r"(?:.*\s)?(ok|FAIL|ERROR|skipped .*|expected failure|unexpected success)")
+
+
+def parse_unittest_log(log: str) -> list[LoggedTest]:
+    """``python -m unittest -v`` and Django's runner; ids as ``module.Class.test``, or the docstring's first line.
+
+    >>> parse_unittest_log("test_a (t.T.test_a) ... ok\\ntest_b (t.T)\\nSays so. ... FAIL")[1].id
+    't.T.test_b'
+    """
+    found: list[LoggedTest] = []
+    current: str | None = None
+    described = ""
+    for line in log.splitlines()[-MAX_LINES:]:
+        line = line[:5000].rstrip()
+        header = _UNITTEST.match(line)
+        if header:
+            current, described = canonical_id(header.group()), ""
+        elif current is not None and not described:
+            described = line.split(" ... ")[0]
+        end = _UNITTEST_END.fullmatch(line) if current is not None else None
+        if end is None or current is None:
+            continue
+        word = end[1].split(" ")[0]
+        found.append(LoggedTest(current, word == "ok", word))
+        if described and described not in ("ok", word):
+            found.append(LoggedTest(described, word == "ok", word))
+        current = None
+    return found
+
+
+_SYMPY = re.compile(r"(test_\w+)\s+(ok|F|f|E|s|X|w)(?:\s.*)?")
+
+
+def parse_sympy_log(log: str) -> list[LoggedTest]:
+    """``bin/test -C --verbose``: a word behind each function's name, whatever file it is in."""
+    found: dict[str, LoggedTest] = {}
+    for line in log.splitlines()[-MAX_LINES:]:
+        match = _SYMPY.fullmatch(line.strip()[:5000])
+        if match and (match[1] not in found or found[match[1]].passed):
+            found[match[1]] = LoggedTest(match[1], match[2] == "ok", match[2])
+    return list(found.values())
+
+
+def canonical_id(test_id: str) -> str:
+    """One spelling for what unittest writes in two: ``test_a (mod.T)`` and ``test_a (mod.T.test_a)``.
+
+    >>> canonical_id("test_a (mod.T)"), canonical_id("test_a (mod.T.test_a)"), canonical_id("mod.T.test_a")
+    ('mod.T.test_a', 'mod.T.test_a', 'mod.T.test_a')
+    """
+    match = _UNITTEST.fullmatch(test_id.strip())
+    if match is None:
+        return test_id
+    name, place = match.groups()
+    return place if place.rpartition(".")[2] == name else f"{place}.{name}"
+
+
+LOG_PARSERS: dict[str, Callable[[str], list[LoggedTest]]] = {
+    "pytest": parse_pytest_log,
+    "unittest": parse_unittest_log,
+    "sympy": parse_sympy_log,
+    # As rows made for the SWE-bench harness call them.
+    "parse_log_pytest": parse_pytest_log,
+    "parse_log_pytest_options": parse_pytest_log,
+    "parse_log_pytest_v2": parse_pytest_log,
+    "parse_log_seaborn": parse_pytest_log,
+    "parse_log_matplotlib": parse_pytest_log,
+    "parse_log_django": parse_unittest_log,
+    "parse_log_sympy": parse_sympy_log,
+}
+"""What ``log_parser`` may be."""
+
+
+def find_parser(name: str) -> Callable[[str], list[LoggedTest]]:
+    """
+    Raises:
+        TaskError: There is none of this name.
+    """
+    try:
+        return LOG_PARSERS[name]
+    except KeyError:
+        raise TaskError(f"log_parser={name!r} is not known; choose one of {', '.join(LOG_PARSERS)}") from None

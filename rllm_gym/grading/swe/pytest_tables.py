@@ -1,0 +1,110 @@
+"""``pyproject.toml`` and ``setup.cfg`` as the agent left them, with the test configuration of the base."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Any
+
+MAX_BYTES = 1_000_000
+MAX_HEADER = 500
+
+_TABLE = re.compile(r"^\s*\[{1,2}\s*(?P<key>[^\[\]]+?)\s*\]{1,2}\s*(#.*)?$")
+
+
+class Unmergeable(ValueError):
+    """The test configuration cannot be told from the rest; the base's file is kept. Says why."""
+
+
+def pytest_table(pyproject: bytes) -> dict[str, Any]:
+    """``[tool.pytest]`` with all below it; empty where there is none.
+
+    Raises:
+        Unmergeable: The file is no TOML.
+    """
+    table = _parse(pyproject).get("tool", {})
+    found = table.get("pytest", {}) if isinstance(table, dict) else {}
+    return found if isinstance(found, dict) else {"": found}
+
+
+def merge_pyproject(base: bytes, changed: bytes) -> bytes:
+    """The changed file, with the base's ``[tool.pytest…]`` tables in place of its own.
+
+    The changed file comes back byte for byte when its pytest tables mean the same as the base's. An empty ``base``
+    stands for a file that did not exist.
+
+    Raises:
+        Unmergeable: The changed file is no TOML, or its pytest settings are written where they cannot be cut out,
+            such as in an inline table.
+    """
+    wanted = pytest_table(base)
+    if pytest_table(changed) == wanted:
+        return changed
+    others, _ = _split_tables(changed.decode())
+    _, ours = _split_tables(base.decode())
+    merged = (others.rstrip("\n") + "\n\n" + ours).encode() if ours else others.encode()
+    expected = _parse(changed)
+    tool = {**expected.get("tool", {}), "pytest": wanted}
+    if not wanted:
+        del tool["pytest"]
+    expected["tool"] = tool
+    found = _parse(merged)
+    found.setdefault("tool", {})
+    if found != expected:
+        raise Unmergeable("its test configuration cannot be told from the rest, so the base's file is kept")
+    return merged
+
+
+def merge_setup_cfg(base: bytes, changed: bytes) -> bytes:
+    """The changed file, with the base's ``[tool:pytest]`` section in place of its own.
+
+    Raises:
+        Unmergeable: The changed file is no text.
+    """
+    others, theirs = _split_sections(_text(changed))
+    _, ours = _split_sections(_text(base))
+    if theirs.strip() == ours.strip():
+        return changed
+    return (others.rstrip("\n") + "\n\n" + ours).encode() if ours else others.encode()
+
+
+def _parse(data: bytes) -> dict[str, Any]:
+    try:
+        return tomllib.loads(_text(data))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise Unmergeable(f"is no TOML ({str(error)[:80]}), so the base's file is kept") from None
+
+
+def _text(data: bytes) -> str:
+    if len(data) > MAX_BYTES:
+        raise Unmergeable(f"has more than {MAX_BYTES} bytes, so the base's file is kept")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise Unmergeable("is not UTF-8, so the base's file is kept") from None
+
+
+def _split_tables(text: str) -> tuple[str, str]:
+    """The lines outside and inside of ``[tool.pytest…]`` tables. A guess by lines; the caller parses the outcome."""
+    others: list[str] = []
+    pytests: list[str] = []
+    inside = False
+    for line in text.splitlines(keepends=True):
+        header = _TABLE.match(line) if len(line) < MAX_HEADER else None
+        if header:
+            keys = [part.strip().strip("\"'") for part in header["key"].split(".")]
+            inside = keys[:2] == ["tool", "pytest"]
+        (pytests if inside else others).append(line if line.endswith("\n") else line + "\n")
+    return "".join(others), "".join(pytests)
+
+
+def _split_sections(text: str) -> tuple[str, str]:
+    """The lines outside and inside of sections whose name speaks of pytest."""
+    others: list[str] = []
+    pytests: list[str] = []
+    inside = False
+    for line in text.lstrip("\ufeff").splitlines(keepends=True):
+        if line.startswith("["):
+            inside = "pytest" in line.casefold()
+        (pytests if inside else others).append(line if line.endswith("\n") else line + "\n")
+    return "".join(others), "".join(pytests)

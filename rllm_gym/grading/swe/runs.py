@@ -1,0 +1,368 @@
+"""One run of tests over a fresh base, in a session of its own: what is sent in, and what is believed of the outcome."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import shlex
+import tomllib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rllm_gym.grading.swe.allowed import Allowed
+from rllm_gym.grading.swe.exam import Sheet
+from rllm_gym.grading.swe.log_parsers import LoggedTest, find_parser
+from rllm_gym.grading.swe.verdict import RepositoryTests
+from rllm_gym.sandbox.errors import SandboxBroke
+from rllm_gym.sandbox.program import Ended
+from rllm_gym.sandbox.session import ExecResult, Session, SessionLimits
+from rllm_gym.sandbox.tree import TreeTooLarge
+
+if TYPE_CHECKING:
+    from rllm_gym.sandbox.pool import SandboxPool
+    from rllm_gym.sandbox.runtime import Runtime
+
+LIMITS = SessionLimits(memory_mb=4096, processes=256, output_bytes=64_000_000)
+ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "PYTHONNOUSERSITE": "1"}
+
+_FILE_TIME = 1_700_000_000
+_MAX_EVENT = 20_000
+_START = 'exec "$(command -v python || command -v python3)" -s -B {script} {order}'
+# What reorders, repeats or spreads tests: a test is run once, here.
+_PLUGINS_OFF = ("randomly", "rerunfailures", "flaky")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one test went.
+
+    Attributes:
+        passed: Set up, called and torn down without a failure, a skip or an expected failure.
+        failed_in_call: It failed in its own body. ``None`` when only a log tells.
+        lines: Lines of the test's file that the exception went through, outermost first.
+        why: Why it did not pass.
+        word: What the log calls it, when only a log tells.
+    """
+
+    passed: bool
+    failed_in_call: bool | None = None
+    lines: tuple[int, ...] = ()
+    why: str = ""
+    word: str = ""
+
+
+@dataclass(slots=True)
+class Run:
+    """What came of a run.
+
+    Attributes:
+        outcomes: Per test id, in the order they ran, one for each time the test was told of.
+        broken: Why nothing in it can be believed, empty when it may be.
+        uncollected: Files that could not be collected, with why.
+        shadowing: Changes that were left out since they would shadow installed packages.
+        code: The exit code of the command.
+        spoiled: Test files whose text was not what was sent in, when the run was over.
+    """
+
+    outcomes: dict[str, list[Outcome]] = field(default_factory=dict)
+    broken: str = ""
+    uncollected: dict[str, str] = field(default_factory=dict)
+    shadowing: tuple[str, ...] = ()
+    code: int | None = None
+    spoiled: tuple[str, ...] = ()
+
+
+class Bench:
+    """Runs tests over the same base and changes again and again, each time in a fresh session.
+
+    Args:
+        pool: Where sessions come from.
+        base: The pristine tree.
+        allowed: The changes to lay over it.
+        tests: What is asked; its hidden tests are laid over the changes.
+        runtime: The Python the tests see.
+    """
+
+    def __init__(
+        self, pool: SandboxPool, base: Path, allowed: Allowed, tests: RepositoryTests, runtime: Runtime | None
+    ) -> None:
+        self._pool = pool
+        self._base = base
+        self._allowed = allowed
+        self._tests = tests
+        self._runtime = runtime
+        self.own_run = runs_our_pytest(tests)
+        """Whether our own reporter watches, or a log is read."""
+        self._options = _pytest_options(base, tests) if self.own_run else []
+
+    async def run(self, sheet: Sheet, *, patience: float = 1.0) -> Run:
+        """Run the tests of a sheet. A command of the task's own runs what it likes, on the sheet's texts.
+
+        Args:
+            sheet: The files and their texts.
+            patience: Times the task's timeout.
+
+        Raises:
+            EnvironmentFault: The session, or the Python in it, is unusable.
+        """
+        word = secrets.token_hex(16)
+        script, order = (f".{secrets.token_hex(8)}.{kind}" for kind in ("py", "json"))
+        sent = {**self._tests.hidden_tests, **sheet.texts}
+        async with self._pool.open_session(
+            self._base, limits=LIMITS, runtime=self._runtime, environment=ENVIRONMENT
+        ) as session:
+            try:
+                await session.write(script, _script())
+                await session.write(order, json.dumps(self._order(word, sheet.files, sent)).encode())
+            except OSError as error:
+                raise SandboxBroke(f"the tests could not be sent to the session: {error}") from error
+            result = await session.exec(_START.format(script=script, order=order), self._tests.timeout * patience)
+            run = self._judge(result, word)
+            run.spoiled = await _spoiled(session, {path: sent[path] for path in sheet.files if path in sent})
+        return run
+
+    def _order(self, word: str, files: tuple[str, ...], sent: Mapping[str, str]) -> dict[str, Any]:
+        changes = self._allowed.changes
+        laid = [
+            [path, file.kind, file.executable, base64.b64encode(file.data).decode()]
+            for path, file in sorted(changes.written.items())
+        ]
+        laid += [[path, "file", False, base64.b64encode(text.encode()).decode()] for path, text in sorted(sent.items())]
+        return {
+            "word": word,
+            "removed": sorted(changes.removed),
+            "files": laid,
+            "time": _FILE_TIME,
+            "new_modules": self._allowed.new_modules,
+            "roots": ["", "src"] if (self._base / "src").is_dir() else [""],
+            "command": None if self.own_run else self._tests.test_command,
+            "arguments": [*self._options, *files] if self.own_run else [],
+        }
+
+    def _judge(self, result: ExecResult, word: str) -> Run:
+        events, rest = _events(result.output, word)
+        first = events[0] if events else {}
+        if first.get("event") == "no pytest":
+            raise SandboxBroke(
+                f"the runtime of this task has no pytest ({first['message']}): name one that has it with runtime=, or "
+                "give the task a test_command",
+                kind="no_pytest",
+            )
+        if first.get("event") != "ready":
+            shown = result.output[-500:].decode(errors="replace")
+            raise SandboxBroke(f"the test run never began (exit code {result.exit_code}): {shown!r}")
+        run = Run(code=result.exit_code)
+        run.shadowing = tuple(f"{path}: would shadow the installed {name}" for name, path in first["shadowing"])
+        if result.timed_out:
+            run.broken = "the tests did not end in time"
+        elif result.ended is not Ended.EXITED:
+            run.broken = f"the tests were ended by the {result.ended.value}"
+        if self.own_run:
+            _read_report(run, events)
+        else:
+            command = self._tests.test_command or ""
+            parser = self._tests.log_parser or ("unittest" if "unittest" in command else "pytest")
+            _read_log(run, find_parser(parser)(rest))
+        return run
+
+
+def runs_our_pytest(tests: RepositoryTests) -> bool:
+    """Whether the tests can be run by our own pytest call: no command, or one that says ``pytest`` and options."""
+    if tests.test_command is None:
+        return True
+    if tests.log_parser is not None or any(character in tests.test_command for character in "|&;<>$`\n("):
+        return False
+    words = shlex.split(tests.test_command)
+    return words[0] in ("pytest", "py.test") or words[:3] in (["python", "-m", "pytest"], ["python3", "-m", "pytest"])
+
+
+async def _spoiled(session: Session, sent: Mapping[str, str]) -> tuple[str, ...]:
+    spoiled = []
+    for path, text in sent.items():
+        data = text.encode()
+        try:
+            found = await session.read(path, len(data) + 1)
+        except (OSError, TreeTooLarge):
+            found = None
+        if found != data:
+            spoiled.append(path)
+    return tuple(spoiled)
+
+
+def _script() -> bytes:
+    return resources.files("rllm_gym.grading.swe.inside").joinpath("run_tests.py").read_bytes()
+
+
+def _events(output: bytes, word: str) -> tuple[list[dict[str, Any]], str]:
+    """The run's own lines, in order, and the text of all others."""
+    mark = f"@{word} ".encode()
+    events: list[dict[str, Any]] = []
+    others: list[bytes] = []
+    for line in output.split(b"\n"):
+        if not line.startswith(mark):
+            others.append(line)
+            continue
+        try:
+            event = json.loads(line[len(mark) : len(mark) + _MAX_EVENT])
+        except (ValueError, RecursionError):
+            event = None
+        events.append(event if isinstance(event, dict) else {"event": "unreadable"})
+    return events, b"\n".join(others).decode(errors="replace")
+
+
+def _read_report(run: Run, events: list[dict[str, Any]]) -> None:
+    """What our reporter said, if it said it as it would: numbered, complete, with the process's own exit code."""
+    collected: list[Any] = []
+    ends: list[dict[str, Any]] = []
+    told = 0
+    for number, event in enumerate(events):
+        if event.get("n") != number:
+            run.broken = run.broken or "the report of the run is not as it was written"
+        match event.get("event"):
+            case "test":
+                told += 1
+                test, outcome = _read_test(event)
+                run.outcomes.setdefault(test, []).append(outcome)
+            case "uncollected":
+                run.uncollected[str(event.get("id"))] = str(event.get("message"))
+            case "collected":
+                collected.append(event.get("tests"))
+            case "end":
+                ends.append(event)
+    if run.broken:
+        return
+    if len(ends) != 1 or events[-1] is not ends[0]:
+        run.broken = f"the test run ended before its report did (exit code {run.code})"
+    elif ends[0].get("code") != run.code:
+        run.broken = f"the report says exit code {ends[0].get('code')!r}, the process {run.code}"
+    elif run.code in (3, 4):
+        run.broken = f"pytest could not run (exit code {run.code})"
+    elif collected not in ([told], []) or ends[0].get("tests") != told:
+        run.broken = "the run does not report the tests it collected"
+
+
+def _read_test(event: Mapping[str, Any]) -> tuple[str, Outcome]:
+    phases = event.get("phases")
+    lines = event.get("lines", [])
+    well_formed = isinstance(lines, list) and all(isinstance(line, int) for line in lines)
+    if not isinstance(phases, list) or not well_formed:
+        return str(event.get("id")), Outcome(False, False, (), "its report cannot be read")
+    passed = [["setup", "passed"], ["call", "passed"], ["teardown", "passed"]]
+    xfail = event.get("xfail") is not False
+    if phases == passed and not xfail:
+        return str(event.get("id")), Outcome(True)
+    states = ", ".join(f"{phase[0]} {phase[1]}" for phase in phases if isinstance(phase, list) and len(phase) == 2)
+    why = "is expected to fail" if xfail else str(event.get("message") or states)
+    in_call = ["call", "failed"] in phases and not xfail
+    return str(event.get("id")), Outcome(False, in_call, tuple(lines), why[:1000])
+
+
+def _read_log(run: Run, tests: list[LoggedTest]) -> None:
+    counts = Counter(test.id for test in tests)
+    for test in tests:
+        why = f"the log says {test.word}" if counts[test.id] == 1 else "the log tells of it more than once"
+        run.outcomes.setdefault(test.id, []).append(Outcome(test.passed, None, (), why, test.word))
+
+
+# Options of a pytest run -------------------------------------------------------------------------------------------
+
+_KEPT_FLAGS = frozenset(
+    {"--strict-markers", "--strict-config", "--strict", "--doctest-modules", "--doctest-continue-on-failure"}
+)
+_KEPT_WITH_VALUE = (
+    "-W",
+    "--import-mode",
+    "--doctest-glob",
+    "--asyncio-mode",
+    "--ds",
+    "--dc",
+    "--pythonwarnings",
+    "-p",
+    "-o",
+    "-c",
+)
+
+
+def _pytest_options(base: Path, tests: RepositoryTests) -> list[str]:
+    """The options of our run: what the base and the command ask for, as far as it decides what a test is or does."""
+    words = shlex.split(tests.test_command or "")
+    asked = [*_addopts(base), *(words[words.index("pytest") + 1 :] if "pytest" in words else words[1:])]
+    options = ["--rootdir=.", "--continue-on-collection-errors", "--tb=short", "-o", "addopts="]
+    options += ["-o", "cache_dir=/tmp/.pytest_cache"]
+    for name in _PLUGINS_OFF:
+        options += ["-p", f"no:{name}"]
+    conftests = _conftest_text(base)
+    position = 0
+    while position < len(asked):
+        word = asked[position]
+        position += 1
+        name, equals, _ = word.partition("=")
+        following = asked[position] if position < len(asked) else ""
+        if word in _KEPT_FLAGS or (equals and name in _KEPT_WITH_VALUE) or (word[:2] in ("-W", "-p") and len(word) > 2):
+            options.append(word)
+        elif word in _KEPT_WITH_VALUE and following:
+            position += 1
+            if not (word == "-o" and following.startswith("addopts")):
+                options += [word, following]
+        elif name.startswith("--") and f'"{name}"' in conftests.replace("'", '"'):
+            # An option of the repository's own.
+            options.append(word)
+            if not equals and following and not following.startswith("-") and "::" not in following:
+                options.append(following)
+                position += 1
+    return options
+
+
+def _addopts(base: Path) -> list[str]:
+    """``addopts`` of the configuration pytest would choose."""
+    for name in ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg"):
+        path = base / name
+        if not path.is_file() or path.is_symlink():
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        found = _toml_addopts(text) if name.endswith(".toml") else _ini_addopts(text)
+        if found is not None:
+            return found
+    return []
+
+
+def _toml_addopts(text: str) -> list[str] | None:
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return None
+    table = table.get("tool", table).get("pytest", None)
+    if not isinstance(table, dict):
+        return None
+    value = table.get("ini_options", table).get("addopts", [])
+    return shlex.split(value) if isinstance(value, str) else [str(word) for word in value]
+
+
+def _ini_addopts(text: str) -> list[str] | None:
+    inside = seen = False
+    value: list[str] | None = None
+    for line in text.splitlines():
+        if line.startswith("["):
+            inside = line.strip() in ("[pytest]", "[tool:pytest]")
+            seen = seen or inside
+            value_open = False
+            continue
+        if not inside or line.lstrip().startswith(("#", ";")):
+            continue
+        if line[:1].strip():
+            key, _, rest = line.partition("=")
+            value_open = key.strip() == "addopts"
+            line = rest
+        if value_open:
+            value = [*(value or []), line]
+    return shlex.split(" ".join(value or [])) if seen else None
+
+
+def _conftest_text(base: Path) -> str:
+    paths = [base / "conftest.py", base / "tests" / "conftest.py", base / "test" / "conftest.py"]
+    return "\n".join(path.read_text(errors="replace") for path in paths if path.is_file() and not path.is_symlink())

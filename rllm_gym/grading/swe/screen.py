@@ -1,0 +1,54 @@
+"""Does product code reach for the test runner? Only what no honest fix does; the rest is caught by what it does."""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+
+MAX_BYTES = 4_000_000
+
+_MENTIONS = re.compile(rb"pytest|pluggy|PYTEST")
+_RUNNER = re.compile(r"_?pytest|pluggy")
+_RUNNER_NAME = re.compile(r"(_pytest|pytest|pluggy)(\.|$)")
+_LOOKUPS = frozenset({"import_module", "__import__", "modules"})
+
+
+def reaches_for_the_runner(source: bytes) -> frozenset[str]:
+    """How Python source uses pytest's own modules, or asks whether it is being tested.
+
+    The source is hostile: it is cut into tokens, never compiled. Comments and strings that merely mention pytest do
+    not count.
+
+    >>> sorted(reaches_for_the_runner(b"from _pytest import runner"))
+    ['imports _pytest']
+    >>> reaches_for_the_runner(b'"import pytest" # import pytest')
+    frozenset()
+    """
+    if not _MENTIONS.search(source):
+        return frozenset()
+    found: set[str] = set()
+    before = [""] * 4
+    try:
+        for token in tokenize.tokenize(io.BytesIO(source[:MAX_BYTES]).readline):
+            if token.type in (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING):
+                continue
+            _look_at(token, before, found)
+            before = [*before[1:], token.string]
+    except (tokenize.TokenError, SyntaxError, UnicodeDecodeError):
+        # Code that is no Python cannot be imported either.
+        return frozenset(found)
+    return frozenset(found)
+
+
+def _look_at(token: tokenize.TokenInfo, before: list[str], found: set[str]) -> None:
+    if token.type == tokenize.NAME and _RUNNER.fullmatch(token.string) and before[-1] in ("import", "from", ","):
+        imported = before[-1] != "," or "import" in token.line.split()
+        if imported and not (before[-1] == "import" and before[-3] == "from"):
+            found.add(f"imports {token.string}")
+    elif token.type == tokenize.STRING:
+        text = token.string.strip("rbuRBU").strip("\"'")
+        if text == "PYTEST_CURRENT_TEST":
+            found.add("asks whether it is being tested (PYTEST_CURRENT_TEST)")
+        elif _RUNNER_NAME.match(text) and before[-1] in ("(", "[") and _LOOKUPS & {before[-2], before[-4]}:
+            found.add(f"looks up the module {text[:60]}")

@@ -1,0 +1,480 @@
+"""Tests that must fail: twins of the hidden tests, each wrong at one place, and sentinels between them.
+
+Code under test runs in the test runner's process and can make it report anything. It cannot know which of two runs is
+the honest one: the twin of a test has its name, its place and its shape, and one constant or comparison in it is
+false. A run in which a twin passes was forged.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import copy
+import random
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from rllm_gym.grading.swe.test_source import (
+    Edit,
+    Function,
+    Insertion,
+    TestSource,
+    indentation,
+    plausible_name,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """First and last line of a statement."""
+
+    first: int
+    last: int
+
+
+@dataclass(slots=True)
+class Twin:
+    """A test file in which tests must fail.
+
+    Attributes:
+        text: The file.
+        altered: Where each altered function must fail, by its key (``"TestA::test_b"``).
+        moved: Whether parameters were altered, so that the tests' ids differ, though not their order.
+    """
+
+    text: str
+    altered: dict[str, Span] = field(default_factory=dict)
+    moved: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class _Alteration:
+    """One way to make a test false.
+
+    ``span`` is where an honest run fails: always, since the statement is always reached.
+    """
+
+    edits: tuple[Edit, ...]
+    span: Span
+    weight: float
+    parameters: bool = False
+
+
+def make_twin(source: TestSource, keys: Iterable[str], rng: random.Random) -> Twin:
+    """The file with each of the functions false at one place of its own, where one is found; line numbers are kept."""
+    edits: list[Edit] = []
+    insertions: list[Insertion] = []
+    spans: dict[str, Span] = {}
+    moved = set()
+    for key in keys:
+        if key not in source.functions:
+            continue
+        function, _ = source.functions[key]
+        found = list(_alterations(source, function, rng))
+        if found:
+            chosen = rng.choices(found, [alteration.weight for alteration in found])[0]
+            edits += chosen.edits
+            spans[key] = chosen.span
+            if chosen.parameters:
+                moved.add(key)
+        elif (last := _trailing(source, function, rng)) is not None:
+            insertions.append(last)
+            spans[key] = Span(last.after + 1, last.after + 1)
+    text = source.edited(edits, insertions)
+    return Twin(text, {key: _shift(span, insertions) for key, span in spans.items()}, moved)
+
+
+def with_sentinel(source: TestSource, beside: str, rng: random.Random) -> tuple[str, str, Span] | None:
+    """The file with one more test that fails, next to ``beside``: text, the new test's key, where it fails.
+
+    It touches nothing of the product. ``None`` where tests there take part in something that a new one would break.
+    """
+    if beside not in source.functions:
+        return None
+    function, classes = source.functions[beside]
+    if _everywhere_parametrized(source) or any(scope.decorator_list for scope in classes):
+        return None
+    name = plausible_name(rng, function.name, source)
+    step = b"    "
+    margin = source.lines[function.lineno - 1][: function.col_offset] if classes else b""
+    first, last = _false_statements(source, rng)
+    argument = b"self" if classes else b""
+    lines = [b"", margin + b"def " + name.encode() + b"(" + argument + b"):", margin + step + first]
+    lines.append(margin + step + last)
+    after = (classes[-1].end_lineno if classes else len(source.lines)) or len(source.lines)
+    if not classes:
+        lines.insert(0, b"")
+    text = source.edited((), [Insertion(after, b"\n".join(lines))])
+    line = after + len(lines)
+    key = "::".join([*(scope.name for scope in classes), name])
+    return text, key, Span(line, line)
+
+
+def sentinel_file(rng: random.Random) -> tuple[str, str, Span]:
+    """A file of its own with one failing test, for tests that are no Python: text, key, where it fails."""
+    source = TestSource("")
+    first, last = _false_statements(source, rng)
+    name = plausible_name(rng, "test_" + rng.choice(("values", "order", "result")), source)
+    text = b"\n".join([b"def " + name.encode() + b"():", b"    " + first, b"    " + last, b""])
+    return text.decode(), name, Span(3, 3)
+
+
+def _shift(span: Span, insertions: list[Insertion]) -> Span:
+    def moved(line: int, own: bool) -> int:
+        return line + sum(insertion.after < line - own for insertion in insertions)
+
+    inserted = any(insertion.after + 1 == span.first for insertion in insertions)
+    return Span(moved(span.first, inserted), moved(span.last, inserted))
+
+
+# Which statements are always reached -----------------------------------------------------------------------------
+
+_PLAIN_WITH = frozenset(
+    {"open", "warns", "deprecated_call", "catch_warnings", "TemporaryDirectory", "NamedTemporaryFile", "patch",
+     "object", "dict", "context", "assertLogs", "assertWarns", "assertNoLogs", "chdir", "freeze_time", "closing",
+     "ThreadPoolExecutor"}
+)  # fmt: skip
+"""Context managers, by the last part of their name, that let an exception through."""
+
+_LEAVING = frozenset({"skip", "xfail", "fail", "exit", "skipTest", "importorskip", "subTest", "subtests"})
+
+
+def _alterations(source: TestSource, function: Function, rng: random.Random) -> Iterator[_Alteration]:
+    for decorator in function.decorator_list:
+        if re.search(r"raises|expected|xfail|skip|retry|flaky", ast.unparse(decorator)):
+            return
+    for statement in _reached(function.body):
+        yield from _alterations_of(source, function, statement, rng)
+
+
+def _reached(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements that every passing run comes to, whose exceptions nothing catches."""
+    for statement in body:
+        if isinstance(statement, ast.With | ast.AsyncWith):
+            yield statement
+            if all(_name_of(item.context_expr) in _PLAIN_WITH for item in statement.items):
+                yield from _reached(statement.body)
+        elif isinstance(statement, ast.For):
+            if isinstance(statement.iter, ast.List | ast.Tuple) and _always_some(statement.iter):
+                yield from _reached(statement.body)
+        else:
+            yield statement
+        if _may_leave(statement):
+            return
+
+
+def _always_some(node: ast.List | ast.Tuple) -> bool:
+    return bool(node.elts) and not any(isinstance(element, ast.Starred) for element in node.elts)
+
+
+def _may_leave(statement: ast.stmt) -> bool:
+    """Whether a test can end here without failing."""
+    todo: list[ast.AST] = [statement]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom | ast.Break | ast.Continue | ast.Raise):
+            return True
+        if isinstance(node, ast.Call) and _name_of(node) in _LEAVING:
+            return True
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            todo.extend(ast.iter_child_nodes(node))
+    return False
+
+
+def _name_of(node: ast.expr) -> str:
+    if isinstance(node, ast.Call):
+        node = node.func
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+# Ways to make a statement false ----------------------------------------------------------------------------------
+
+
+def _alterations_of(
+    source: TestSource, function: Function, statement: ast.stmt, rng: random.Random
+) -> Iterator[_Alteration]:
+    span = Span(statement.lineno, statement.end_lineno or statement.lineno)
+    if isinstance(statement, ast.Assert):
+        yield from _of_assert(source, function, statement, span, rng)
+    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        yield from _of_call(source, statement.value, span, rng)
+    elif isinstance(statement, ast.With) and len(statement.items) == 1:
+        expression = statement.items[0].context_expr
+        if isinstance(expression, ast.Call) and _name_of(expression) in ("raises", "assertRaises", "assertRaisesRegex"):
+            yield from _other_exception(source, expression, span, rng)
+
+
+def _of_assert(
+    source: TestSource, function: Function, statement: ast.Assert, span: Span, rng: random.Random
+) -> Iterator[_Alteration]:
+    test = statement.test
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        if isinstance(test.ops[0], ast.Eq):
+            for side in (test.comparators[0], test.left):
+                for edit in _other_literal(source, side, rng):
+                    yield _Alteration((edit,), span, 10)
+                edits = _other_parameters(source, function, side, rng)
+                if edits:
+                    yield _Alteration(edits, span, 10, parameters=True)
+        operator = _other_operator(source, test)
+        if operator is not None:
+            yield _Alteration((operator,), span, 2)
+            return
+    yield _Alteration(_negated(source, test), span, 1.5)
+
+
+_OPPOSITE: dict[type[ast.cmpop], tuple[bytes, bytes]] = {
+    ast.Eq: (rb"==", b"!="),
+    ast.NotEq: (rb"!=", b"=="),
+    ast.Is: (rb"\bis\b", b"is not"),
+    ast.IsNot: (rb"\bis\s+not\b", b"is"),
+    ast.In: (rb"\bin\b", b"not in"),
+    ast.NotIn: (rb"\bnot\s+in\b", b"in"),
+    ast.Lt: (rb"<", b">="),
+    ast.GtE: (rb">=", b"<"),
+    ast.Gt: (rb">", b"<="),
+    ast.LtE: (rb"<=", b">"),
+}
+
+
+def _other_operator(source: TestSource, test: ast.Compare) -> Edit | None:
+    place = source.between(test.left, test.comparators[0])
+    if place is None:
+        return None
+    line, start, text = place
+    pattern, opposite = _OPPOSITE[type(test.ops[0])]
+    match = re.search(pattern, text)
+    return match and Edit(line, start + match.start(), start + match.end(), opposite)
+
+
+def _negated(source: TestSource, test: ast.expr) -> tuple[Edit, ...]:
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        line = source.lines[test.lineno - 1]
+        end = test.col_offset + 3
+        if line[end : end + 1] == b" " and line[end + 1 : end + 2].strip():
+            end += 1
+        return (Edit(test.lineno, test.col_offset, end, b""),)
+    assert test.end_lineno is not None
+    assert test.end_col_offset is not None
+    opening = Edit(test.lineno, test.col_offset, test.col_offset, b"not (")
+    closing = Edit(test.end_lineno, test.end_col_offset, test.end_col_offset, b")")
+    if isinstance(test, ast.Name | ast.Call | ast.Attribute | ast.Subscript):
+        return (Edit(test.lineno, test.col_offset, test.col_offset, b"not "),)
+    return opening, closing
+
+
+_METHODS = {
+    "assertEqual": "assertNotEqual", "assertTrue": "assertFalse", "assertIs": "assertIsNot",
+    "assertIsNone": "assertIsNotNone", "assertIn": "assertNotIn", "assertIsInstance": "assertNotIsInstance",
+    "assertLess": "assertGreaterEqual", "assertGreater": "assertLessEqual", "assertRegex": "assertNotRegex",
+    "assertAlmostEqual": "assertNotAlmostEqual",
+}  # fmt: skip
+_METHODS |= {opposite: name for name, opposite in _METHODS.items()}
+_EQUALITIES = frozenset(
+    {"assertEqual", "assertListEqual", "assertDictEqual", "assertTupleEqual", "assertSetEqual", "assertSequenceEqual",
+     "assertCountEqual", "assertMultiLineEqual"}
+)  # fmt: skip
+_NEARLY = frozenset(
+    {"assertAlmostEqual", "assert_allclose", "assert_almost_equal", "assert_array_almost_equal", "assert_equal",
+     "assert_array_equal"}
+)  # fmt: skip
+
+
+def _of_call(source: TestSource, call: ast.Call, span: Span, rng: random.Random) -> Iterator[_Alteration]:
+    name = _name_of(call)
+    if name in ("raises", "assertRaises") and len(call.args) > 1:
+        yield from _other_exception(source, call, span, rng)
+    if len(call.args) >= 2 and not call.keywords and name in _EQUALITIES | _NEARLY:
+        for side in call.args[:2]:
+            for edit in _other_literal(source, side, rng, far=name in _NEARLY):
+                yield _Alteration((edit,), span, 10)
+    function = call.func
+    if (
+        name in _METHODS
+        and isinstance(function, ast.Attribute)
+        and isinstance(function.value, ast.Name)
+        and function.end_lineno is not None
+        and function.end_col_offset is not None
+    ):
+        start = function.end_col_offset - len(name)
+        edit = Edit(function.end_lineno, start, function.end_col_offset, _METHODS[name].encode())
+        yield _Alteration((edit,), span, 2)
+
+
+_OTHER_EXCEPTIONS = ("ZeroDivisionError", "OverflowError", "TimeoutError", "EOFError", "BufferError")
+
+
+def _other_exception(source: TestSource, call: ast.Call, span: Span, rng: random.Random) -> Iterator[_Alteration]:
+    if not call.args or not isinstance(call.args[0], ast.Name | ast.Attribute):
+        return
+    wanted = call.args[0]
+    known = getattr(builtins, wanted.id, None) if isinstance(wanted, ast.Name) else None
+    names = [
+        name
+        for name in _OTHER_EXCEPTIONS
+        if not (isinstance(known, type) and issubclass(known, getattr(builtins, name)))
+    ]
+    if wanted.lineno == wanted.end_lineno and wanted.end_col_offset is not None:
+        new = rng.choice(names).encode()
+        yield _Alteration((Edit(wanted.lineno, wanted.col_offset, wanted.end_col_offset, new),), span, 3)
+
+
+def _other_parameters(
+    source: TestSource, function: Function, side: ast.expr, rng: random.Random
+) -> tuple[Edit, ...] | None:
+    """Other values for a parameter that an assertion compares with, one for each of its literals."""
+    if not isinstance(side, ast.Name) or _assigned(function, side.id):
+        return None
+    for decorator in function.decorator_list:
+        if not isinstance(decorator, ast.Call) or _name_of(decorator) != "parametrize" or len(decorator.args) != 2:
+            continue
+        names, rows = _argument_names(decorator.args[0]), decorator.args[1]
+        if side.id not in names or not isinstance(rows, ast.List | ast.Tuple) or decorator.keywords:
+            continue
+        edits = []
+        for row in rows.elts:
+            if isinstance(row, ast.Call) and _name_of(row) == "param":
+                cells = row.args
+            elif len(names) == 1:
+                cells = [row]
+            else:
+                cells = row.elts if isinstance(row, ast.Tuple | ast.List) else []
+            position = names.index(side.id)
+            if len(cells) != len(names):
+                return None
+            found = _other_literal(source, cells[position], rng)
+            if not found:
+                return None
+            edits.append(rng.choice(found))
+        return tuple(edits)
+    return None
+
+
+def _argument_names(node: ast.expr) -> list[str]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return [name.strip() for name in node.value.split(",") if name.strip()]
+    if isinstance(node, ast.List | ast.Tuple):
+        return [str(element.value) for element in node.elts if isinstance(element, ast.Constant)]
+    return []
+
+
+def _assigned(function: Function, name: str) -> bool:
+    return any(
+        isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
+        for node in ast.walk(function)
+    )
+
+
+# Other values ----------------------------------------------------------------------------------------------------
+
+
+def _other_literal(source: TestSource, node: ast.expr, rng: random.Random, *, far: bool = False) -> list[Edit]:
+    """Edits each of which makes a literal unequal to what it was. ``far``: also for comparisons with a tolerance."""
+    if isinstance(node, ast.Call) and _name_of(node) == "approx" and len(node.args) == 1 and not node.keywords:
+        return _other_literal(source, node.args[0], rng, far=True)
+    try:
+        before = ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return []
+    empty = {"[]": b"[0]", "()": b"(0,)", "{}": b"{0: 0}", "''": b"'x'", '""': b'"x"'}
+    segment = source.segment(node)
+    if segment is not None and segment.decode() in empty and not far and node.end_col_offset is not None:
+        return [Edit(node.lineno, node.col_offset, node.end_col_offset, empty[segment.decode()])]
+    edits = []
+    leaves = [leaf for leaf in ast.walk(node) if isinstance(leaf, ast.Constant)]
+    for leaf in rng.sample(leaves, min(len(leaves), 8)):
+        token = source.segment(leaf)
+        if token is None or leaf.end_col_offset is None:
+            continue
+        new = _other_token(token, leaf.value, rng, far)
+        if new is not None and _replaced(node, leaf, new) not in (None, before):
+            edits.append(Edit(leaf.lineno, leaf.col_offset, leaf.end_col_offset, new))
+    return edits
+
+
+def _replaced(node: ast.expr, leaf: ast.Constant, token: bytes) -> object:
+    """The literal's value with another leaf, ``None`` when it has none."""
+    try:
+        value = ast.literal_eval(token.decode())
+        changed = copy.deepcopy(node, {id(leaf): ast.copy_location(ast.Constant(value), leaf)})
+        return ast.literal_eval(changed)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return None
+
+
+def _other_token(token: bytes, value: object, rng: random.Random, far: bool) -> bytes | None:
+    if isinstance(value, bool):
+        return None if far else str(not value).encode()
+    if isinstance(value, int):
+        if far:
+            return str(value * 2 + rng.randint(1, 3)).encode()
+        new = value + rng.choice((-2, -1, 1, 2, 3, 10) if value > 2 else (1, 2, 3))
+        return (hex(new) if token[:2].lower() == b"0x" else str(new)).encode()
+    if isinstance(value, float):
+        digits = len(token.partition(b".")[2]) if re.fullmatch(rb"\d+\.\d+", token) else 2
+        return repr(round(value * (2 if far else 1) + rng.randint(1, 3), digits)).encode()
+    if isinstance(value, str | bytes) and not far:
+        return _other_string(token, rng)
+    return None
+
+
+def _other_string(token: bytes, rng: random.Random) -> bytes | None:
+    """Another text of nearly the same letters."""
+    match = re.fullmatch(rb"([bBuUrR]{0,2})('''|\"\"\"|'|\")(.*)\2", token, re.DOTALL)
+    if match is None or b"\\" in match[3]:
+        return None
+    text = match[3]
+    places = [n for n in range(len(text)) if text[n : n + 1].isalnum()]
+    if not places:
+        # Punctuation and blanks alone: one of them twice.
+        return None if not text or text[0] >= 128 else match[1] + match[2] + text + text[-1:] + match[2]
+    place = rng.choice(places)
+    old = text[place : place + 1]
+    letters = b"0123456789" if old.isdigit() else b"abcdefghijklmnoprstuvwy"
+    if old.isupper():
+        letters = letters.upper()
+    new = rng.choice([letters[n : n + 1] for n in range(len(letters)) if letters[n : n + 1].lower() != old.lower()])
+    return match[1] + match[2] + text[:place] + new + text[place + 1 :] + match[2]
+
+
+# Statements of our own -------------------------------------------------------------------------------------------
+
+
+def _trailing(source: TestSource, function: Function, rng: random.Random) -> Insertion | None:
+    """A false statement behind a test that has nothing to alter."""
+    for decorator in function.decorator_list:
+        if re.search(r"raises|expected|xfail|skip|retry|flaky", ast.unparse(decorator)):
+            return None
+    margin = indentation(source, function)
+    if any(_may_leave(statement) for statement in function.body) or not margin or function.end_lineno is None:
+        return None
+    first, last = _false_statements(source, rng)
+    return Insertion(function.end_lineno, margin + first + b"; " + last)
+
+
+def _false_statements(source: TestSource, rng: random.Random) -> tuple[bytes, bytes]:
+    """Two statements in the words of the file; the second is a false assertion."""
+    numbers = [number for number in source.constants(int) if 0 <= number < 1000] + rng.sample(range(2, 40), 4)
+    words = [word for word in source.constants(str) if word.isidentifier() and len(word) < 20] + ["left", "right", "b"]
+    some = rng.sample(numbers, rng.randint(3, 4)) if len(numbers) > 3 else numbers
+    texts = rng.sample(words, 2)
+    wrong = some[-1] + rng.choice((1, 2, 5))
+    shape = rng.randrange(4)
+    if shape == 0:
+        return f"values = {some!r}".encode(), f"assert sorted(values) == {sorted([*some[:-1], wrong])!r}".encode()
+    if shape == 1:
+        return f"values = {some!r}".encode(), f"assert sum(values) == {sum(some) - some[-1] + wrong}".encode()
+    if shape == 2:
+        return (
+            f'text = "{texts[0]} {texts[1]}"'.encode(),
+            f'assert text.split() == ["{texts[1]}", "{texts[0]}x"]'.encode(),
+        )
+    return f'result = {{"{texts[0]}": {some[0]}}}'.encode(), f'assert result["{texts[0]}"] == {some[0] + 1}'.encode()
+
+
+def _everywhere_parametrized(source: TestSource) -> bool:
+    return any(
+        isinstance(statement, ast.Assign) and any(_name_of(target) == "pytestmark" for target in statement.targets)
+        for statement in source.tree.body
+    )
