@@ -21,6 +21,7 @@ from rllm_gym.envs.swe.patch import file_diff
 from rllm_gym.envs.swe.rows import RepositoryTask, read_task, swe_task
 from rllm_gym.envs.swe.shown import cut, plain, terminal
 from rllm_gym.grading.swe import RepositoryTests, RepositoryVerdict, grade_repository
+from rllm_gym.grading.swe.allowed import allowed_changes
 from rllm_gym.sandbox import SandboxPool, shared_pool
 from rllm_gym.sandbox.runtime import Runtime
 from rllm_gym.sandbox.session import ExecResult, Session
@@ -182,7 +183,8 @@ class SWEEnv(AsyncTextEnv):
             )
         # The first time a repository is used, its files are written out: not on the event loop.
         checkout, tests, runtime = await asyncio.to_thread(_prepare, problem, self.grading_timeout)
-        session = await self._pool.open_session(checkout.path, runtime=runtime, environment=_ENVIRONMENT)
+        environment = _ENVIRONMENT | _python_path(checkout.path, runtime)
+        session = await self._pool.open_session(checkout.path, runtime=runtime, environment=environment)
         editor = Editor(_Files(session), self.max_output_chars)
         self._work = _Work(session, editor, checkout, tests, runtime)
         return _first_observation(problem, session.workdir, _outline(checkout.path), self.max_turns)
@@ -246,7 +248,7 @@ class SWEEnv(AsyncTextEnv):
         else:
             try:
                 changes = await work.session.changes()
-                patch = await asyncio.to_thread(_patch_of, changes, work.checkout, ())
+                patch = await asyncio.to_thread(_patch_of, changes, work)
                 self._end_of_work = _End(patch=patch, verdict="out of turns, not graded")
             except (TreeTooLarge, OSError) as error:
                 self._end_of_work = _End(verdict=f"out of turns, not graded; {error}")
@@ -265,7 +267,7 @@ class SWEEnv(AsyncTextEnv):
             self._pool, work.checkout.path, changes, work.tests, runtime=work.runtime
         )
         dropped = tuple(plain(entry) for entry in verdict.dropped[:50])
-        patch = await asyncio.to_thread(_patch_of, changes, work.checkout, verdict.dropped)
+        patch = await asyncio.to_thread(_patch_of, changes, work)
         return _End(verdict.correct, patch, dropped, plain(verdict.reason)[:2_000])
 
     # ----------------------------------------------------------------------------------------------------------
@@ -352,6 +354,16 @@ def _prepare(problem: RepositoryTask, timeout: float) -> tuple[Checkout, Reposit
         raise TaskError(f"task {problem.task_id!r}: its 'runtime' cannot be used: {error}") from error
 
 
+def _python_path(root: Path, runtime: Runtime | None) -> dict[str, str]:
+    """Where Python finds the repository's packages without installing them, as the hidden tests do.
+
+    Relative: every command starts in the workspace. A virtual environment may have the package installed from a place
+    that is not there inside.
+    """
+    roots = ["."] * (runtime is not None) + ["src"] * (root / "src").is_dir()
+    return {"PYTHONPATH": ":".join(roots)} if roots else {}
+
+
 # Texts ----------------------------------------------------------------------------------------------------------
 
 _HOW = """\
@@ -407,15 +419,15 @@ def _show_result(command: str, result: ExecResult, timeout: float, limit: int) -
     return f"<output>\n{output}\n</output>\n{note}" if output else f"{note} There was no output."
 
 
-def _patch_of(changes: Changes, checkout: Checkout, dropped: Iterable[str]) -> str:
-    """The changes as a unified diff, bounded; whole files are left out where it would grow too long."""
-    not_kept = {entry.partition(": ")[0] for entry in dropped}
+def _patch_of(changes: Changes, work: _Work) -> str:
+    """The changes that count as a unified diff, bounded; whole files are left out where it would grow too long."""
+    kept = allowed_changes(work.checkout.path, changes, work.tests).changes
     parts, size, left_out = list[str](), 0, 0
-    for path in sorted({*changes.written, *changes.removed} - not_kept):
+    for path in sorted({*kept.written, *kept.removed}):
         if left_out or len(parts) >= 2_000:
             left_out += 1
             continue
-        text = _file_patch(path, changes, checkout)
+        text = _file_patch(path, kept, work.checkout)
         if size + len(text) > MAX_PATCH_CHARS - 200:
             left_out += 1
             continue
