@@ -20,9 +20,12 @@ SCRATCH = "/scratch"
 UID = 1000
 """The user a program is inside, by number; its name there is ``sandbox``."""
 
-_DEVICES = ("null", "zero", "full", "random", "urandom")
+DEVICES = ("null", "zero", "full", "random", "urandom")
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime")
+READABLE = ("/usr", *_SYSTEM, *_ETC)
+"""Of the system, besides the runtime: what is shown here, and what the lower tiers leave readable."""
+
 _TEXTS = {
     "/etc/passwd": f"root:x:0:0:root:/:/bin/false\nsandbox:x:{UID}:{UID}:sandbox:/tmp:/bin/sh\n",
     "/etc/group": f"root:x:0:\nsandbox:x:{UID}:\n",
@@ -74,7 +77,7 @@ class Outer:
         bwrap = shutil.which("bwrap", path=os.environ.get("PATH", os.defpath) + ":/usr/bin:/usr/local/bin")
         if bwrap is None:
             raise SandboxUnavailable(
-                "sandbox='namespaces' needs bubblewrap, and there is no 'bwrap': install it (apt-get install bubblewrap)"
+                "sandbox='namespaces' needs bubblewrap, and there is no 'bwrap': apt-get install bubblewrap"
             )
         self.fds: list[int] = []
         root = os.geteuid() == 0
@@ -106,7 +109,7 @@ class Outer:
         for path, text in _TEXTS.items():
             arguments += ["--perms", "0644", "--ro-bind-data", str(self._holding(text)), path]
         arguments += ["--dir", "/dev"]
-        for name in _DEVICES:
+        for name in DEVICES:
             arguments += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
         for name, target in (("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
             arguments += ["--symlink", f"/proc/self/{target}", f"/dev/{name}"]

@@ -20,7 +20,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from rllm_gym.sandbox import uids
-from rllm_gym.sandbox.bubblewrap import SCRATCH, Outer, environment
+from rllm_gym.sandbox.bubblewrap import DEVICES, READABLE, SCRATCH, Outer, environment
 from rllm_gym.sandbox.errors import SandboxBroke
 from rllm_gym.sandbox.loop import Loop, Timer
 from rllm_gym.sandbox.program import Ended, Program, Result
@@ -39,7 +39,7 @@ _KNOWN_MODULES = 64
 """Library modules a worker keeps compiled; past that it starts over."""
 
 _CONFINEMENT = {Tier.NAMESPACES: "namespaces", Tier.LANDLOCK: "landlock", Tier.UNSAFE: "none"}
-_MODULES = ("confine", "processes", "landlock", "seccomp", "program", "worker")
+_MODULES = ("confine", "processes", "seccomp", "landlock", "named_memory", "landlocked", "program", "worker")
 _BOOT = """
 import json, sys, types
 control, owner, sources = map(int, sys.argv[1:4])
@@ -109,7 +109,7 @@ class Worker:
         self._folder: str | None = None
         self._dead = False
         self._said = os.memfd_create("stderr", os.MFD_CLOEXEC)
-        self._uid = uids.take() if tier is Tier.NAMESPACES else None
+        self._uid = uids.take() if tier in (Tier.NAMESPACES, Tier.LANDLOCK) else None
         ours, theirs = socket.socketpair()
         self._sock = ours
         try:
@@ -147,11 +147,15 @@ class Worker:
                 command, fds = outer.command, [*fds, *outer.fds]
             else:
                 self._folder = tempfile.mkdtemp(prefix="rllm-gym-")
+                os.chmod(self._folder, 0o711)  # the spare user passes it, and cannot list it
+                scratch = os.path.join(self._folder, "scratch")
+                os.mkdir(scratch, 0o700)
                 site = os.path.join(self._folder, "packages")
                 os.mkdir(site)
                 for name, path in runtime.packages:
                     os.symlink(path, os.path.join(site, name))
-                settings |= {"scratch": self._folder, "path": [site]}
+                settings |= {"scratch": scratch, "path": [site]}
+                settings |= _landlock(runtime, site)
                 variables = environment(runtime) | {"PYTHONPATH": site}
                 command[1:1] = ["-S"]
             os.write(said, json.dumps(settings).encode())
@@ -358,6 +362,16 @@ class Worker:
             self._timer = None
         _end(running, outcome)
         self._freed(self)
+
+
+def _landlock(runtime: Runtime, site: str) -> dict[str, list[str]]:
+    """What programs see where no mount namespace shows them a view of their own."""
+    files = [outside for _, outside in (*runtime.files, *runtime.packages)]
+    return {
+        "readable": [runtime.python, *files, site, *READABLE],
+        "without": ["/usr/local", *runtime.hidden],
+        "devices": [f"/dev/{name}" for name in DEVICES],
+    }
 
 
 def check(program: Program) -> None:

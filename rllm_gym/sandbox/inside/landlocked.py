@@ -1,8 +1,8 @@
-"""Tier B behind the door: how a worker without namespaces confines a program, watches it, and cleans up after it.
+"""Tier B behind the door: how a worker without namespaces confines a program, watches it, and cleans up.
 
-Landlock says which files, seccomp denies what namespaces would have hidden, a spare user id (where the worker is root)
-keeps signals and ownership apart, and what no call can cap here (processes and memory of an ordinary user, scratch
-space) the worker looks at while the program runs. Sent in as source text: standard library only.
+Landlock says which files, seccomp denies what namespaces would have hidden, and a spare user id (where the worker is
+root) keeps signals, ownership and the count of processes apart. What no call can cap here the worker looks at while
+the program runs. Sent in as source text: standard library only.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from typing import Any
 
 from rllm_gym.sandbox.inside import confine, landlock, named_memory, seccomp
 
-_DAC_OVERRIDE, _DAC_READ_SEARCH = 1, 2
+_DAC_OVERRIDE, _DAC_READ_SEARCH, _SETPCAP = 1, 2, 8
 _KEEP_CAPABILITIES, _AMBIENT, _AMBIENT_RAISE = 8, 47, 2
 _CAPABILITY_VERSION_3 = 0x20080522
 _BOMB = 8
 """An ordinary user's processes are counted together, so this many times the limit is what the kernel stops at."""
+
+_OWN_FILES = 5
+"""What is in a program's scratch directory that it did not put there."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -42,7 +45,7 @@ class Wall:
     ) -> None:
         self.scratch, self.uid = scratch, uid
         self._abi = landlock.abi()
-        confine.be_subreaper()
+        named_memory.install()
         # A Python in root's own home: the spare user gets the right to pass closed directories, and so must not
         # change the files there either. Which of them it reads is still for Landlock to say.
         self._passes = 0
@@ -63,8 +66,9 @@ class Wall:
 
     def become_user(self, limits: Mapping[str, Any]) -> None:
         """Before anything is written: be the user that the program will be, within its limits on processes."""
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")  # where memory runs out, it is the program that is ended
+        confine.be_dumpable()  # or its files in /proc are root's
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")  # where memory runs out, better the program is ended than the trainer
         if self.uid is None:
             confine.lower(resource.RLIMIT_NPROC, _tasks_of(os.getuid()) + _BOMB * limits["processes"])
         else:
@@ -74,22 +78,21 @@ class Wall:
 
     def close(self, home: str) -> None:
         """Last of all, with ``no_new_privs`` set: nothing outside is in reach from here on."""
-        named_memory.install(f"{home}/shm")
+        named_memory.directory = f"{home}/shm"
         landlock.restrict(self._rules)
         seccomp.install(self._filter or self._make_filter(os.getpid()))
 
     # In the worker ---------------------------------------------------------------------------------------------
 
     def exceeded(self, family: Iterable[int], tasks: int, limits: Mapping[str, Any], home: str) -> str:
-        """What the program has too much of, in words; ``""`` while it keeps to its limits."""
+        """The ``Ended`` of a program that has more processes or scratch space than it may; ``""`` of others."""
         if tasks > limits["processes"]:
-            return "processes"
+            return "memory limit"
+        most = limits["scratch_mb"] << 20
         with self.as_program():
-            size, files = _usage(home, limits["scratch_mb"] << 20, limits["scratch_files"] + 8)
-            if files > limits["scratch_files"] + 8:
-                return "scratch files"
-            if size + _unlinked(family) > limits["scratch_mb"] << 20:
-                return "scratch space"
+            size, files = _usage(home, most, limits["scratch_files"] + _OWN_FILES)
+            if files > limits["scratch_files"] + _OWN_FILES or size + _unlinked(family) > most:
+                return "memory limit"
         return ""
 
     @contextlib.contextmanager
@@ -132,16 +135,23 @@ def _passing_capability() -> int:
 
 
 def _become(uid: int, capability: int) -> None:
-    if capability:
-        _checked(_libc.prctl(_KEEP_CAPABILITIES, 1, 0, 0, 0), "prctl(PR_SET_KEEPCAPS)")
-    confine.drop_bounding_set()
+    if not capability:
+        confine.drop_bounding_set()
+        confine.become_user(uid, uid)
+        return
+    _checked(_libc.prctl(_KEEP_CAPABILITIES, 1, 0, 0, 0), "prctl(PR_SET_KEEPCAPS)")
     confine.become_user(uid, uid)
-    kept = 1 << capability if capability else 0
+    kept = 1 << capability
+    _set_capabilities(kept | 1 << _SETPCAP, kept)
+    _checked(_libc.prctl(_AMBIENT, _AMBIENT_RAISE, capability, 0, 0), "prctl(PR_CAP_AMBIENT_RAISE)")
+    confine.drop_bounding_set()
+    _set_capabilities(kept, kept)
+
+
+def _set_capabilities(permitted: int, inheritable: int) -> None:
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    data = (ctypes.c_uint32 * 6)(kept, kept, kept, 0, 0, 0)
+    data = (ctypes.c_uint32 * 6)(permitted, permitted, inheritable, 0, 0, 0)
     _checked(_libc.capset(header, data), "capset")
-    if capability:
-        _checked(_libc.prctl(_AMBIENT, _AMBIENT_RAISE, capability, 0, 0), "prctl(PR_CAP_AMBIENT_RAISE)")
 
 
 def _checked(result: int, call: str) -> None:

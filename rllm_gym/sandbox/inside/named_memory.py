@@ -26,8 +26,12 @@ class _Timespec(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
-def install(directory: str) -> None:
-    """From now on, ``multiprocessing`` in this process and its forks keeps its named objects in ``directory``."""
+directory = ""
+"""Where the objects of this process are; set in the fork that becomes a program."""
+
+
+def install() -> None:
+    """From now on, ``multiprocessing`` in this process and its forks keeps its named objects in :data:`directory`."""
 
     def path(name: str) -> str:
         plain = name.lstrip("/")

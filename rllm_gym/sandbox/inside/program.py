@@ -15,7 +15,6 @@ import gc
 import math
 import os
 import resource
-import shutil
 import signal
 import sys
 import time
@@ -24,13 +23,17 @@ from collections.abc import Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from typing import Any, NoReturn
 
-from rllm_gym.sandbox.inside import confine, processes, seccomp
+from rllm_gym.sandbox.inside import confine, landlocked, processes, seccomp
 
 _SPARE_MB = 512
 """Address space above the memory limit: stacks of threads and arenas are reserved and never filled."""
 
 _OPEN_FILES = 512
-_STACK = 8 << 20
+_UID = 1000
+_INODES = 5
+"""Of every scratch space: itself, its three directories, the program's own source."""
+
+_END_S = 30.0
 
 
 class Order:
@@ -110,62 +113,50 @@ class Become(BaseException):
         self.order, self.home = order, home
 
 
-class Place:
-    """How programs are confined here: the part of the worker that differs by tier."""
+class Namespaces:
+    """Tier A's place for programs: each in process, mount and IPC namespaces of its own."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        self.confinement: str = settings["confinement"]
-        self.scratch: str = settings["scratch"]
-        self._count = 0
-        self._filter = b""
-
-    def enter(self, uid: int | None) -> None:
-        """Confine the worker itself: what every program in it inherits."""
-        if self.confinement == "namespaces":
-            if uid is not None:
-                # The mounts are made, with root's rights. From here on it is a user nobody else is.
-                confine.mount("proc", "/proc", "proc", confine.MS_NOSUID | confine.MS_NODEV | confine.MS_NOEXEC)
-                confine.become_user(uid, uid)
-            inside = os.getuid() if uid is None else 1000
-            confine.own_user_namespace(confine.CLONE_NEWNS, uid=inside, gid=inside)
-            confine.drop_bounding_set()
-            confine.die_with_parent()
-            self._filter = seccomp.deny_list(sockets="loopback")
-        else:
-            confine.be_subreaper()
+    def __init__(self, scratch: str, uid: int | None) -> None:
+        """Confines the worker itself, with what every program in it inherits."""
+        self._scratch = scratch
+        if uid is not None:
+            # The mounts are made, with root's rights. From here on it is a user nobody else is.
+            confine.mount("proc", "/proc", "proc", confine.MS_NOSUID | confine.MS_NODEV | confine.MS_NOEXEC)
+            confine.become_user(uid, uid)
+        inside = os.getuid() if uid is None else _UID
+        confine.own_user_namespace(confine.CLONE_NEWNS, uid=inside, gid=inside)
+        confine.drop_bounding_set()
+        confine.die_with_parent()
         confine.be_undumpable()
+        self._filter = seccomp.deny_list(sockets="loopback")
 
-    def start(self, order: Order, fds: Sequence[int], status: int, usage: Memory) -> int:
-        """The process that stands for the execution. Raises :class:`Become` in the program's own."""
-        if self.confinement == "namespaces":
-            flags = confine.CLONE_NEWPID | confine.CLONE_NEWNS | confine.CLONE_NEWIPC
-            pid = confine.fork_into(flags)
-            if pid == 0:
-                self._supervise(order, fds, status, usage)
-            return pid
-        self._count += 1
-        home = f"{self.scratch}/{self._count}"
-        pid = os.fork()
+    def start(self, order: Order, fds: Sequence[int], report: tuple[int, int], usage: Memory) -> tuple[int, int]:
+        """The supervisor's process id, and the descriptor that says when it ends. Raises :class:`Become` in the program."""
+        pid = confine.fork_into(confine.CLONE_NEWPID | confine.CLONE_NEWNS | confine.CLONE_NEWIPC)
         if pid == 0:
-            with _reporting(status):
-                os.mkdir(home, 0o700)
-                self._furnish(order, home)
-                self._confine_program(order, fds, usage, home)
-            raise Become(order, home)
-        return pid
+            self._supervise(order, fds, report[1], usage)
+        return pid, report[0]
 
     def _supervise(self, order: Order, fds: Sequence[int], status: int, usage: Memory) -> NoReturn:
         with _reporting(status):
             limits = order.limits
-            size, inodes = limits["scratch_mb"] << 20, limits["scratch_files"] + 5
+            size, inodes = limits["scratch_mb"] << 20, limits["scratch_files"] + _INODES
             flags = confine.MS_NOSUID | confine.MS_NODEV
-            confine.mount("scratch", self.scratch, "tmpfs", flags, f"size={size},nr_inodes={inodes},mode=755")
+            confine.mount("scratch", self._scratch, "tmpfs", flags, f"size={size},nr_inodes={inodes},mode=755")
             confine.mount("proc", "/proc", "proc", flags | confine.MS_NOEXEC, "hidepid=2")
-            self._furnish(order, self.scratch)
+            _furnish(order, self._scratch)
             program = os.fork()
             if program == 0:
-                self._confine_program(order, fds, usage, self.scratch)
-                raise Become(order, self.scratch)
+                _attach(fds, self._scratch)
+                _limit(limits, usage)
+                # The worker and the supervisor are of the same user and count.
+                confine.lower(resource.RLIMIT_NPROC, limits["processes"] + 2)
+                confine.drop_capabilities()
+                confine.no_new_privileges()
+                confine.be_dumpable()
+                seccomp.install(self._filter)
+                confine.close_from(len(fds))  # with them goes the last way to say anything to the worker
+                raise Become(order, self._scratch)
             confine.close_all_but({status})
         try:
             while True:
@@ -176,61 +167,138 @@ class Place:
         finally:
             os._exit(0)
 
-    @staticmethod
-    def _furnish(order: Order, home: str) -> None:
-        for name in ("work", "tmp", "shm"):
-            os.mkdir(f"{home}/{name}", 0o700)
-        write(f"{home}/main.py", order.source.encode("utf-8", "surrogatepass"))
-        for path, data in order.files:
-            full = f"{home}/work/{path}"
-            if "/" in path:
-                os.makedirs(os.path.dirname(full), 0o700, exist_ok=True)
-            write(full, data)
+    def exceeded(self, family: set[int], table: dict[int, processes.Process], limits: dict[str, Any]) -> str:
+        """The kernel keeps every limit that is counted here."""
+        return ""
 
-    def _confine_program(self, order: Order, fds: Sequence[int], usage: Memory, home: str) -> None:
-        limits = order.limits
-        os.setsid()
-        for number, fd in enumerate(fds):
-            os.dup2(fd, number)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.chdir(f"{home}/work")
-        os.umask(0o022)
-        for kind, value in (
-            (resource.RLIMIT_AS, usage.virtual + ((limits["memory_mb"] + _SPARE_MB) << 20)),
-            (resource.RLIMIT_FSIZE, limits["scratch_mb"] << 20),
-            (resource.RLIMIT_NOFILE, _OPEN_FILES),
-            (resource.RLIMIT_CPU, math.ceil(limits["cpu_s"]) + 1),
-            (resource.RLIMIT_MEMLOCK, 1 << 16),
-        ):
-            confine.lower(kind, value)
-        if self.confinement == "namespaces":
-            # The worker and the supervisor are of the same user and count.
-            confine.lower(resource.RLIMIT_NPROC, limits["processes"] + 2)
-            confine.drop_capabilities()
-        confine.no_new_privileges()
-        confine.be_dumpable()
-        if self._filter:
-            seccomp.install(self._filter)
-        confine.close_from(len(fds))  # with them goes the last way to say anything to the worker
+    def scratch_used(self, family: set[int]) -> int:
+        """Bytes in the program's scratch space, which is memory."""
+        for pid in family:
+            with contextlib.suppress(OSError):
+                space = os.statvfs(f"/proc/{pid}/root{self._scratch}")
+                return (space.f_blocks - space.f_bfree) * space.f_frsize
+        return 0
 
     def end(self, pid: int) -> Usage:
         """End the execution and everything in it."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        processes.send(pid, signal.SIGKILL)
         _, status, own = os.wait4(pid, 0)
-        if self.confinement != "namespaces":
-            self.end_all()
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return Usage(status, cpu_s, own.ru_maxrss << 10)
+        return Usage(status, _cpu_since(before), own.ru_maxrss << 10)
 
-    def end_all(self) -> None:
-        """Without namespaces: end every process below the worker, and remove what the last program left."""
+    def leave(self) -> None:
+        """The kernel ends all there is when pid 1 goes."""
+
+
+class Family:
+    """The lower tiers' place: programs are the worker's children, and it adopts and ends all their descendants."""
+
+    def __init__(self, scratch: str, wall: landlocked.Wall | None) -> None:
+        self._scratch, self._wall = scratch, wall
+        self._count = 0
+        confine.be_subreaper()
+        confine.be_undumpable()
+
+    @property
+    def _home(self) -> str:
+        return f"{self._scratch}/{self._count}"
+
+    def start(self, order: Order, fds: Sequence[int], report: tuple[int, int], usage: Memory) -> tuple[int, int]:
+        """The program's process id, and the descriptor that says when it ends. Raises :class:`Become` in the program."""
+        self._count += 1
+        pid = os.fork()
+        if pid == 0:
+            with _reporting(report[1]):
+                confine.die_with_parent()
+                if self._wall is not None:
+                    self._wall.become_user(order.limits)
+                os.mkdir(self._home, 0o700)
+                _furnish(order, self._home)
+                _attach(fds, self._home)
+                _limit(order.limits, usage)
+                confine.no_new_privileges()
+                confine.be_dumpable()
+                if self._wall is not None:
+                    self._wall.close(self._home)
+                confine.close_from(len(fds))
+                raise Become(order, self._home)
+        return pid, os.pidfd_open(pid)
+
+    def exceeded(self, family: set[int], table: dict[int, processes.Process], limits: dict[str, Any]) -> str:
+        """The limit of ``Ended`` that no kernel keeps here and that is broken now, or ``""``."""
+        if self._wall is None:
+            return ""
+        tasks = sum(table[pid].threads for pid in family)
+        return self._wall.exceeded(family, tasks, limits, self._home)
+
+    def scratch_used(self, family: set[int]) -> int:
+        return 0  # it lies on a disk
+
+    def end(self, pid: int) -> Usage:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        processes.send(pid, signal.SIGKILL)
+        _, status, own = os.wait4(pid, 0)
+        self.leave()
+        return Usage(status, _cpu_since(before), own.ru_maxrss << 10)
+
+    def leave(self) -> None:
+        """End every process below the worker, and remove what the last program left."""
         worker = os.getpid()
-        processes.end(lambda table: processes.descendants([worker], table), time.monotonic() + 10)
-        processes.reap()
-        shutil.rmtree(f"{self.scratch}/{self._count}", ignore_errors=True)
+        if processes.has_children():
+            clean = processes.end(lambda table: processes.descendants([worker], table), time.monotonic() + _END_S)
+            processes.reap()
+            if not clean:
+                raise RuntimeError(f"processes of a program could not be ended in {_END_S:.0f} s")
+        if os.path.isdir(self._home):
+            with self._wall.as_program() if self._wall is not None else contextlib.nullcontext():
+                landlocked.remove(self._home)
+
+
+def place(settings: Mapping[str, Any]) -> Namespaces | Family:
+    """The place that the worker's settings ask for."""
+    if settings["confinement"] == "namespaces":
+        return Namespaces(settings["scratch"], settings["uid"])
+    wall = None
+    if settings["confinement"] == "landlock":
+        names = ("scratch", "uid", "readable", "without", "devices")
+        wall = landlocked.Wall(*(settings[name] for name in names))
+    return Family(settings["scratch"], wall)
+
+
+def _furnish(order: Order, home: str) -> None:
+    for name in ("work", "tmp", "shm"):
+        os.mkdir(f"{home}/{name}", 0o700)
+    write(f"{home}/main.py", order.source.encode("utf-8", "surrogatepass"))
+    for path, data in order.files:
+        full = f"{home}/work/{path}"
+        if "/" in path:
+            os.makedirs(os.path.dirname(full), 0o700, exist_ok=True)
+        write(full, data)
+
+
+def _attach(fds: Sequence[int], home: str) -> None:
+    os.setsid()
+    for number, fd in enumerate(fds):
+        os.dup2(fd, number)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(f"{home}/work")
+    os.umask(0o022)
+
+
+def _limit(limits: dict[str, Any], usage: Memory) -> None:
+    for kind, value in (
+        (resource.RLIMIT_AS, usage.virtual + ((limits["memory_mb"] + _SPARE_MB) << 20)),
+        (resource.RLIMIT_FSIZE, limits["scratch_mb"] << 20),
+        (resource.RLIMIT_NOFILE, _OPEN_FILES),
+        (resource.RLIMIT_CPU, math.ceil(limits["cpu_s"]) + 1),
+        (resource.RLIMIT_MEMLOCK, 1 << 16),
+    ):
+        confine.lower(kind, value)
+
+
+def _cpu_since(before: resource.struct_rusage) -> float:
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 class Memory:

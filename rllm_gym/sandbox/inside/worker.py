@@ -47,7 +47,7 @@ class Broke(Exception):
 class Worker:
     """Serves one owner over one socket."""
 
-    def __init__(self, control: socket.socket, owner: int, place: program.Place) -> None:
+    def __init__(self, control: socket.socket, owner: int, place: program.Namespaces | program.Family) -> None:
         self.control = control
         self.place = place
         self.library: dict[str, program.LibraryModule] = {}
@@ -142,8 +142,7 @@ class Execution:
             os.set_blocking(fd, False)
         self.before = program.Memory()
         self.started = time.monotonic()
-        self.first = worker.place.start(order, theirs, status_write, self.before)
-        self.watched = self.status if worker.place.confinement == "namespaces" else os.pidfd_open(self.first)
+        self.first, self.watched = worker.place.start(order, theirs, (self.status, status_write), self.before)
         self.fds.add(self.watched)
         for fd in (*theirs, status_write):
             self._close(fd)
@@ -239,17 +238,20 @@ class Execution:
 
     def _look(self) -> float:
         """What it uses now; seconds until the next look."""
+        place = self.worker.place
         table = processes.processes()
         family = processes.descendants([os.getpid()], table)
         cpu = sum(table[pid].cpu_s for pid in family)
-        if cpu > self.limits["cpu_s"]:
-            self.ended = "cpu limit"
         self.cpu_s = max(self.cpu_s, cpu)
         limit = self.limits["memory_mb"] << 20
-        used = processes.memory(family, limit + self.before.resident)
-        if used > limit + self.before.resident:
+        used = _memory(family, limit + self.before.resident, place.scratch_used(family)) - self.before.resident
+        if cpu > self.limits["cpu_s"]:
+            self.ended = "cpu limit"
+        elif used > limit:
             self.ended = "memory limit"
-        headroom = max(0, limit - used) / (_FILL_RATE * min(len(family), os.cpu_count() or 1) or 1)
+        else:
+            self.ended = place.exceeded(family, table, self.limits)
+        headroom = (limit - used) / (_FILL_RATE * min(len(family) or 1, os.cpu_count() or 1))
         return min(max(headroom, 0.005), _WATCH_LAST_S)
 
     # At its end -----------------------------------------------------------------------------------------------
@@ -291,6 +293,28 @@ class Execution:
             self._close(fd)
 
 
+def _memory(family: set[int], limit: int, scratch: int) -> int:
+    """Bytes held by those processes and their scratch space, what is shared counted once if it matters.
+
+    Adding up resident pages is cheap and never too low; only when that is above ``limit`` is the kernel asked to
+    divide shared pages among their holders.
+    """
+    rough = scratch
+    for pid in family:
+        with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/statm", "rb") as file:
+            rough += int(file.read().split()[1]) * _PAGE
+    if rough <= limit:
+        return rough
+    private, shared = 0, 0
+    for pid in family:
+        with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            sizes = {line.split()[0]: int(line.split()[1]) << 10 for line in file.readlines()[1:]}
+            shared += sizes.get(b"Pss_Shmem:", 0)
+            private += sizes[b"Pss:"] - sizes.get(b"Pss_Shmem:", 0)
+    # Files in scratch space are shared memory where they are mapped.
+    return private + max(shared, scratch)
+
+
 class Output:
     """The beginning of a stream, and how long it was."""
 
@@ -315,8 +339,7 @@ def main(control: int, owner: int, settings: dict[str, Any]) -> None:
     while os.open("/dev/null", os.O_RDWR) <= 3:  # the low numbers are the programs'
         pass
     sock = socket.socket(fileno=control)
-    place = program.Place(settings)
-    place.enter(settings["uid"])
+    place = program.place(settings)
     worker = Worker(sock, owner, place)
     try:
         sys.path[:] = [*(entry for entry in sys.path if entry), *settings["path"]]
@@ -334,5 +357,4 @@ def main(control: int, owner: int, settings: dict[str, Any]) -> None:
         gc.freeze()
         worker.serve()
     except Hangup:
-        if place.confinement != "namespaces":
-            place.end_all()
+        place.leave()
