@@ -65,6 +65,8 @@ class Ended(StrEnum):
     CPU = "cpu limit"
     WALL = "wall limit"
     MEMORY = "memory limit"
+    PROCESSES = "processes limit"  # where the kernel does not refuse the next one by itself
+    SCRATCH = "scratch limit"  # likewise
     OUTPUT = "output limit"
     STOPPED = "stopped"  # by the caller, who closed it
 

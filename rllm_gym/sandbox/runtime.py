@@ -1,4 +1,4 @@
-"""Which files of this machine a program sees: a Python, its standard library, chosen packages, the system's programs."""
+"""Which files of this machine a program sees: a Python, its library, chosen packages, the system's programs."""
 
 from __future__ import annotations
 

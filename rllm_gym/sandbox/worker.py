@@ -39,7 +39,8 @@ _KNOWN_MODULES = 64
 """Library modules a worker keeps compiled; past that it starts over."""
 
 _CONFINEMENT = {Tier.NAMESPACES: "namespaces", Tier.LANDLOCK: "landlock", Tier.UNSAFE: "none"}
-_MODULES = ("confine", "processes", "seccomp", "landlock", "named_memory", "landlocked", "program", "worker")
+_MODULES = ("confine", "processes", "seccomp", "program", "worker")
+_LOWER_MODULES = ("confine", "processes", "seccomp", "landlock", "named_memory", "landlocked", "program", "worker")
 _BOOT = """
 import json, sys, types
 control, owner, sources = map(int, sys.argv[1:4])
@@ -137,7 +138,7 @@ class Worker:
                 "preload": list(self.preload),
                 "path": [],
                 "scratch": SCRATCH,
-                "modules": sources(_MODULES),
+                "modules": sources(_MODULES if self.tier is Tier.NAMESPACES else _LOWER_MODULES),
             }
             fds = [theirs.fileno(), owner, said]
             command = [runtime.python, "-c", _BOOT, *map(str, fds)]
