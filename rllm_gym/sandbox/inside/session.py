@@ -198,6 +198,7 @@ class Session:
         self._limits = header["limits"]
         self._environment = {os.fsencode(k): os.fsencode(v) for k, v in header["environment"].items()}
         self._workspace = workspace.prepare(header, self._settings)
+        confine.drop_bounding_set()
         confine.be_undumpable()
         return ({"overlay": self._workspace.upper is not None},)
 
@@ -285,7 +286,6 @@ class Session:
                     break
                 if pid == shell:
                     os.write(report, struct.pack("!i", os.waitstatus_to_exitcode(status)))
-                    os.close(report)
         finally:
             os._exit(0)
 
