@@ -21,9 +21,12 @@ import time
 import types
 from collections.abc import Mapping, Sequence
 from importlib.machinery import ModuleSpec
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from rllm_gym.sandbox.inside import confine, landlocked, processes, seccomp
+from rllm_gym.sandbox.inside import confine, processes, seccomp
+
+if TYPE_CHECKING:
+    from rllm_gym.sandbox.inside import landlocked
 
 _SPARE_MB = 512
 """Address space above the memory limit: stacks of threads and arenas are reserved and never filled."""
@@ -131,7 +134,10 @@ class Namespaces:
         self._filter = seccomp.deny_list(sockets="loopback")
 
     def start(self, order: Order, fds: Sequence[int], report: tuple[int, int], usage: Memory) -> tuple[int, int]:
-        """The supervisor's process id, and the descriptor that says when it ends. Raises :class:`Become` in the program."""
+        """The supervisor's process id, and the descriptor that tells of its end.
+
+        Raises :class:`Become` in the process that is to be the program.
+        """
         pid = confine.fork_into(confine.CLONE_NEWPID | confine.CLONE_NEWNS | confine.CLONE_NEWIPC)
         if pid == 0:
             self._supervise(order, fds, report[1], usage)
@@ -186,7 +192,7 @@ class Namespaces:
         _, status, own = os.wait4(pid, 0)
         return Usage(status, _cpu_since(before), own.ru_maxrss << 10)
 
-    def leave(self) -> None:
+    def vacate(self) -> None:
         """The kernel ends all there is when pid 1 goes."""
 
 
@@ -204,7 +210,7 @@ class Family:
         return f"{self._scratch}/{self._count}"
 
     def start(self, order: Order, fds: Sequence[int], report: tuple[int, int], usage: Memory) -> tuple[int, int]:
-        """The program's process id, and the descriptor that says when it ends. Raises :class:`Become` in the program."""
+        """As :meth:`Namespaces.start`; the process is the program's own."""
         self._count += 1
         pid = os.fork()
         if pid == 0:
@@ -250,8 +256,15 @@ class Family:
             if not clean:
                 raise RuntimeError(f"processes of a program could not be ended in {_END_S:.0f} s")
         if os.path.isdir(self._home):
+            from rllm_gym.sandbox.inside import landlocked  # tier A's workers do without it
+
             with self._wall.as_program() if self._wall is not None else contextlib.nullcontext():
                 landlocked.remove(self._home)
+
+    def vacate(self) -> None:
+        """:meth:`leave` for good: the directory that the trainer made for this worker goes too, were it killed."""
+        self.leave()
+        landlocked.remove(os.path.dirname(self._scratch))
 
 
 def place(settings: Mapping[str, Any]) -> Namespaces | Family:
@@ -260,6 +273,8 @@ def place(settings: Mapping[str, Any]) -> Namespaces | Family:
         return Namespaces(settings["scratch"], settings["uid"])
     wall = None
     if settings["confinement"] == "landlock":
+        from rllm_gym.sandbox.inside import landlocked
+
         names = ("scratch", "uid", "readable", "without", "devices")
         wall = landlocked.Wall(*(settings[name] for name in names))
     return Family(settings["scratch"], wall)
@@ -375,11 +390,16 @@ def _dress(path: str, home: str, args: list[str], main: types.ModuleType) -> Non
     sys.path.insert(0, f"{home}/work")
     if home != "/scratch":
         os.environ.update(HOME=home, TMPDIR=f"{home}/tmp")
-    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
-    sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
-    sys.stderr = sys.__stderr__ = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1)
+    sys.stdin = sys.__stdin__ = _stream(0, "r", "surrogateescape")
+    sys.stdout = sys.__stdout__ = _stream(1, "w", "surrogateescape")
+    sys.stderr = sys.__stderr__ = _stream(2, "w", "backslashreplace")
     if (numpy_random := sys.modules.get("numpy.random")) is not None:
         numpy_random.seed()
+
+
+def _stream(fd: int, mode: str, errors: str) -> Any:
+    # Standard error is written line by line, as everywhere.
+    return open(fd, mode, 1 if fd == 2 else -1, encoding="utf-8", errors=errors, closefd=False)
 
 
 def _exit_code(code: object) -> int:
