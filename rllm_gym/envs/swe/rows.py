@@ -128,8 +128,10 @@ def swe_task(row: Mapping[str, Any], task_id: str) -> Task:
     Raises:
         TaskError: A field is missing or cannot be used; names it.
     """
-    if "task_id" in row and "content" in row and isinstance(row.get("data"), Mapping):
-        row = {"statement": row["content"], **row["data"]}
+    more: dict[str, Any] = {}
+    if "task_id" in row and "content" in row and isinstance(row.get("data"), Mapping):  # a task: all of it stays
+        more = dict(row["data"])
+        row = {"statement": row["content"], **more}
     if "expected_output_json" in row:
         row = _from_r2e(row)
     elif "FAIL_TO_PASS" in row or "instance_id" in row:
@@ -137,7 +139,7 @@ def swe_task(row: Mapping[str, Any], task_id: str) -> Task:
     statement = row.get("statement")
     if not isinstance(statement, str) or not statement.strip():
         raise TaskError(f"it has no text under 'statement'; its keys are {sorted(map(str, row))!r:.300}")
-    data: dict[str, Any] = {key: _text(row, key) for key in _TEXT_KEYS if row.get(key) is not None}
+    data = more | {key: _text(row, key) for key in _TEXT_KEYS if row.get(key) is not None}
     if (repo := row.get("repo")) is not None:
         data["repo"] = _repo(repo)
     if (runtime := row.get("runtime")) is not None:
@@ -151,9 +153,6 @@ def swe_task(row: Mapping[str, Any], task_id: str) -> Task:
         data[key] = node_ids(row.get(key), key)
     if not data["fail_to_pass"] and not data["pass_to_pass"]:
         raise TaskError("it names no test: give 'fail_to_pass' (and 'pass_to_pass'), lists of test ids")
-    for key in ("family", "variant", "difficulty", "statement_from", "gold_patch"):
-        if row.get(key) is not None:
-            data[key] = row[key]
     name = row.get("instance_id")
     return Task(name if isinstance(name, str) and name else task_id, statement, data)
 
@@ -284,8 +283,7 @@ def read_task(task: Task, repositories: Repositories) -> RepositoryTask:
     Raises:
         TaskError: The task is no repository task.
     """
-    if "fail_to_pass" not in task.data or "hidden_tests" not in task.data:
-        task = swe_task({"task_id": task.task_id, "content": task.content, "data": task.data}, task.task_id)
+    task = swe_task({"task_id": task.task_id, "content": task.content, "data": task.data}, task.task_id)
     data = task.data
     repo, image = data.get("repo"), data.get("image")
     if isinstance(repo, str):
