@@ -236,8 +236,7 @@ class _Grading:
             outcomes = self._outcomes_at(run, place)
             if any(outcome.passed for outcome in outcomes):
                 return "a false test passes"
-            expected = len(self._outcomes_at(honest, place)) if honest is not None else max(1, len(outcomes))
-            if len(outcomes) != expected or not all(_failed_at(outcome, span) for outcome in outcomes):
+            if not self._false_as_wanted(outcomes, span, self._outcomes_at(honest, place) if honest else None):
                 doubtful.append(place)
         return await self._doubts(twin, doubtful)
 
@@ -247,12 +246,22 @@ class _Grading:
             alone = self.exam.altered(self._true(twin), [place])
             run = await self.bench.run(alone, patience=TWIN_PATIENCE)
             outcomes = self._outcomes_at(run, place)
-            in_place = bool(outcomes) and all(_failed_at(outcome, alone.altered[place]) for outcome in outcomes)
-            if run.broken or not in_place:
+            if run.broken or not self._false_as_wanted(outcomes, alone.altered[place], None):
                 return "a false test does not fail where it is false"
         if len(doubtful) > MAX_SINGLE_TWINS:
             self.remarks.append(f"{len(doubtful)} false tests failed elsewhere when run together")
         return ""
+
+    def _false_as_wanted(self, outcomes: list[Outcome], span: Span, honest: list[Outcome] | None) -> bool:
+        """Whether each run of a false test that passes when it is true failed by what is false in it."""
+        if honest is None:
+            wanted = [outcome for outcome in outcomes if not outcome.skipped]
+        elif len(honest) == len(outcomes):
+            # With other parameters ids differ, but not their order.
+            wanted = [outcome for outcome, true in zip(outcomes, honest) if true.passed]
+        else:
+            return False
+        return bool(outcomes) and all(_failed_at(outcome, span) for outcome in wanted)
 
     def _true(self, twin: Sheet) -> Sheet:
         """The sheet a twin was made from."""

@@ -46,6 +46,7 @@ class Outcome:
         failed_in_call: It failed in its own body. ``None`` when only a log tells.
         lines: Lines of the test's file that the exception went through, outermost first.
         why: Why it did not pass.
+        skipped: It was skipped, or failed as expected.
         word: What the log calls it, when only a log tells.
     """
 
@@ -53,6 +54,7 @@ class Outcome:
     failed_in_call: bool | None = None
     lines: tuple[int, ...] = ()
     why: str = ""
+    skipped: bool = False
     word: str = ""
 
 
@@ -259,14 +261,15 @@ def _read_test(event: Mapping[str, Any]) -> tuple[str, Outcome]:
     states = ", ".join(f"{phase[0]} {phase[1]}" for phase in phases if isinstance(phase, list) and len(phase) == 2)
     why = "is expected to fail" if xfail else str(event.get("message") or states)
     in_call = ["call", "failed"] in phases and not xfail
-    return str(event.get("id")), Outcome(False, in_call, tuple(lines), why[:1000])
+    skipped = xfail or any(phase[1:] == ["skipped"] for phase in phases if isinstance(phase, list))
+    return str(event.get("id")), Outcome(False, in_call, tuple(lines), why[:1000], skipped)
 
 
 def _read_log(run: Run, tests: list[LoggedTest]) -> None:
     counts = Counter(test.id for test in tests)
     for test in tests:
         why = f"the log says {test.word}" if counts[test.id] == 1 else "the log tells of it more than once"
-        run.outcomes.setdefault(test.id, []).append(Outcome(test.passed, None, (), why, test.word))
+        run.outcomes.setdefault(test.id, []).append(Outcome(test.passed, None, (), why, word=test.word))
 
 
 # Options of a pytest run -------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ def test_total_of_nothing():
 
 HIDDEN_PRICING_TESTS = (
     PRICING_TESTS.replace("import total", "import discounted, total")
-    + '''
+    + """
 
 def test_discount_on_two_hundred():
     assert discounted(200, 10) == 180
@@ -52,7 +52,7 @@ class TestDiscounts:
     @pytest.mark.parametrize("name", ["a b", "c::d", "[e]", "é"])
     def test_named(self, name):
         assert discounted(400, 25) == 300, name
-'''
+"""
 )
 
 STOCK_TESTS = """from shop.stock import Stock
@@ -81,7 +81,7 @@ line-length = 100
     "README.md": "# shop\n",
     "shop/__init__.py": "",
     "shop/pricing.py": PRICING,
-    "shop/stock.py": '''class Stock:
+    "shop/stock.py": """class Stock:
     def __init__(self, counts):
         self._counts = dict(counts)
 
@@ -90,7 +90,7 @@ line-length = 100
 
     def take(self, name):
         self._counts[name] -= 1
-''',
+""",
     "tests/conftest.py": """import pytest
 
 
@@ -132,9 +132,7 @@ def write(folder: Path, files: Mapping[str, str] = FILES) -> Path:
 
 def changes(written: Mapping[str, str | bytes | TreeFile], removed: tuple[str, ...] = ()) -> Changes:
     files = {
-        path: data
-        if isinstance(data, TreeFile)
-        else TreeFile("file", data.encode() if isinstance(data, str) else data)
+        path: data if isinstance(data, TreeFile) else TreeFile("file", data.encode() if isinstance(data, str) else data)
         for path, data in written.items()
     }
     return Changes(files, frozenset(removed))
