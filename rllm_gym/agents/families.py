@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rllm_gym.agents.base import BaseAgent
 from rllm_gym.agents.chat import ChatAgent
+from rllm_gym.agents.swe import SWEAgent
 
 
 class MathAgent(ChatAgent):
@@ -19,7 +20,11 @@ class FrozenLakeAgent(ChatAgent):
 
 
 # The beginning of an id -> the agent; the longest beginning that fits wins.
-_FAMILIES: dict[str, type[BaseAgent]] = {"rllm/FrozenLake": FrozenLakeAgent, "rllm/Math": MathAgent}
+_FAMILIES: dict[str, type[BaseAgent]] = {
+    "rllm/FrozenLake": FrozenLakeAgent,
+    "rllm/Math": MathAgent,
+    "rllm/SWE": SWEAgent,
+}
 
 
 def register_agent(id_prefix: str, agent: type[BaseAgent]) -> None:

@@ -13,6 +13,7 @@ TABLE: dict[str, tuple[str, dict[str, Any]]] = {
     "rllm/FrozenLake8x8-v0": ("rllm_gym.envs.frozen_lake:FrozenLakeEnv", {"size": 8, "max_turns": 30}),
     "rllm/Math-v0": ("rllm_gym.envs.math:MathEnv", {}),
     "rllm/MathMultiTurn-v0": ("rllm_gym.envs.math:MathMultiTurnEnv", {}),
+    "rllm/SWE-v0": ("rllm_gym.envs.swe:SWEEnv", {}),
 }
 
 

@@ -33,13 +33,10 @@ MAX_CACHED_BYTES = 2 << 30
 
 # One time for all files: the same commit gives the same tree, to the last stat.
 _TIME_NS = 1_577_836_800 * 10**9
-# What a plain directory holds beside its sources.
-_LEFT_OUT = frozenset(
-    {
-        *(".git", ".hg", ".svn", ".tox", ".nox", ".venv", "node_modules", "__pycache__", ".eggs"),
-        *(".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".ipynb_checkpoints"),
-    }
-)
+CACHES = frozenset({"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".ipynb_checkpoints"})
+"""Directories that tools leave in a source tree, and that nobody means by it."""
+
+_LEFT_OUT = CACHES | {".git", ".hg", ".svn", ".tox", ".nox", ".venv", "node_modules", ".eggs"}
 _COMMIT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 

@@ -15,16 +15,17 @@ from typing import Any, ClassVar
 from rllm_gym.core import AsyncTextEnv, InvalidAction, Outcome, Task, TaskError, TaskSource
 from rllm_gym.data import Taskset, load_tasks
 from rllm_gym.envs.swe.actions import TOOLS, Bash, Submit, parse_action
-from rllm_gym.envs.swe.checkout import Checkout
+from rllm_gym.envs.swe.checkout import CACHES, Checkout
 from rllm_gym.envs.swe.editor import EditError, Editor
 from rllm_gym.envs.swe.patch import file_diff
+from rllm_gym.envs.swe.repositories import swe_tasks
 from rllm_gym.envs.swe.rows import RepositoryTask, read_task, swe_task
 from rllm_gym.envs.swe.shown import cut, plain, terminal
 from rllm_gym.grading.swe import RepositoryTests, RepositoryVerdict, grade_repository
 from rllm_gym.grading.swe.allowed import allowed_changes
 from rllm_gym.sandbox import SandboxPool, shared_pool
 from rllm_gym.sandbox.runtime import Runtime
-from rllm_gym.sandbox.session import ExecResult, Session
+from rllm_gym.sandbox.session import ExecResult, Session, SessionLimits
 from rllm_gym.sandbox.tree import Changes, TreeTooLarge
 
 MAX_PATCH_CHARS = 100_000
@@ -98,7 +99,8 @@ class SWEEnv(AsyncTextEnv):
             With the built-in tasks: names of built-in repositories to draw from, ``None`` for all.
         split: ``"train"``, ``"validation"`` or ``"test"``, by the content of the task. ``None`` is ``"train"`` for
             built-in tasks and every row of a file.
-        num_tasks: Only the first so many tasks.
+        task_seed: Another seed gives other built-in tasks.
+        num_tasks: Number of tasks: the first so many rows, or built-in tasks (1,000,000 by default).
         max_turns: Replies the agent has; invalid ones count.
         sandbox: ``"auto"``, ``"namespaces"``, ``"landlock"``, ``"docker"``, ``"unsafe"``, or a
             :class:`~rllm_gym.sandbox.SandboxPool`, which stays yours to close.
@@ -129,6 +131,7 @@ class SWEEnv(AsyncTextEnv):
         tasks: str | os.PathLike[str] | Iterable[Mapping[str, Any] | Task] | TaskSource | None = None,
         repositories: Mapping[str, str | os.PathLike[str]] | Iterable[str] | None = None,
         split: str | None = None,
+        task_seed: int = 0,
         num_tasks: int | None = None,
         max_turns: int = 30,
         sandbox: str | SandboxPool = "auto",
@@ -150,7 +153,7 @@ class SWEEnv(AsyncTextEnv):
                 f"max_observation_chars - 2000 ({max_observation_chars - 2_000})"
             )
         super().__init__(
-            tasks=_choose_tasks(tasks, repositories, split, num_tasks),
+            tasks=_choose_tasks(tasks, repositories, split, task_seed, num_tasks),
             max_turns=max_turns,
             invalid_action_penalty=invalid_action_penalty,
             max_observation_chars=max_observation_chars,
@@ -183,8 +186,9 @@ class SWEEnv(AsyncTextEnv):
             )
         # The first time a repository is used, its files are written out: not on the event loop.
         checkout, tests, runtime = await asyncio.to_thread(_prepare, problem, self.grading_timeout)
-        environment = _ENVIRONMENT | _python_path(checkout.path, runtime)
-        session = await self._pool.open_session(checkout.path, runtime=runtime, environment=environment)
+        environment = _ENVIRONMENT | _for_python(checkout.path, runtime)
+        limits = SessionLimits(output_bytes=4 * self.max_output_chars)
+        session = await self._pool.open_session(checkout.path, limits=limits, runtime=runtime, environment=environment)
         editor = Editor(_Files(session), self.max_output_chars)
         self._work = _Work(session, editor, checkout, tests, runtime)
         return _first_observation(problem, session.workdir, _outline(checkout.path), self.max_turns)
@@ -354,14 +358,18 @@ def _prepare(problem: RepositoryTask, timeout: float) -> tuple[Checkout, Reposit
         raise TaskError(f"task {problem.task_id!r}: its 'runtime' cannot be used: {error}") from error
 
 
-def _python_path(root: Path, runtime: Runtime | None) -> dict[str, str]:
-    """Where Python finds the repository's packages without installing them, as the hidden tests do.
-
-    Relative: every command starts in the workspace. A virtual environment may have the package installed from a place
-    that is not there inside.
-    """
+def _for_python(root: Path, runtime: Runtime | None) -> dict[str, str]:
+    """Python finds the repository's packages without installing them, as the hidden tests do."""
+    variables = {}
+    # Relative: every command starts in the workspace. A virtual environment may have the package installed from a
+    # place that is not there inside.
     roots = ["."] * (runtime is not None) + ["src"] * (root / "src").is_dir()
-    return {"PYTHONPATH": ":".join(roots)} if roots else {}
+    if roots:
+        variables["PYTHONPATH"] = ":".join(roots)
+    if runtime is None:
+        # The default runtime shows packages and no scripts; agents write `pytest`.
+        variables["BASH_FUNC_pytest%%"] = '() { python -m pytest "$@"; }'
+    return variables
 
 
 # Texts ----------------------------------------------------------------------------------------------------------
@@ -404,7 +412,7 @@ def _outline(root: Path) -> list[str]:
 
 
 def _show_result(command: str, result: ExecResult, timeout: float, limit: int) -> str:
-    output = cut(terminal(result.output), limit, "narrow it with grep, head, tail or sed -n").strip("\n")
+    output = _show_output(result, limit).strip("\n")
     if result.timed_out:
         note = (
             f"The command was killed after {timeout:g} seconds, with everything it had started. Run what takes long "
@@ -419,11 +427,24 @@ def _show_result(command: str, result: ExecResult, timeout: float, limit: int) -
     return f"<output>\n{output}\n</output>\n{note}" if output else f"{note} There was no output."
 
 
+def _show_output(result: ExecResult, limit: int) -> str:
+    output = terminal(result.output)
+    if len(output) <= limit and result.output_bytes <= len(result.output):
+        return output
+    # The middle holds the sandbox's own note, where even the sandbox kept only the beginning and the end.
+    head, tail = output[: limit // 2], output[max(limit // 2, len(output) - limit // 2) :]
+    left_out = result.output_bytes - len(head.encode()) - len(tail.encode())
+    way = "narrow it with grep, head, tail or sed -n"
+    return f"{head}\n[... about {left_out} of {result.output_bytes} bytes left out; {way} ...]\n{tail}"
+
+
 def _patch_of(changes: Changes, work: _Work) -> str:
     """The changes that count as a unified diff, bounded; whole files are left out where it would grow too long."""
     kept = allowed_changes(work.checkout.path, changes, work.tests).changes
     parts, size, left_out = list[str](), 0, 0
     for path in sorted({*kept.written, *kept.removed}):
+        if not CACHES.isdisjoint(path.split("/")):
+            continue
         if left_out or len(parts) >= 2_000:
             left_out += 1
             continue
@@ -454,27 +475,23 @@ def _file_patch(path: str, changes: Changes, checkout: Checkout) -> str:
 # Tasks ----------------------------------------------------------------------------------------------------------
 
 
-def _choose_tasks(tasks: Any, repositories: Any, split: str | None, num_tasks: int | None) -> TaskSource:
+def _choose_tasks(tasks: Any, repositories: Any, split: str | None, seed: int, num_tasks: int | None) -> TaskSource:
     if num_tasks is not None and (not isinstance(num_tasks, int) or isinstance(num_tasks, bool) or num_tasks < 1):
         raise ValueError(f"num_tasks={num_tasks!r} must be a whole number of at least 1, or None for all")
-    source: TaskSource
     if tasks is None:
         if isinstance(repositories, Mapping):
             raise TaskError(
                 "repositories= maps the names in rows to local clones; give the rows as tasks=, or the names of "
                 "built-in repositories as a list"
             )
-        from rllm_gym.envs.swe.repositories import swe_tasks
-
-        source = swe_tasks(split=split, repositories=repositories)
-    else:
-        if repositories is not None and not isinstance(repositories, Mapping):
-            raise TaskError(
-                f"repositories={repositories!r:.80}: with tasks= it maps the names in rows to local clones, such as "
-                "{'psf/requests': '/home/me/requests'}"
-            )
-        name = "swe" if not isinstance(tasks, str | os.PathLike) else None
-        source = load_tasks(tasks, name=name, split=split, convert=swe_task)
+        return swe_tasks(repositories=repositories, split=split, seed=seed, size=num_tasks)
+    if repositories is not None and not isinstance(repositories, Mapping):
+        raise TaskError(
+            f"repositories={repositories!r:.80}: with tasks= it maps the names in rows to local clones, such as "
+            "{'psf/requests': '/home/me/requests'}"
+        )
+    name = "swe" if not isinstance(tasks, str | os.PathLike) else None
+    source = load_tasks(tasks, name=name, split=split, convert=swe_task)
     if num_tasks is None:
         return source
     return (source if isinstance(source, Taskset) else Taskset.from_rows(source)).take(num_tasks)

@@ -199,9 +199,10 @@ def _git_change(lines: _Lines) -> _Change:
 
 def _with_hunks(lines: _Lines, change: _Change) -> _Change:
     number, renamed = lines.number, change.old is not None
-    old, new = lines.take().removeprefix(b"--- "), lines.take()
+    old, new = lines.take().removeprefix(b"--- "), lines.peek() or b""
     if not new.startswith(b"+++ "):
         raise TaskError(f"line {number + 1} of the patch must begin with '+++ '; it is {_show(new)}")
+    lines.take()
     sides = _side(old, b"a/", number), _side(new.removeprefix(b"+++ "), b"b/", number + 1)
     if not renamed:
         change.old, change.new = sides

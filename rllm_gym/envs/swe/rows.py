@@ -11,11 +11,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from rllm_gym.core import Task, TaskError
 from rllm_gym.envs.swe.checkout import MAX_BYTES, Checkout, prepare
 from rllm_gym.envs.swe.patch import apply_patch, safe_path
+from rllm_gym.envs.swe.repositories import PREFIX as BUILT_IN
+from rllm_gym.envs.swe.repositories import repository_files
 from rllm_gym.grading.swe import RepositoryTests
 
 Repositories = Mapping[str, str | os.PathLike[str]]
@@ -37,7 +39,7 @@ class RepositoryTask:
     Attributes:
         task_id: The task's id, for messages.
         statement: What the agent is asked to do.
-        repo: Directory, bundle, or files by path; ``None`` where there is only an image.
+        repo: Directory, bundle, built-in repository, or files by path; ``None`` where there is only an image.
         image: A container image with the repository in it, or ``None``.
         base_commit: The commit of ``repo`` the agent starts from.
         base_patch: A diff applied to it first, such as one that brings a bug in.
@@ -73,7 +75,8 @@ class RepositoryTask:
         if self.repo is None:
             raise self.needs_image("this sandbox runs no images")
         try:
-            return prepare(self.repo, self.base_commit, patch=self.base_patch)
+            repo = repository_files(self.repo) if _is_built_in(self.repo) else self.repo
+            return prepare(repo, self.base_commit, patch=self.base_patch)
         except TaskError as error:
             raise TaskError(f"task {self.task_id!r}: {error}") from error
 
@@ -307,6 +310,8 @@ def read_task(task: Task, repositories: Repositories) -> RepositoryTask:
 
 def _located(repo: str, image: str | None, repositories: Repositories) -> tuple[str | None, str | None]:
     """The local repository, or the image, that a row's ``repo`` means."""
+    if _is_built_in(repo):
+        return repo, image
     if repo in repositories:
         return os.fspath(repositories[repo]), None
     if repo.startswith("docker://"):
@@ -318,3 +323,7 @@ def _located(repo: str, image: str | None, repositories: Repositories) -> tuple[
     if _IMAGE.fullmatch(repo):
         return None, repo
     return repo, None  # it does not exist, and the checkout says so
+
+
+def _is_built_in(repo: object) -> TypeGuard[str]:
+    return isinstance(repo, str) and repo.startswith(BUILT_IN)
