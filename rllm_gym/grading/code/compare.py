@@ -1,0 +1,89 @@
+"""Is what a program wrote what was expected? As the judges of programming contests compare.
+
+White space at the ends of lines and line breaks at the end of the output do not count; everything else does: the number
+of lines, white space at the beginning of a line and within it. With a tolerance, lines are compared token by token, and
+tokens that are numbers by value.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,4})?", re.ASCII)
+_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where an output is not what was expected first; ``line`` counts from 1."""
+
+    line: int
+    got: str
+    expected: str
+
+
+def longest_right(expected: str) -> int:
+    """Bytes that an output may have which is right: the expected ones and generous white space."""
+    return 4 * len(expected.encode("utf-8", "surrogatepass")) + 65_536
+
+
+def difference(output: bytes, expected: str, float_tolerance: float | None = None) -> Difference | None:
+    """Where the output differs from what is expected; ``None`` where it does not.
+
+    Args:
+        output: What the program wrote. What is not UTF-8 is wrong.
+        expected: What it should have written.
+        float_tolerance: ``|got - expected| <= tolerance * max(1, |expected|)`` for finite numbers; ``None``: text.
+
+    >>> difference(b"1 \\n2\\n\\n", "1\\n2")
+    >>> difference(b"0.3333334", "0.333333", 1e-6)
+    >>> difference(b"nan", "0.5", 1e9)
+    Difference(line=1, got='nan', expected='0.5')
+    """
+    try:
+        text = output.decode()
+    except UnicodeDecodeError as error:
+        line = output[: error.start].count(b"\n") + 1
+        return Difference(line, "bytes that are not UTF-8", _shown(expected.split("\n")[:1]))
+    got_lines, expected_lines = _lines(text), _lines(expected)
+    for number, (got, wanted) in enumerate(zip(got_lines, expected_lines), 1):
+        if got != wanted and not (float_tolerance is not None and _near(got, wanted, float_tolerance)):
+            return Difference(number, _shown([got]), _shown([wanted]))
+    if len(got_lines) != len(expected_lines):
+        shorter = min(len(got_lines), len(expected_lines))
+        return Difference(shorter + 1, _rest(got_lines, shorter), _rest(expected_lines, shorter))
+    return None
+
+
+def _lines(text: str) -> list[str]:
+    lines = [line.rstrip(" \t\r\f\v") for line in text.split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def _near(got: str, expected: str, tolerance: float) -> bool:
+    tokens, wanted = got.split(), expected.split()
+    return len(tokens) == len(wanted) and all(
+        token == other or _near_numbers(token, other, tolerance) for token, other in zip(tokens, wanted)
+    )
+
+
+def _near_numbers(token: str, expected: str, tolerance: float) -> bool:
+    # Only what is written as a number is one: float() also takes "nan", "inf", "1_0" and digits of other scripts.
+    if not _NUMBER.fullmatch(token) or not _NUMBER.fullmatch(expected):
+        return False
+    value, wanted = float(token), float(expected)
+    if value in (float("inf"), float("-inf")) or wanted in (float("inf"), float("-inf")):
+        return False
+    return abs(value - wanted) <= tolerance * max(1.0, abs(wanted))
+
+
+def _shown(lines: list[str]) -> str:
+    text = "".join(lines)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+
+def _rest(lines: list[str], start: int) -> str:
+    return _shown(lines[start : start + 1]) if start < len(lines) else "the end of the output"

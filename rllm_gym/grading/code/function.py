@@ -1,0 +1,117 @@
+"""Function tests: hidden test code in one sandbox, the program in another, and the verdict from the first alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+
+from rllm_gym.core import TaskError
+from rllm_gym.grading.code.relay import Relay, Told, Violation
+from rllm_gym.grading.code.verdict import MEMORY_FOR_TESTS_MB, CodeVerdict, FunctionTests, TestOutcome, bounded
+from rllm_gym.sandbox import Ended, Limits, Program, Result, Running, SandboxPool
+
+_PACKAGE = "_sides"
+
+
+async def grade_function(
+    pool: SandboxPool, source: str, tests: FunctionTests, *, stop_at_first_failure: bool, show_expected: bool
+) -> CodeVerdict:
+    """Grade a program by test code that calls it. See :func:`rllm_gym.grading.code.grade_program`."""
+    told, ended = await _run(pool, source, tests, stop_at_first_failure, show_expected, detached=False)
+    verdict = _verdict(told, ended)
+    if verdict.correct and told.changed:
+        told, ended = await _run(pool, source, tests, stop_at_first_failure, show_expected, detached=True)
+    return verdict
+
+
+async def _run(
+    pool: SandboxPool, source: str, tests: FunctionTests, stop: bool, show: bool, *, detached: bool
+) -> tuple[Told, Result | None]:
+    """What the side of the tests told, and how the program ended if it did not live to answer."""
+    library = _library()
+    numpy = ("numpy",) if "numpy" in source or "numpy" in tests.test or "numpy" in tests.setup else ()
+    for_tests = (*numpy, "pytest") if tests.style == "pytest" else numpy
+    limits = tests.limits
+    test_limits = Limits(
+        cpu_s=max(20.0, 2 * limits.cpu_s),
+        wall_s=1.5 * limits.wall_s + 10,
+        memory_mb=max(MEMORY_FOR_TESTS_MB, limits.memory_mb),
+        processes=limits.processes,
+        output_bytes=10_000_000,
+    )
+    pair = (
+        Program(_start("test_side"), library=library, preload=for_tests, limits=test_limits),
+        Program(_start("code_side"), library=library, preload=numpy, limits=replace(limits, output_bytes=10_000_000)),
+    )
+    config = {
+        "entry": tests.entry_point,
+        "test": tests.test,
+        "setup": tests.setup,
+        "style": tests.style,
+        "stop": stop,
+        "show": show,
+        "detached": detached,
+    }
+    async with pool.start(*pair) as (test_side, code_side):
+        relay = Relay(test_side, code_side)
+        told = relay.told
+        try:
+            side = await relay.run(config, {"source": source})
+        except Violation as error:
+            told.broken = str(error)
+            return told, None
+        if told.row_error:
+            raise TaskError(f"tests of {tests.entry_point!r} cannot be run: {told.row_error}")
+        if side or told.broken:
+            return told, await _how_it_ended(side, test_side, code_side, told)
+    return told, None
+
+
+async def _how_it_ended(side: str, test_side: Running, code_side: Running, told: Told) -> Result | None:
+    if side == "code":
+        return await code_side.result()
+    if side == "tests":
+        result = await test_side.result()
+        told.broken = told.broken or f"the tests ended before they were done ({_said(result)})"
+    return None
+
+
+def _said(result: Result) -> str:
+    if result.ended is Ended.EXITED:
+        return f"exit code {result.exit_code}"
+    return result.ended.value if result.signal is None else f"{result.ended.value} {result.signal}"
+
+
+def _verdict(told: Told, ended: Result | None) -> CodeVerdict:
+    if told.error:
+        return CodeVerdict((), 0, error=bounded(told.error))
+    outcomes = [TestOutcome(name, passed, bounded(message)) for name, passed, message in told.outcomes]
+    if not told.done:
+        why = told.broken
+        if ended is not None:
+            why = f"the program ended before it was tested to the end: {_said(ended)}"
+        if not told.total and not outcomes:
+            return CodeVerdict((), 0, error=bounded(why))
+        outcomes = [test for test in outcomes if ended is not None or not test.passed]
+        outcomes.append(TestOutcome("unfinished", False, bounded(why), None if ended is None else ended.ended))
+    total = max(told.total, len(outcomes))
+    return CodeVerdict(tuple(outcomes), total, unsupported=told.unsupported)
+
+
+@cache
+def _library() -> dict[str, str]:
+    """The modules of both sides, by the names they have inside."""
+    folder = files("rllm_gym.grading.code.inside")
+    modules = {
+        f"{_PACKAGE}.{path.name[:-3]}": path.read_text("utf-8") for path in folder.iterdir() if _is_source(path.name)
+    }
+    return {_PACKAGE: modules.pop(f"{_PACKAGE}.__init__"), **modules}
+
+
+def _is_source(name: str) -> bool:
+    return name.endswith(".py")
+
+
+def _start(side: str) -> str:
+    return f"from {_PACKAGE}.{side} import main\nmain()\n"

@@ -1,0 +1,105 @@
+"""Grade one program: the one door of this room."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from rllm_gym.grading.code.function import grade_function
+from rllm_gym.grading.code.stdio import grade_stdio
+from rllm_gym.grading.code.verdict import CodeVerdict, FunctionTests, StdioTests
+from rllm_gym.sandbox import SandboxPool
+
+MAX_SOURCE = 1_000_000
+"""Characters of the longest program that is run."""
+
+T = TypeVar("T")
+
+
+async def grade_program(
+    pool: SandboxPool,
+    source: str,
+    tests: StdioTests | FunctionTests,
+    *,
+    stop_at_first_failure: bool = False,
+    show_expected: bool = False,
+) -> CodeVerdict:
+    """Run a program against its tests.
+
+    Nothing of the program is compiled, run or decoded in this process, and nothing that is expected of it enters the
+    process it runs in. Whatever it does, it is the program that failed, never the caller.
+
+    Args:
+        pool: Where it runs.
+        source: The program, as the model wrote it. Hostile.
+        tests: What it has to do.
+        stop_at_first_failure: Do not run what can no longer change whether it is correct; ``fraction`` is then not
+            the share of all tests.
+        show_expected: Messages may say what was expected. For public tests.
+
+    Raises:
+        SandboxBroke: The sandbox failed.
+        TaskError: The test code itself cannot be run.
+    """
+    if len(source) > MAX_SOURCE:
+        return CodeVerdict((), 0, error=f"the program has {len(source):,} characters; at most {MAX_SOURCE:,} are run")
+    # Lone surrogates, which a model cannot write but a row of data can hold, are no Python source either.
+    source = source.encode("utf-8", "replace").decode()
+    grade: Any = grade_stdio if isinstance(tests, StdioTests) else grade_function
+    verdict: CodeVerdict = await grade(
+        pool, source, tests, stop_at_first_failure=stop_at_first_failure, show_expected=show_expected
+    )
+    return verdict
+
+
+def grade_program_sync(
+    pool: SandboxPool,
+    source: str,
+    tests: StdioTests | FunctionTests,
+    *,
+    stop_at_first_failure: bool = False,
+    show_expected: bool = False,
+) -> CodeVerdict:
+    """:func:`grade_program` for code that does not await; also where an event loop is running already."""
+    return _finished(
+        grade_program(pool, source, tests, stop_at_first_failure=stop_at_first_failure, show_expected=show_expected)
+    )
+
+
+async def validate(pool: SandboxPool, tests: StdioTests | FunctionTests, reference: str) -> str | None:
+    """Why a task cannot be graded: its own reference solution does not pass. ``None`` when it does."""
+    verdict = await grade_program(pool, reference, tests, show_expected=True)
+    if verdict.correct:
+        return None
+    if verdict.error:
+        return f"the reference solution does not run: {verdict.error}"
+    failed = next((test for test in verdict.outcomes if not test.passed), None)
+    why = "the tests hold no test" if failed is None else f"test {failed.name}: {failed.message}"
+    if verdict.unsupported:
+        why = f"{why}\nWhat this grader cannot do: {'; '.join(verdict.unsupported)}"
+    return f"the reference solution does not pass its own tests: {why}"
+
+
+def _finished(coroutine: Coroutine[Any, Any, T]) -> T:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    outcome: list[Any] = []
+
+    def run() -> None:
+        try:
+            outcome.append((True, asyncio.run(coroutine)))
+        except BaseException as error:
+            outcome.append((False, error))
+
+    thread = threading.Thread(target=run, name="rllm-gym grading")
+    thread.start()
+    thread.join()
+    succeeded, value = outcome[0]
+    if not succeeded:
+        raise value
+    result: T = value
+    return result

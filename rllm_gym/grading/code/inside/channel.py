@@ -1,0 +1,45 @@
+"""Frames on a file descriptor: a length of four bytes, big-endian, then so many bytes."""
+
+from __future__ import annotations
+
+import os
+import struct
+
+MAX_FRAME = 16 * 1024 * 1024
+"""Bytes of the largest frame."""
+
+_LENGTH = struct.Struct("!I")
+
+
+class TooLarge(Exception):
+    """What is to be sent does not fit into one frame."""
+
+
+class Channel:
+    """One end of a stream of frames. ``receive`` raises ``EOFError`` when the other end is gone."""
+
+    def __init__(self, descriptor: int = 3) -> None:
+        self._descriptor = descriptor
+
+    def send(self, frame: bytes) -> None:
+        if len(frame) > MAX_FRAME:
+            raise TooLarge(f"a message of {len(frame)} bytes; at most {MAX_FRAME} are carried")
+        view = memoryview(_LENGTH.pack(len(frame)) + frame)
+        while view:
+            view = view[os.write(self._descriptor, view) :]
+
+    def receive(self) -> bytes:
+        (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
+        if length > MAX_FRAME:
+            raise EOFError(f"a frame of {length} bytes was announced; at most {MAX_FRAME} are taken")
+        return self._read(length)
+
+    def _read(self, length: int) -> bytes:
+        parts = []
+        while length:
+            part = os.read(self._descriptor, min(length, 1 << 20))
+            if not part:
+                raise EOFError("the other end closed the channel")
+            parts.append(part)
+            length -= len(part)
+        return b"".join(parts)

@@ -1,0 +1,499 @@
+"""Values as trees of JSON: exact plain types, and nothing that decoding could run.
+
+What cannot change (numbers, text, tuples, dates) is copied. What can (lists, dicts, arrays) lives in the heap and is
+named by its number there. Everything else stays where it is, and the other side gets a stand-in for it. The codec asks
+its :class:`Rooms` for both.
+
+A value's type is asked by ``type(value) is``: an ``int`` subclass with an ``__eq__`` of its own is no ``int``.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+MAX_NODES = 2_000_000
+"""Values in one message."""
+
+MAX_DEPTH = 100
+"""Tuples within tuples. Lists and dicts may nest as deep as they like: they are not nested in a message."""
+
+_SMALL = 1 << 53
+
+Tree = Any
+
+
+class Uncodable(Exception):
+    """This value cannot be carried to the other side."""
+
+
+class Malformed(Exception):
+    """A message that no honest side sends."""
+
+
+class Rooms(Protocol):
+    """Where what is not copied lives."""
+
+    def container_to_tree(self, value: Any) -> Tree | None:
+        """The tree naming this mutable container, or this stand-in; ``None`` when it is neither."""
+
+    def container_from_tree(self, number: Any) -> Any: ...
+
+    def object_to_tree(self, value: Any) -> Tree:
+        """The tree naming an object that stays here, or that stayed there."""
+
+    def object_from_tree(self, tree: list[Any]) -> Any: ...
+
+
+class Codec:
+    """Encodes and decodes the values of one message at a time; :meth:`begin` starts the next.
+
+    Args:
+        rooms: Holds the containers and objects.
+        hostile: Whether the other side may send anything: only harmless globals are then taken by name.
+    """
+
+    def __init__(self, rooms: Rooms, *, hostile: bool) -> None:
+        self._rooms = rooms
+        self._hostile = hostile
+        self._left = MAX_NODES
+        self._depth = 0
+
+    def begin(self) -> None:
+        self._left = MAX_NODES
+        self._depth = 0
+
+    def encode(self, value: Any) -> Tree:
+        kind = type(value)
+        if value is None or kind is bool or kind is float:
+            return value
+        if kind is int:
+            return value if -_SMALL < value < _SMALL else ["i", hex(value)]
+        if kind is str:
+            return value if value.isascii() or _is_text(value) else ["s", value.encode("utf-8", "surrogatepass").hex()]
+        self._left -= 1
+        if self._left < 0:
+            raise Uncodable(f"a message of more than {MAX_NODES:,} values")
+        writer = _WRITERS.get(kind)
+        if writer is not None:
+            return writer(self, value)
+        tree = self._rooms.container_to_tree(value)
+        if tree is not None:
+            return tree
+        for module, write in _LAZY_WRITERS:
+            if module in sys.modules and (tree := write(self, value)) is not None:
+                return tree
+        tree = _global_to_tree(value, everything=self._hostile)
+        return self._rooms.object_to_tree(value) if tree is None else tree
+
+    def encode_all(self, values: Iterable[Any]) -> list[Tree]:
+        """Trees of the children of a container or tuple; the common case of plain numbers is quick."""
+        items = list(values)
+        self._left -= len(items)
+        if self._left < 0:
+            raise Uncodable(f"a message of more than {MAX_NODES:,} values")
+        if items and all(type(item) is int for item in items) and min(items) > -_SMALL and max(items) < _SMALL:
+            return items
+        encode = self.encode
+        return [encode(item) for item in items]
+
+    def encode_nested(self, values: Iterable[Any]) -> list[Tree]:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise Uncodable(f"tuples nested more than {MAX_DEPTH} deep")
+        trees = self.encode_all(values)
+        self._depth -= 1
+        return trees
+
+    def decode(self, tree: Tree) -> Any:
+        """The value of a tree; :class:`Malformed` for anything :meth:`encode` does not write."""
+        if type(tree) is not list:
+            if type(tree) is dict:
+                raise Malformed("an object where a value was expected")
+            return tree
+        self._left -= 1
+        if self._left < 0:
+            raise Malformed(f"a message of more than {MAX_NODES:,} values")
+        if not tree or type(tree[0]) is not str:
+            raise Malformed("a value without a tag")
+        reader = _READERS.get(tree[0])
+        if reader is None:
+            return self._rooms.object_from_tree(tree)
+        return reader(self, *tree[1:])
+
+    def decode_all(self, trees: Any) -> list[Any]:
+        if type(trees) is not list:
+            raise Malformed("values that are no list")
+        decode = self.decode
+        return [decode(tree) if type(tree) is list or type(tree) is dict else tree for tree in trees]
+
+    def decode_nested(self, trees: Any) -> list[Any]:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise Malformed(f"tuples nested more than {MAX_DEPTH} deep")
+        values = self.decode_all(trees)
+        self._depth -= 1
+        return values
+
+    def container(self, number: Any) -> Any:
+        return self._rooms.container_from_tree(number)
+
+    def global_named(self, module: Any, name: Any) -> Any:
+        return _global_from_tree(module, name, everything=not self._hostile)
+
+
+def expect(value: Any, *kinds: type) -> Any:
+    """The value, if it is of exactly one of these types."""
+    if type(value) not in kinds:
+        raise Malformed(f"a {type(value).__name__} where a {kinds[0].__name__} was expected")
+    return value
+
+
+def to_base64(data: bytes | bytearray | memoryview) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def from_base64(text: Any) -> bytes:
+    return base64.b64decode(expect(text, str), validate=True)
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+# ---- what is copied: one writer a type, one reader a tag -------------------------------------------------------------
+
+
+def _slice(codec: Codec, value: slice) -> Tree:
+    return ["sl", *codec.encode_nested((value.start, value.stop, value.step))]
+
+
+_WRITERS: dict[type, Callable[[Codec, Any], Tree]] = {
+    complex: lambda codec, value: ["c", value.real, value.imag],
+    bytes: lambda codec, value: ["b", to_base64(value)],
+    tuple: lambda codec, value: ["t", codec.encode_nested(value)],
+    frozenset: lambda codec, value: ["fs", codec.encode_nested(value)],
+    range: lambda codec, value: ["rg", *codec.encode_all((value.start, value.stop, value.step))],
+    slice: _slice,
+    type(Ellipsis): lambda codec, value: ["el"],
+    type(NotImplemented): lambda codec, value: ["ni"],
+    type({}.keys()): lambda codec, value: ["dk", codec.encode_nested(value)],
+    type({}.values()): lambda codec, value: ["dv", codec.encode_nested(value)],
+    type({}.items()): lambda codec, value: ["di", codec.encode_nested(value)],
+    re.Pattern: lambda codec, value: ["re", codec.encode(value.pattern), value.flags],
+}
+
+
+def _read_int(codec: Codec, digits: Any) -> int:
+    return int(expect(digits, str), 16)
+
+
+def _read_text(codec: Codec, data: Any) -> str:
+    return bytes.fromhex(expect(data, str)).decode("utf-8", "surrogatepass")
+
+
+def _read_complex(codec: Codec, real: Any, imaginary: Any) -> complex:
+    return complex(expect(real, float), expect(imaginary, float))
+
+
+def _read_range(codec: Codec, *bounds: Any) -> range:
+    start, stop, step = (expect(codec.decode(bound), int) for bound in bounds)
+    return range(start, stop, step)
+
+
+def _read_pattern(codec: Codec, pattern: Any, flags: Any) -> re.Pattern[Any]:
+    # The flag for text patterns is set by itself, and refused where it is given for bytes.
+    return re.compile(expect(codec.decode(pattern), str, bytes), expect(flags, int) & ~re.DEBUG)
+
+
+def _read_pairs(codec: Codec, trees: Any) -> Any:
+    pairs = codec.decode_nested(trees)
+    if not all(type(pair) is tuple and len(pair) == 2 for pair in pairs):
+        raise Malformed("items that are no pairs")
+    return dict(pairs).items()
+
+
+_READERS: dict[str, Callable[..., Any]] = {
+    "i": _read_int,
+    "s": _read_text,
+    "c": _read_complex,
+    "b": lambda codec, data: from_base64(data),
+    "t": lambda codec, trees: tuple(codec.decode_nested(trees)),
+    "fs": lambda codec, trees: frozenset(codec.decode_nested(trees)),
+    "rg": _read_range,
+    "sl": lambda codec, start, stop, step: slice(*codec.decode_nested([start, stop, step])),
+    "el": lambda codec: Ellipsis,
+    "ni": lambda codec: NotImplemented,
+    "dk": lambda codec, trees: dict.fromkeys(codec.decode_nested(trees)).keys(),
+    "dv": lambda codec, trees: dict(enumerate(codec.decode_nested(trees))).values(),
+    "di": _read_pairs,
+    "re": _read_pattern,
+    "@": lambda codec, number: codec.container(number),
+    "g": lambda codec, module, name: codec.global_named(module, name),
+}
+
+
+# ---- types of modules that are only looked at where a program imported them ------------------------------------------
+
+
+def _write_decimal(codec: Codec, value: Any) -> Tree | None:
+    return ["dec", str(value)] if type(value) is sys.modules["decimal"].Decimal else None
+
+
+def _write_fraction(codec: Codec, value: Any) -> Tree | None:
+    if type(value) is not sys.modules["fractions"].Fraction:
+        return None
+    return ["fr", *codec.encode_all((value.numerator, value.denominator))]
+
+
+def _write_uuid(codec: Codec, value: Any) -> Tree | None:
+    return ["uuid", value.hex] if type(value) is sys.modules["uuid"].UUID else None
+
+
+_PATHS = ("PurePosixPath", "PureWindowsPath", "PosixPath")
+
+
+def _write_path(codec: Codec, value: Any) -> Tree | None:
+    name = type(value).__name__
+    if name not in _PATHS or type(value) is not getattr(sys.modules["pathlib"], name):
+        return None
+    return ["path", name, codec.encode(str(value))]
+
+
+def _write_datetime(codec: Codec, value: Any) -> Tree | None:
+    module = sys.modules["datetime"]
+    kind = type(value)
+    if kind is module.timedelta:
+        return ["td", value.days, value.seconds, value.microseconds]
+    if kind is module.date:
+        return ["date", value.isoformat()]
+    if kind is module.timezone:
+        return ["tz", codec.encode(value.utcoffset(None)), codec.encode(value.tzname(None))]
+    if kind in (module.datetime, module.time):
+        naive = value.replace(tzinfo=None).isoformat()
+        return [kind.__name__, naive, value.fold, codec.encode(value.tzinfo)]
+    return None
+
+
+def _write_zone(codec: Codec, value: Any) -> Tree | None:
+    if type(value) is not sys.modules["zoneinfo"].ZoneInfo or value.key is None:
+        return None
+    return ["zone", value.key]
+
+
+_NUMPY_TYPE = re.compile(r"[<>|=](?:[biufc][0-9]{1,2}|\?|[SU][0-9]{1,6}|[mM]8(?:\[[0-9]{0,6}[a-zA-Zμ]{1,7}\])?)")
+
+
+def numpy_type(text: Any) -> Any:
+    """The numpy type of this description; :class:`Malformed` for anything but fixed-size plain ones."""
+    import numpy as np
+
+    if not _NUMPY_TYPE.fullmatch(expect(text, str)):
+        raise Malformed(f"a numpy type {text[:40]!r}")
+    return np.dtype(text)
+
+
+def _write_numpy(codec: Codec, value: Any) -> Tree | None:
+    numpy = sys.modules["numpy"]
+    if isinstance(value, numpy.generic) and type(value) is value.dtype.type and _NUMPY_TYPE.fullmatch(value.dtype.str):
+        return ["np", value.dtype.str, to_base64(value.tobytes())]
+    if type(value) is numpy.dtype or type(value).__mro__[1:2] == (numpy.dtype,):
+        return ["npt", value.str] if _NUMPY_TYPE.fullmatch(value.str) else None
+    return None
+
+
+_LAZY_WRITERS: tuple[tuple[str, Callable[[Codec, Any], Tree | None]], ...] = (
+    ("numpy", _write_numpy),
+    ("decimal", _write_decimal),
+    ("fractions", _write_fraction),
+    ("datetime", _write_datetime),
+    ("zoneinfo", _write_zone),
+    ("uuid", _write_uuid),
+    ("pathlib", _write_path),
+)
+
+
+def _read_decimal(codec: Codec, text: Any) -> Any:
+    import decimal
+
+    return decimal.Decimal(expect(text, str))
+
+
+def _read_fraction(codec: Codec, numerator: Any, denominator: Any) -> Any:
+    import fractions
+
+    return fractions.Fraction(expect(codec.decode(numerator), int), expect(codec.decode(denominator), int))
+
+
+def _read_uuid(codec: Codec, text: Any) -> Any:
+    import uuid
+
+    return uuid.UUID(hex=expect(text, str))
+
+
+def _read_path(codec: Codec, name: Any, text: Any) -> Any:
+    import pathlib
+
+    if name not in _PATHS:
+        raise Malformed("a path of no known kind")
+    return getattr(pathlib, name)(expect(codec.decode(text), str))
+
+
+def _read_timedelta(codec: Codec, days: Any, seconds: Any, microseconds: Any) -> Any:
+    import datetime
+
+    return datetime.timedelta(expect(days, int), expect(seconds, int), expect(microseconds, int))
+
+
+def _read_date(codec: Codec, text: Any) -> Any:
+    import datetime
+
+    return datetime.date.fromisoformat(expect(text, str))
+
+
+def _read_timezone(codec: Codec, offset: Any, name: Any) -> Any:
+    import datetime
+
+    delta = expect(codec.decode(offset), datetime.timedelta)
+    zone = datetime.timezone(delta)
+    label = expect(codec.decode(name), str)
+    return zone if zone.tzname(None) == label else datetime.timezone(delta, label)
+
+
+def _zone_of(codec: Codec, tree: Any) -> Any:
+    zone = codec.decode(tree)
+    if zone is not None and type(zone).__module__ not in ("datetime", "zoneinfo"):
+        raise Malformed("a time zone that is none")
+    return zone
+
+
+def _read_datetime(codec: Codec, text: Any, fold: Any, zone: Any) -> Any:
+    import datetime
+
+    moment = datetime.datetime.fromisoformat(expect(text, str))
+    return moment.replace(fold=expect(fold, int), tzinfo=_zone_of(codec, zone))
+
+
+def _read_time(codec: Codec, text: Any, fold: Any, zone: Any) -> Any:
+    import datetime
+
+    moment = datetime.time.fromisoformat(expect(text, str))
+    return moment.replace(fold=expect(fold, int), tzinfo=_zone_of(codec, zone))
+
+
+def _read_zone(codec: Codec, key: Any) -> Any:
+    import zoneinfo
+
+    return zoneinfo.ZoneInfo(expect(key, str))
+
+
+def _read_numpy(codec: Codec, kind: Any, data: Any) -> Any:
+    import numpy as np
+
+    dtype = numpy_type(kind)
+    raw = from_base64(data)
+    if len(raw) != dtype.itemsize:
+        raise Malformed("a numpy scalar of the wrong size")
+    return np.frombuffer(raw, dtype)[0] if raw else dtype.type()
+
+
+_READERS |= {
+    "dec": _read_decimal,
+    "fr": _read_fraction,
+    "uuid": _read_uuid,
+    "path": _read_path,
+    "td": _read_timedelta,
+    "date": _read_date,
+    "tz": _read_timezone,
+    "datetime": _read_datetime,
+    "time": _read_time,
+    "zone": _read_zone,
+    "np": _read_numpy,
+    "npt": lambda codec, kind: numpy_type(kind),
+}
+
+
+# ---- what both sides have under the same name ------------------------------------------------------------------------
+
+_HARMLESS_BUILTINS = frozenset(
+    ["abs", "all", "any", "ascii", "bin", "bool", "bytearray", "bytes", "callable", "chr", "complex", "dict", "divmod", "enumerate", "filter", "float", "format", "frozenset", "hash", "hex", "int", "isinstance", "issubclass", "iter", "len", "list", "map", "max", "min", "next", "object", "oct", "ord", "pow", "print", "range", "repr", "reversed", "round", "set", "slice", "sorted", "str", "sum", "tuple", "type", "zip"]
+)
+_HARMLESS_MODULES = frozenset({"math", "cmath", "typing", "datetime", "decimal", "fractions", "string", "bisect"})
+_HARMLESS_NAMES = frozenset(
+    {
+        *(("collections", name) for name in ("Counter", "OrderedDict", "defaultdict", "deque", "namedtuple")),
+        *(("itertools", name) for name in ("chain", "combinations", "count", "cycle", "permutations", "product")),
+        *(("functools", name) for name in ("reduce", "partial")),
+        *(("operator", name) for name in ("add", "mul", "sub", "itemgetter")),
+        ("copy", "deepcopy"),
+        ("copy", "copy"),
+        ("enum", "Enum"),
+        ("abc", "ABC"),
+        ("io", "StringIO"),
+    }
+)
+"""What hidden tests take by name from a program: it is their own, does what it says, and runs nothing given to it."""
+
+_PUBLISHED = {"_io": "io", "_operator": "operator", "_bisect": "bisect", "_functools": "functools"}
+
+
+def _global_to_tree(value: Any, *, everything: bool) -> Tree | None:
+    """The tree of a function, class or typing form that both sides have, ``None`` for one that is here alone."""
+    if type(value) in _NAMED or isinstance(value, type):
+        module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    elif type(value).__module__ == "typing":
+        module, name = "typing", getattr(value, "_name", None)
+    else:
+        return None
+    if type(module) is not str or type(name) is not str:
+        return None
+    module = _PUBLISHED.get(module, "collections" if name in ("OrderedDict", "defaultdict", "deque") else module)
+    if module == "builtins" and name == "NoneType":
+        return ["g", "types", "NoneType"]
+    try:
+        found = _global_from_tree(module, name, everything=everything)
+    except (Malformed, ImportError):
+        return None
+    return ["g", module, name] if found is value else None
+
+
+_NAMED = (type(lambda: None), type(len), type(str.upper), type("".__init__))
+
+
+def _global_from_tree(module: Any, name: Any, *, everything: bool) -> Any:
+    expect(module, str)
+    expect(name, str)
+    if not everything and not _is_harmless(module, name):
+        raise Malformed(f"{module[:40]}.{name[:40]} by name")
+    if module.split(".")[0] not in sys.stdlib_module_names | {"numpy"}:
+        raise Malformed(f"{module[:40]} by name")
+    __import__(module)
+    found: Any = sys.modules[module]
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise Malformed(f"{module[:40]}.{name[:40]} by name")
+        found = getattr(found, part)
+    return found
+
+
+def _is_harmless(module: str, name: str) -> bool:
+    if module == "builtins":
+        import builtins
+
+        kind = getattr(builtins, name, None)
+        return name in _HARMLESS_BUILTINS or (isinstance(kind, type) and issubclass(kind, BaseException))
+    if (module, name) == ("types", "NoneType") or (module, name) in _HARMLESS_NAMES:
+        return True
+    if module == "numpy":
+        return name.isidentifier() and isinstance(getattr(sys.modules.get("numpy", math), name, None), type)
+    if module == "typing" and not name[:1].isupper():
+        return False
+    return module in _HARMLESS_MODULES and name.isidentifier() and not name.startswith("_")

@@ -1,0 +1,197 @@
+"""What the side of the tests lets the program answer, and what it lets it ask.
+
+The program may be asked what an object is, never whether it is what the test expects. A comparison of one of its objects
+with a plain value is decided here. A comparison of two of its objects is its class's to make, and not believed unless the
+class also tells other objects apart. Operators that would show the program an expected value are for objects that the
+test itself made.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from .codec import Uncodable
+from .operations import Operations
+from .peer import Peer
+from .remote import Remote, RemoteType, link_of
+
+_REFUSED_TYPES = frozenset({"module", "frame", "code", "traceback", "cell"})
+_REFUSED_PACKAGES = frozenset({"_pytest", "pluggy", (__package__ or "inside").split(".")[0]})
+
+_READABLE = frozenset({"__name__", "__qualname__", "__doc__"})
+_FRAMES = frozenset({"gi_frame", "gi_code", "cr_frame", "cr_code", "ag_frame", "ag_code", "tb_frame", "tb_next"})
+_OF_MOCKS = frozenset({"configure_mock", "attach_mock", "mock_add_spec", "reset_mock", "called"})
+
+
+class GuardedPeer(Peer):
+    """The side of the tests."""
+
+    # ---- what the program answers -----------------------------------------------------------------------------------
+
+    def equal(self, left: Any, right: object) -> Any:
+        if left is right:
+            return True
+        plain = type(left)._rllm_facts.get("plain")
+        if type(plain) is str:
+            return self._contents(left, plain) == right
+        link, other = link_of(left), link_of(right)
+        if link is None or other is None or not isinstance(right, Remote):
+            return NotImplemented
+        if "__eq__" not in _methods(left) and "__eq__" not in _methods(right):
+            return False
+        if not self._says_equal(left, right, [None, _random.randrange(10**6), _random.random(), "".join(_letters())]):
+            return False
+        if other.made is not None:
+            decoys = self._decoys(other.made)
+        elif link.made is not None:
+            decoys, left, right = self._decoys(link.made), right, left
+        else:
+            decoys = []
+        return not decoys or self._says_equal(left, right, decoys, all_of_them=True)
+
+    def _says_equal(self, left: Any, right: Any, strangers: list[Any], *, all_of_them: bool = False) -> bool:
+        """Whether the class says so, and says otherwise of strangers; it is not told which is which."""
+        asked = [(each, False) for each in strangers] + [(right, True)]
+        _random.shuffle(asked)
+        answers = self.ask("equals", left, [each for each, _ in asked])
+        if type(answers) is not list or [type(each) for each in answers] != [bool] * len(asked):
+            raise self._break("a comparison answered by something else than true and false")
+        if not next(answer for answer, (_, meant) in zip(answers, asked) if meant):
+            return False
+        fooled = [answer for answer, (_, meant) in zip(answers, asked) if not meant]
+        if all(fooled) if all_of_them else any(fooled):
+            raise self._break(f"objects of {type(left).__name__} are equal to whatever they are compared with")
+        return True
+
+    def _decoys(self, made: tuple[type, tuple[Any, ...], dict[str, Any]]) -> list[Any]:
+        """Objects of a class made from other arguments than this one."""
+        cls, args, kwargs = made
+        decoys = []
+        values = [*args, *kwargs.values()]
+        for position in [*range(min(len(values), 4)), None, None]:
+            changed = [_other(value) if position in (index, None) else value for index, value in enumerate(values)]
+            if not changed:
+                break
+            try:
+                decoy = self.ask("call", cls, tuple(changed[: len(args)]), dict(zip(kwargs, changed[len(args) :])))
+            except Exception:
+                continue
+            if isinstance(decoy, Remote):
+                decoys.append(decoy)
+        return decoys
+
+    def _contents(self, value: Any, base: str) -> Any:
+        kinds = {"bool": int, "int": int, "float": float, "complex": complex, "str": str, "bytes": bytes}
+        kinds |= {"list": list, "dict": dict, "tuple": tuple, "set": set, "frozenset": frozenset}
+        kind = kinds.get(base)
+        contents = self.ask("contents", value, base)
+        if type(contents) is not kind:
+            raise self._break(f"a {type(contents).__name__} in place of a {base}")
+        return contents
+
+    def binary(self, operation: str, left: Any, right: Any, *modulo: Any) -> Any:
+        link = link_of(left)
+        if not isinstance(right, Remote) and (link is None or not link.owned):
+            what = f"{operation} of a {type(left).__name__} that the program returned and a {type(right).__name__}"
+            self.unsupported.append(what)
+            raise TypeError(f"unsupported operand types: {what}")
+        result = self.ask(operation, left, right, *modulo)
+        self._inherit(result, left)
+        self._inherit(result, right)
+        return result
+
+    def contains(self, target: Any, item: Any) -> bool:
+        link = link_of(target)
+        if isinstance(item, Remote) or (link is not None and link.owned):
+            return bool(self.ask("contains", target, item))
+        if "__iter__" in _methods(target):
+            return any(each is item or each == item for each in target)
+        what = f"'in' for a {type(target).__name__} that the program returned and that cannot be iterated"
+        self.unsupported.append(what)
+        raise TypeError(what)
+
+    # ---- what the program asks --------------------------------------------------------------------------------------
+
+    def check_export(self, value: Any) -> None:
+        kind = type(value)
+        if kind.__module__ == "builtins" and kind.__name__ in _REFUSED_TYPES:
+            raise Uncodable(f"the test gives the program a {kind.__name__}")
+        for base in (value if isinstance(value, type) else kind).__mro__:
+            module = base.__module__
+            if type(module) is str and (module == "unittest.case" or module.split(".")[0] in _REFUSED_PACKAGES):
+                raise Uncodable(f"the test gives the program a {base.__name__} of {module}")
+
+
+class Served:
+    """Answers what the program asks of the objects that the test gave it: callbacks, helpers, files, mocks.
+
+    Args:
+        test_module: Name of the module of the test; attributes of objects of its classes may be set.
+    """
+
+    def __init__(self, test_module: str) -> None:
+        self._test_module = test_module
+        self._operations = Operations()
+        self.peer: GuardedPeer | None = None
+
+    def __call__(self, operation: str, operands: list[Any]) -> Any:
+        if self.peer is None or not operands or not self.peer.is_exported(operands[0]):
+            raise TypeError(f"{operation} of something the test did not give")
+        target = operands[0]
+        if operation in ("getattr", "setattr", "delattr"):
+            name = operands[1] if len(operands) > 1 else None
+            if type(name) is not str:
+                raise TypeError("an attribute's name must be text")
+            self._check_name(target, name)
+            if operation != "getattr":
+                self._check_settable(target, name)
+        result = self._operations.do(operation, operands)
+        return result
+
+    def _check_name(self, target: Any, name: str) -> None:
+        private = name.startswith("__") and name.endswith("__") and name not in _READABLE
+        if private or name in _FRAMES:
+            raise AttributeError(f"{type(target).__name__!r} object has no attribute {name[:100]!r}")
+        if _is_mock(target) and (name in _OF_MOCKS or name.startswith(("assert_", "_mock"))):
+            raise AttributeError(f"a mock's {name[:100]!r} is the test's")
+
+    def _check_settable(self, target: Any, name: str) -> None:
+        kind = type(target)
+        if name.startswith("__") or isinstance(target, type) or kind.__module__ != self._test_module:
+            raise AttributeError(f"{kind.__name__!r} object attribute {name[:100]!r} is read-only")
+
+
+_random = random.SystemRandom()
+
+
+def _letters() -> list[str]:
+    return [chr(_random.randrange(97, 123)) for _ in range(8)]
+
+
+def _methods(value: Any) -> list[str]:
+    return type(value)._rllm_facts["methods"] if isinstance(type(value), RemoteType) else []
+
+
+def _is_mock(value: Any) -> bool:
+    return any(base.__module__ == "unittest.mock" for base in type(value).__mro__)
+
+
+def _other(value: Any) -> Any:
+    """A value of the same type that is another."""
+    kind = type(value)
+    if kind is bool:
+        return not value
+    if kind is int:
+        return (
+            value + _random.choice((-1, 1)) * _random.randrange(1, 5) if value > 5 else value + _random.randrange(1, 9)
+        )
+    if kind is float:
+        return value + _random.randrange(1, 9)
+    if kind is str:
+        return value + _letters()[0]
+    if kind is list or kind is tuple:
+        return kind([_other(value[0]), *value[1:]]) if value else kind([_random.randrange(9)])
+    if kind is dict:
+        return {key: _other(item) for key, item in value.items()} if value else {_letters()[0]: 1}
+    return _random.randrange(9) if value is None else value

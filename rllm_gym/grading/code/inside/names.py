@@ -1,0 +1,86 @@
+"""Which names test code takes from the program it tests: those it uses and does not define."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import sys
+from typing import Any
+
+_TEST_NAMES_ITS_OWN = {
+    "math": "isclose fabs sqrt ceil floor gcd lcm inf nan pi isnan isinf prod log exp",
+    "copy": "deepcopy copy",
+    "collections": "Counter OrderedDict defaultdict deque namedtuple",
+    "itertools": "permutations combinations product chain zip_longest islice",
+    "functools": "reduce partial",
+    "typing": "Any Callable Dict Iterable Iterator List Mapping Optional Sequence Set Tuple Union",
+    "random": "randint choice shuffle uniform",
+    "datetime": "datetime timedelta date",
+    "decimal": "Decimal",
+    "fractions": "Fraction",
+    "unittest.mock": "ANY Mock MagicMock patch call",
+}
+_HOMES = {name: module for module, names in _TEST_NAMES_ITS_OWN.items() for name in names.split()}
+_MODULES = frozenset(
+    ["abc", "asyncio", "bisect", "calendar", "cmath", "collections", "copy", "csv", "datetime", "decimal", "enum", "fractions", "functools", "heapq", "hashlib", "io", "itertools", "json", "math", "operator", "os", "pathlib", "random", "re", "statistics", "string", "struct", "sys", "textwrap", "time", "typing", "unittest", "uuid"]
+)
+_SHORT = {"np": "numpy", "numpy": "numpy", "dt": "datetime"}
+
+
+class Used:
+    """Names of a test that are neither its own nor the language's.
+
+    Attributes:
+        free: Those it uses.
+        modules: Those of them used as ``name.attribute`` alone that name a module of the standard library, or numpy.
+    """
+
+    def __init__(self, trees: list[ast.Module], entry: str) -> None:
+        loaded: dict[str, bool] = {}
+        bound: set[str] = set()
+        for tree in trees:
+            for node in tree.body:
+                bound |= _bound_by(node)
+            for each in ast.walk(tree):
+                if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name):
+                    loaded.setdefault(each.value.id, True)
+            attributes = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Attribute)}
+            for each in ast.walk(tree):
+                if isinstance(each, ast.Name) and id(each) not in attributes:
+                    loaded[each.id] = False
+        names = {name for name in loaded if name == entry or not hasattr(builtins, name)}
+        self.free = sorted(names - bound)
+        known = {name for name in names if name in _MODULES or name in _SHORT}
+        self.modules = {name for name in known if loaded[name] and name != entry}
+
+
+def own_value(name: str, used: Used) -> tuple[bool, Any]:
+    """Whether a test that forgot an import means the real thing, whatever the program calls so; and the real thing."""
+    if name in used.modules:
+        return True, _module(_SHORT.get(name, name))
+    if name in _HOMES:
+        return True, getattr(_module(_HOMES[name]), name)
+    return False, None
+
+
+def module_named(name: str) -> Any:
+    """A module that the program imported, where the test may have it too; ``None`` otherwise."""
+    return _module(name) if name in _MODULES or name == "numpy" else None
+
+
+def _module(name: str) -> Any:
+    __import__(name)
+    return sys.modules[name]
+
+
+def _bound_by(node: ast.AST) -> set[str]:
+    """Names that a statement at the top of a module binds there."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {node.name}
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.ExceptHandler):
+            names |= _bound_by(child)
+    return names

@@ -1,0 +1,146 @@
+"""What one side may ask of an object of the other: attributes, calls, operators, iteration, awaiting."""
+
+from __future__ import annotations
+
+import copy
+import math
+import operator
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from .remote import ARITHMETIC, ORDER
+
+
+def _reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda left, right: function(right, left)
+
+
+_ARITHMETIC: dict[str, Callable[..., Any]] = {
+    name: divmod if name == "divmod" else pow if name == "pow" else getattr(operator, f"__{name}__")
+    for name in ARITHMETIC
+}
+
+
+def _signature(target: Any) -> list[tuple[str, int, tuple[Any, ...]]]:
+    import inspect
+
+    return [
+        (each.name, int(each.kind), () if each.default is inspect.Parameter.empty else (each.default,))
+        for each in inspect.signature(target).parameters.values()
+    ]
+
+
+def _enter(target: Any) -> Any:
+    return type(target).__enter__(target)
+
+
+def _exit(target: Any, *details: Any) -> Any:
+    # The type of an exception over there is a stand-in here; the exception itself says what it is.
+    kind = type(details[1]) if len(details) == 3 and details[1] is not None else None
+    return type(target).__exit__(target, kind, *details[1:])
+
+
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    "call": lambda target, args, kwargs: target(*args, **kwargs),
+    "getattr": getattr,
+    "setattr": setattr,
+    "delattr": delattr,
+    "len": len,
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "complex": complex,
+    "index": operator.index,
+    "iter": iter,
+    "next": next,
+    "send": lambda target, value: target.send(value),
+    "throw": lambda target, error: target.throw(error),
+    "close": lambda target: target.close(),
+    "reversed": reversed,
+    "neg": operator.neg,
+    "pos": operator.pos,
+    "abs": abs,
+    "invert": operator.invert,
+    "round": round,
+    "trunc": math.trunc,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "bytes": bytes,
+    "fspath": os.fspath,
+    "str": str,
+    "repr": repr,
+    "format": format,
+    "hash": hash,
+    "dir": dir,
+    "eq": lambda left, right: bool(left == right),
+    "contains": lambda target, item: item in target,
+    "getitem": operator.getitem,
+    "setitem": operator.setitem,
+    "delitem": operator.delitem,
+    "enter": _enter,
+    "exit": _exit,
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "signature": _signature,
+    "aiter": aiter,
+    **_ARITHMETIC,
+    **{f"r{name}": _reflected(function) for name, function in _ARITHMETIC.items()},
+    **{f"i{name}": getattr(operator, f"__i{name}__", function) for name, function in _ARITHMETIC.items()},
+    **{name: getattr(operator, name) for name in ORDER},
+}
+
+
+class Operations:
+    """Does what is asked. Owns the event loop on which what is awaited runs."""
+
+    def __init__(self) -> None:
+        self._loop: Any = None
+
+    def do(self, operation: str, operands: list[Any]) -> Any:
+        if operation.startswith("await"):
+            return self._await(operation, operands)
+        function = _OPERATIONS.get(operation)
+        if function is None:
+            raise TypeError(f"no operation {operation[:40]!r}")
+        return function(*operands)
+
+    def _await(self, operation: str, operands: list[Any]) -> Any:
+        target, *rest = operands
+
+        async def outcome() -> Any:
+            if operation == "await":
+                return await target
+            name = operation.removeprefix("await_")
+            if name not in ("aenter", "aexit", "anext"):
+                raise TypeError(f"no operation {operation[:40]!r}")
+            return await getattr(type(target), f"__{name}__")(target, *rest)
+
+        return self.drive(outcome())
+
+    def drive(self, coroutine: Any) -> Any:
+        """Run a coroutine to its end, on a loop of its own in a thread where this thread's loop is running already."""
+        import asyncio
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+            return self._loop.run_until_complete(coroutine)
+        outcome: list[Any] = []
+
+        def run() -> None:
+            try:
+                outcome.append((True, asyncio.run(coroutine)))
+            except BaseException as error:
+                outcome.append((False, error))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        succeeded, value = outcome[0]
+        if succeeded:
+            return value
+        raise value

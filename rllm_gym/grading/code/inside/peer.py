@@ -1,0 +1,584 @@
+"""One side of the conversation: asks the other side, and serves what it asks meanwhile.
+
+At any time one side has the word. It asks, and until the answer comes it serves what the other asks of it: calls go both
+ways, within one another. What objects are exported, and under which number, is kept here.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from . import remote
+from .codec import Codec, Malformed, Tree, Uncodable, expect
+from .heap import Heap
+from .remote import Link, Remote, RemoteError, RemoteType, Unsupported, link_of
+
+MAX_EXPORTS = 1_000_000
+
+_BUILTIN_ERRORS: dict[str, type[BaseException]] = {
+    name: kind for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, BaseException)
+}
+_NEVER_CROSS = (KeyboardInterrupt, GeneratorExit)
+_ENDS_OF_ITERATION = (StopIteration, StopAsyncIteration)
+_ITERATING = frozenset({"next", "send", "throw", "await_anext", "await_asend"})
+
+
+class Transport(Protocol):
+    """Carries messages: ``True`` for a question, ``False`` for an answer."""
+
+    def send(self, question: bool, message: bytes) -> None: ...
+
+    def receive(self) -> tuple[bool, bytes]: ...
+
+
+class Broken(BaseException):
+    """The other side sent what no honest side sends. No test code can catch it by ``except Exception``."""
+
+
+class Peer:
+    """A side.
+
+    Args:
+        transport: To the other side.
+        serve: Answers a question: the operation, then its operands.
+        first: 0 for the side of the tests, 1 for that of the program.
+        guarded: Whether the other side may try to deceive this one.
+        detached: See :class:`~heap.Heap`.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        serve: Callable[[str, list[Any]], Any],
+        *,
+        first: int,
+        guarded: bool,
+        detached: bool = False,
+    ) -> None:
+        self._transport = transport
+        self._serve = serve
+        self._guarded = guarded
+        self.heap = Heap(first, detached=detached)
+        self._codec = Codec(self, hostile=guarded)
+        self._exports: dict[int, list[Any]] = {}
+        self._export_numbers: dict[int, int] = {}
+        self._classes: dict[int, RemoteType] = {}
+        self._next_export = 1
+        self._standins: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._wrapped: weakref.WeakKeyDictionary[Any, Link] = weakref.WeakKeyDictionary()
+        self._turn = threading.Lock()
+        self._opening = 0
+        self.broken = ""
+        """What the other side did that no honest side does. Nothing it says counts from then on."""
+        self.released: list[tuple[int, int]] = []
+        self.unsupported: list[str] = []
+        """What the test needs and this grader cannot do."""
+        self.attach: Callable[[], dict[str, Any]] = dict
+        """What else goes with a message: printed text, warnings."""
+        self.attached: Callable[[dict[str, Any]], None] = lambda message: None
+
+    # ---- asking and serving -----------------------------------------------------------------------------------------
+
+    def ask(self, operation: str, *operands: Any) -> Any:
+        """What the other side answers; raises what it raises."""
+        if self.broken:
+            raise Broken(self.broken)
+        with self._turn:
+            try:
+                self._send(True, {"ask": operation}, operands)
+            except Uncodable as error:
+                self.unsupported.append(str(error))
+                raise Unsupported(str(error), None) from error
+            message = self._receive_answer()
+        return self._result(message, operation)
+
+    def _receive_answer(self) -> dict[str, Any]:
+        while True:
+            question, data = self._received()
+            message = self._parsed(data)
+            if not question:
+                return message
+            self._turn.release()
+            try:
+                outcome = self._answer(message)
+            finally:
+                self._turn.acquire()
+            self._send_answer(*outcome)
+
+    def serve_for_ever(self) -> None:
+        """Answer questions until the channel closes."""
+        while True:
+            with self._turn:
+                question, data = self._received()
+                if not question:
+                    raise self._break("an answer that nobody asked for")
+                message = self._parsed(data)
+            outcome = self._answer(message)
+            with self._turn:
+                self._send_answer(*outcome)
+            del message, outcome
+
+    def _answer(self, message: dict[str, Any]) -> tuple[str, Any]:
+        try:
+            operation, operands = self._opened(message, "ask")
+            return "ok", self._serve(operation, operands)
+        except Broken:
+            raise
+        except BaseException as error:
+            # Frames hold the arguments, and this side would seem to need them still.
+            error.__traceback__ = error.__traceback__ if self._guarded else self._noted(error)
+            return "error", error
+
+    @staticmethod
+    def _noted(error: BaseException) -> None:
+        import traceback
+
+        if not hasattr(error, "_rllm_trace"):
+            lines = traceback.format_exception(error)
+            kept = [line for line in lines if "<library>" not in line]
+            try:
+                error._rllm_trace = "".join(kept)[-1500:]  # type: ignore[attr-defined]
+            except Exception:
+                return
+
+    def _send_answer(self, kind: str, value: Any) -> None:
+        try:
+            self._send(False, {"answer": kind}, [value])
+        except Uncodable as error:
+            self._send(False, {"answer": "error"}, [TypeError(f"cannot be graded: {error}")])
+
+    def _send(self, question: bool, message: dict[str, Any], values: Any) -> None:
+        self._codec.begin()
+        message["v"] = self._codec.encode_nested(values)
+        message |= self.heap.write(self._codec)
+        message |= self.attach()
+        if self.released:
+            message["del"], self.released = self.released, []
+        self._transport.send(question, json.dumps(message, separators=(",", ":"), check_circular=False).encode())
+
+    def _received(self) -> tuple[bool, bytes]:
+        try:
+            return self._transport.receive()
+        except EOFError as error:
+            raise self._break("the other side ended") from error
+
+    def _parsed(self, data: bytes) -> dict[str, Any]:
+        try:
+            return expect(json.loads(data), dict)
+        except (ValueError, RecursionError, Malformed) as error:
+            raise self._break(f"a message that is none: {type(error).__name__}") from error
+
+    def _break(self, what: str) -> Broken:
+        self.broken = self.broken or what
+        return Broken(what)
+
+    def _opened(self, message: dict[str, Any], key: str) -> tuple[str, list[Any]]:
+        self._opening += 1
+        try:
+            self._codec.begin()
+            self.heap.read(self._codec, message)
+            values = self._codec.decode_nested(message["v"])
+            self.heap.read_gone(message)
+            for number, count in expect(message.get("del", []), list):
+                self._release(expect(number, int), expect(count, int))
+            kind = expect(message[key], str)
+        except (Malformed, Uncodable) as error:
+            raise self._break(str(error)) from error
+        except (RemoteError, RecursionError) as error:
+            raise self._break(f"an element whose hash fails: {type(error).__name__}") from error
+        except Exception as error:
+            raise self._break(f"a message that cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
+        finally:
+            self._opening -= 1
+        self.attached(message)
+        return kind, values
+
+    def _result(self, message: dict[str, Any], operation: str) -> Any:
+        kind, values = self._opened(message, "answer")
+        if len(values) != 1:
+            raise self._break("an answer of several values")
+        value = values[0]
+        if kind == "ok":
+            return value
+        if kind != "error" or not isinstance(value, BaseException):
+            raise self._break("an error that is none")
+        if isinstance(value, _ENDS_OF_ITERATION) and operation not in _ITERATING:
+            # Within map() or zip() it would end the iteration, and the rest of the cases would not be tested.
+            raise RuntimeError(f"{type(value).__name__} was raised by {operation}") from None
+        raise value from value.__cause__
+
+    def _release(self, number: int, count: int) -> None:
+        entry = self._exports.get(number)
+        if entry is None or count < 1:
+            raise Malformed("an object that nobody has is released")
+        entry[1] -= count
+        if entry[1] <= 0:
+            del self._exports[number]
+            self._export_numbers.pop(id(entry[0]), None)
+
+    # ---- rooms of the codec -----------------------------------------------------------------------------------------
+
+    def container_to_tree(self, value: Any) -> Tree | None:
+        kind = type(value)
+        if isinstance(kind, RemoteType):
+            if isinstance(value, tuple):
+                return ["nt", self.object_to_tree(kind), self._codec.encode_nested(value)]
+            link = link_of(value)
+            return self._home(link) if link is not None else None
+        if kind is RemoteType:
+            return self._home(value._rllm_class_link)
+        tree = self.heap.tree_of(value)
+        if tree is None and self._wrapped and kind.__module__ == "builtins" and _weak(value):
+            link = self._wrapped.get(value)
+            return None if link is None else self._home(link)
+        return tree
+
+    def container_from_tree(self, number: Any) -> Any:
+        return self.heap.named(number)
+
+    def _home(self, link: Link | None) -> Tree:
+        if link is None or link.peer is not self:
+            raise Uncodable("a stand-in of nothing")
+        return ["o", link.number]
+
+    def object_to_tree(self, value: Any) -> Tree:
+        self.check_export(value)
+        if isinstance(value, type):
+            return self._class_to_tree(value)
+        if isinstance(value, BaseException):
+            return self._error_to_tree(value)
+        kind = type(value)
+        if issubclass(kind, tuple) and _fields_of(kind) is not None:
+            return ["nt", self._class_to_tree(kind), self._codec.encode_nested(tuple.__iter__(value))]
+        return ["x", self._export(value), self._class_to_tree(kind), _flavour(value)]
+
+    def _export(self, value: Any) -> int:
+        number = self._export_numbers.get(id(value))
+        if number is None:
+            if len(self._exports) >= MAX_EXPORTS:
+                raise Uncodable(f"more than {MAX_EXPORTS:,} objects at a time")
+            number = self._next_export
+            self._next_export += 1
+            self._exports[number] = [value, 0]
+            self._export_numbers[id(value)] = number
+        self._exports[number][1] += 1
+        return number
+
+    def check_export(self, value: Any) -> None:
+        """Raise :class:`~codec.Uncodable` for what the other side must not hold."""
+
+    def is_exported(self, value: Any) -> bool:
+        return id(value) in self._export_numbers
+
+    def exported(self, number: Any) -> Any:
+        entry = self._exports.get(expect(number, int))
+        if entry is None:
+            raise Malformed("an object that nobody has")
+        return entry[0]
+
+    def _class_to_tree(self, cls: type) -> Tree:
+        if isinstance(cls, RemoteType):
+            return self._home(cls._rllm_class_link)
+        known = id(cls) in self._export_numbers
+        number = self._export(cls)
+        if known:
+            return ["X", number]
+        bases: list[Tree] = []
+        for base in cls.__bases__:
+            if base.__module__ != "builtins" and not issubclass(base, tuple):
+                bases.append(self._class_to_tree(base))
+            elif issubclass(base, BaseException):
+                bases.append(["err", base.__name__])
+        facts = {
+            "name": _text(cls.__name__),
+            "module": _text(cls.__module__),
+            "doc": cls.__doc__[:2000] if type(cls.__doc__) is str else None,
+            "methods": remote.methods_of(cls),
+            "fields": _fields_of(cls),
+            "plain": _plain_base(cls),
+        }
+        return ["X", number, facts, bases]
+
+    def _error_to_tree(self, error: BaseException) -> Tree:
+        try:
+            arguments = self._codec.encode_nested(error.args)
+        except Uncodable:
+            arguments = [_text(str(error))]
+        cause = self._codec.encode(error.__cause__) if error.__cause__ is not None else None
+        trace = getattr(error, "_rllm_trace", "")
+        trace = trace if type(trace) is str else ""
+        if _BUILTIN_ERRORS.get(type(error).__name__) is type(error):
+            return ["err", type(error).__name__, arguments, cause, _text(trace)]
+        return ["xe", self._export(error), self._class_to_tree(type(error)), arguments, cause, _text(trace)]
+
+    def object_from_tree(self, tree: list[Any]) -> Any:
+        tag, *rest = tree
+        if tag == "o" and len(rest) == 1:
+            return self.exported(rest[0])
+        if tag == "X" and len(rest) in (1, 3):
+            return self._class_from_tree(*rest)
+        if tag == "x" and len(rest) == 3:
+            return self._standin(*rest)
+        if tag == "nt" and len(rest) == 2:
+            return self._named_tuple(*rest)
+        if tag == "err" and len(rest) in (1, 4):
+            return self._builtin_error(*rest)
+        if tag == "xe" and len(rest) == 5:
+            return self._error(*rest)
+        raise Malformed("a value of no known tag")
+
+    def _class_from_tree(self, number: Any, facts: Any = None, bases: Any = None) -> RemoteType:
+        known = self._classes.get(expect(number, int))
+        if known is not None:
+            return known
+        expect(facts, dict)
+        for key in ("name", "module"):
+            expect(facts.get(key), str)
+        expect(facts.get("doc"), str, type(None))
+        for name in expect(facts.get("methods"), list) + (expect(facts.get("fields"), list, type(None)) or []):
+            expect(name, str)
+        made_bases = tuple(self._base(base) for base in expect(bases, list))
+        self._classes[number] = made = remote.make_class(facts, made_bases, Link(self, number))
+        return made
+
+    def _base(self, tree: Any) -> type:
+        base = self._codec.decode(tree)
+        if isinstance(base, RemoteType):
+            return base
+        if isinstance(base, type) and issubclass(base, BaseException):
+            return base
+        raise Malformed("a base that is no class")
+
+    def _standin(self, number: Any, cls: Any, flavour: Any) -> Any:
+        kind = self._codec.decode(cls)
+        if not isinstance(kind, RemoteType) or not issubclass(kind, Remote):
+            raise Malformed("an object of no class")
+        held = self._standins.get(expect(number, int))
+        if held is not None:
+            link = self._wrapped.get(held) if not isinstance(held, Remote) else link_of(held)
+            if link is not None:
+                link.received += 1
+                return held
+        link = Link(self, number)
+        link.received = 1
+        if flavour == "":
+            made = object.__new__(kind)
+            object.__setattr__(made, "_rllm_link", link)
+        else:
+            standin = object.__new__(kind)
+            object.__setattr__(standin, "_rllm_link", link)
+            made = _wrappers(self, flavour, standin)
+            self._wrapped[made] = link
+        self._standins[number] = made
+        return made
+
+    def _named_tuple(self, cls: Any, trees: Any) -> Any:
+        kind = self._codec.decode(cls)
+        if not (isinstance(kind, type) and issubclass(kind, tuple)):
+            raise Malformed("a named tuple of no class")
+        items = self._codec.decode_nested(trees)
+        if len(items) != len(_fields_of(kind) or ()):
+            raise Malformed("a named tuple of the wrong length")
+        return tuple.__new__(kind, items)
+
+    def _builtin_error(self, name: Any, arguments: Any = None, cause: Any = None, trace: Any = None) -> Any:
+        kind = _BUILTIN_ERRORS.get(expect(name, str))
+        if kind is None:
+            raise Malformed("an exception of no known name")
+        if self._guarded and issubclass(kind, _NEVER_CROSS):
+            kind = RuntimeError
+        if arguments is None:
+            if self._guarded and (issubclass(kind, _ENDS_OF_ITERATION) or not issubclass(kind, Exception)):
+                return Exception
+            return kind
+        values = self._codec.decode_nested(arguments)
+        try:
+            error = kind(*values)
+        except (TypeError, ValueError):
+            error = kind.__new__(kind, *values)
+        return self._completed(error, cause, trace)
+
+    def _error(self, number: Any, cls: Any, arguments: Any, cause: Any, trace: Any) -> Any:
+        kind = self._codec.decode(cls)
+        if not isinstance(kind, RemoteType) or not issubclass(kind, BaseException):
+            raise Malformed("an exception of no class")
+        values = self._codec.decode_nested(arguments)
+        held = self._standins.get(expect(number, int))
+        link = None if held is None else link_of(held)
+        if held is not None and link is not None and type(held) is kind:
+            link.received += 1
+            return held
+        link = Link(self, number)
+        link.received = 1
+        error = BaseException.__new__(kind, *values)
+        error.args = tuple(values)
+        error._rllm_link = link  # type: ignore[attr-defined]
+        self._standins[number] = error
+        return self._completed(error, cause, trace)
+
+    def _completed(self, error: BaseException, cause: Any, trace: Any) -> BaseException:
+        if cause is not None:
+            found = self._codec.decode(cause)
+            if not isinstance(found, BaseException):
+                raise Malformed("a cause that is no exception")
+            error.__cause__ = found
+        error._rllm_trace = expect(trace, str)[:2000]  # type: ignore[attr-defined]
+        return error
+
+    # ---- what stand-ins ask -----------------------------------------------------------------------------------------
+
+    def call(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self.ask("call", target, args, kwargs)
+
+    def construct(self, cls: RemoteType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        made = self.ask("call", cls, args, kwargs)
+        link = link_of(made)
+        if link is not None and type(made) is cls and not isinstance(made, tuple):
+            link.owned = True
+            if _is_simple((args, kwargs)):
+                link.made = (cls, args, kwargs)
+        return made
+
+    def close(self, generator: Any) -> None:
+        """Close a generator over there, unless this is the collector's doing in the middle of a message."""
+        if not self._turn.locked() and not self._opening:
+            self.ask("close", generator)
+
+    def operate(self, operation: str, target: Any, *args: Any) -> Any:
+        result = self.ask(operation, target, *args)
+        self._inherit(result, target)
+        return result
+
+    def _inherit(self, result: Any, source: Any) -> None:
+        link, of = link_of(result), link_of(source)
+        if link is not None and of is not None and of.owned and isinstance(result, Remote):
+            link.owned = True
+
+    def signature(self, target: Any) -> Any:
+        import inspect
+
+        try:
+            rows = self.ask("signature", target)
+            kinds = list(inspect._ParameterKind)
+            parameters = [
+                inspect.Parameter(name, kinds[kind], default=default[0] if default else inspect.Parameter.empty)
+                for name, kind, default in rows
+            ]
+            return inspect.Signature(parameters)
+        except Exception as error:
+            raise AttributeError("__signature__") from error
+
+    def awaited(self, target: Any) -> Any:
+        async def result() -> Any:
+            return self.ask("await", target)
+
+        return result()
+
+    def equal(self, left: Any, right: object) -> Any:
+        if left is right:
+            return True
+        return self.ask("eq", left, right)
+
+    def binary(self, operation: str, left: Any, right: Any, *modulo: Any) -> Any:
+        return self.ask(operation, left, right, *modulo)
+
+    def contains(self, target: Any, item: Any) -> bool:
+        return self.ask("contains", target, item)
+
+
+def _weak(value: Any) -> bool:
+    return hasattr(type(value), "__weakref__") or type(value).__name__ in (
+        "generator",
+        "coroutine",
+        "async_generator",
+        "function",
+    )
+
+
+def _text(value: str) -> str:
+    return value.encode("utf-8", "backslashreplace").decode()
+
+
+_PLAIN_BASES = (bool, int, float, complex, str, bytes, list, dict, tuple, set, frozenset)
+
+
+def _plain_base(cls: type) -> str | None:
+    return next((base.__name__ for base in _PLAIN_BASES if issubclass(cls, base)), None)
+
+
+def _fields_of(cls: type) -> list[str] | None:
+    fields = getattr(cls, "_fields", None) if issubclass(cls, tuple) else None
+    if type(fields) is not tuple or not all(type(name) is str for name in fields):
+        return None
+    return list(fields)
+
+
+def _is_simple(value: Any, depth: int = 4) -> bool:
+    kind = type(value)
+    if kind in (int, float, str, bool, type(None)):
+        return True
+    if depth == 0 or (kind in (list, tuple, dict) and len(value) > 100):
+        return False
+    if kind is dict:
+        return all(_is_simple(item, depth - 1) for pair in value.items() for item in pair)
+    return kind in (list, tuple) and all(_is_simple(item, depth - 1) for item in value)
+
+
+def _flavour(value: Any) -> str:
+    """What the stand-in has to be more than an object: a true generator, coroutine or coroutine function."""
+    name = type(value).__name__ if type(value).__module__ == "builtins" else ""
+    if name in ("generator", "coroutine", "async_generator"):
+        return name
+    flags = getattr(getattr(value, "__code__", None), "co_flags", 0) if name in ("function", "method") else 0
+    return "coroutine function" if flags & 0x80 else ""
+
+
+def _wrappers(peer: Peer, flavour: Any, standin: Any) -> Any:
+    if flavour == "generator":
+        return _generator(peer, standin)
+    if flavour == "coroutine":
+        return _coroutine(peer, standin)
+    if flavour == "async_generator":
+        return _async_generator(peer, standin)
+    if flavour == "coroutine function":
+
+        async def function(*args: Any, **kwargs: Any) -> Any:
+            return await peer.call(standin, args, kwargs)
+
+        return function
+    raise Malformed("an object of no known flavour")
+
+
+def _generator(peer: Peer, standin: Any) -> Any:
+    step: tuple[str, tuple[Any, ...]] = ("next", ())
+    while True:
+        try:
+            value = peer.ask(step[0], standin, *step[1])
+        except StopIteration as end:
+            return end.value
+        try:
+            sent = yield value
+            step = ("next", ()) if sent is None else ("send", (sent,))
+        except GeneratorExit:
+            peer.close(standin)
+            raise
+        except BaseException as error:
+            step = ("throw", (error,))
+
+
+async def _coroutine(peer: Peer, standin: Any) -> Any:
+    return peer.ask("await", standin)
+
+
+async def _async_generator(peer: Peer, standin: Any) -> Any:
+    while True:
+        try:
+            value = peer.ask("await_anext", standin)
+        except StopAsyncIteration:
+            return
+        yield value

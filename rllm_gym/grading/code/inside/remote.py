@@ -1,0 +1,323 @@
+"""Stand-ins for what stays on the other side: objects, classes, functions, generators, coroutines, exceptions.
+
+Stand-ins of classes are classes, and stand-ins of their objects are their instances, so that ``isinstance``, ``type``
+and ``except`` work on this side. What an object is asked is asked over there; what it is *compared with* is not.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .codec import Malformed
+
+if TYPE_CHECKING:
+    from .peer import Peer
+
+
+class Link:
+    """What ties a stand-in to its object over there; when it goes, the other side may forget the object."""
+
+    __slots__ = ("made", "number", "owned", "peer", "received")
+
+    def __init__(self, peer: Peer, number: int) -> None:
+        self.peer = peer
+        self.number = number
+        self.received = 0
+        self.owned = False
+        """Whether this side made the object, by calling a class, or by an operator from such objects."""
+        self.made: tuple[type, tuple[Any, ...], dict[str, Any]] | None = None
+        """What it was made from, where this side called its class."""
+
+    def __del__(self) -> None:
+        if self.received:
+            self.peer.released.append((self.number, self.received))
+
+
+class Unsupported(TypeError):
+    """Something that works in one process, and that two cannot do. Told to whoever made the test."""
+
+    def __init__(self, what: str, link: Link | None) -> None:
+        super().__init__(f"cannot be graded: {what}")
+        if link is not None:
+            link.peer.unsupported.append(what)
+
+
+def link_of(value: Any) -> Link | None:
+    """The link of a stand-in for an object or exception; ``None`` for anything else."""
+    if isinstance(type(value), RemoteType):
+        try:
+            return object.__getattribute__(value, "_rllm_link")
+        except AttributeError:
+            return None
+    return None
+
+
+class RemoteType(type):
+    """The type of stand-ins for classes."""
+
+    _rllm_class_link: Link | None
+    _rllm_facts: dict[str, Any]
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        link = cls._rllm_class_link
+        if link is None:
+            raise TypeError(f"{cls.__name__} cannot be made here")
+        return link.peer.construct(cls, args, kwargs)
+
+    def __getattr__(cls, name: str) -> Any:
+        link = cls._rllm_class_link
+        if link is None or _is_private(name):
+            raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
+        return link.peer.ask("getattr", cls, name)
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        link = cls._rllm_class_link
+        if link is None or name.startswith("_abc_") or _is_private(name):
+            type.__setattr__(cls, name, value)
+        else:
+            link.peer.ask("setattr", cls, name, value)
+
+    def __delattr__(cls, name: str) -> None:
+        link = cls._rllm_class_link
+        if link is None:
+            type.__delattr__(cls, name)
+        else:
+            link.peer.ask("delattr", cls, name)
+
+    def __iter__(cls) -> Any:
+        return _ask_type(cls, "iter")
+
+    def __len__(cls) -> int:
+        return _ask_type(cls, "len")
+
+    def __bool__(cls) -> bool:
+        return True
+
+    def __getitem__(cls, key: Any) -> Any:
+        return _ask_type(cls, "getitem", key)
+
+    def __contains__(cls, item: Any) -> bool:
+        return any(item is member or item == member for member in _ask_type(cls, "iter"))
+
+    def __dir__(cls) -> list[str]:
+        return _ask_type(cls, "dir")
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], names: dict[str, Any], **kwargs: Any) -> RemoteType:
+        if "_rllm_facts" not in names:
+            base = next(base for base in bases if isinstance(base, RemoteType))
+            link = base._rllm_class_link
+            raise Unsupported(f"class {name} derives from {base.__name__}, which the program defines", link)
+        return super().__new__(mcs, name, bases, names)
+
+
+def _ask_type(cls: RemoteType, operation: str, *args: Any) -> Any:
+    link = cls._rllm_class_link
+    if link is None:
+        raise TypeError(f"{cls.__name__} is no class of the other side")
+    return link.peer.ask(operation, cls, *args)
+
+
+_VISIBLE = frozenset({"__dict__", "__wrapped__", "__annotations__", "__name__", "__qualname__", "__dataclass_fields__"})
+
+
+def _is_private(name: str) -> bool:
+    """Whether the interpreter may look this up by itself: such names are answered here, not over there."""
+    return name.startswith("__") and name.endswith("__") and name not in _VISIBLE
+
+
+class _Attributes:
+    """Attributes of a stand-in are those over there."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__signature__":
+            return _link(self).peer.signature(self)
+        if name == "__doc__" or not _is_private(name):
+            return _link(self).peer.ask("getattr", self, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __copy__(self) -> Any:
+        return _link(self).peer.ask("copy", self)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return _link(self).peer.ask("deepcopy", self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"{type(self).__name__!r} object lives in another process and cannot be pickled here")
+
+
+def _link(value: Any) -> Link:
+    found = link_of(value)
+    if found is None:
+        raise AttributeError(f"{type(value).__name__!r} object was never made")
+    return found
+
+
+class Remote(_Attributes, metaclass=RemoteType):
+    """An object over there."""
+
+    __slots__ = ("__weakref__", "_rllm_link")
+    _rllm_class_link = None
+    _rllm_facts: dict[str, Any] = {}  # noqa: RUF012 - never changed
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _link(self).peer.ask("setattr", self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        _link(self).peer.ask("delattr", self, name)
+
+    def __str__(self) -> str:
+        return _link(self).peer.ask("str", self)
+
+    def __repr__(self) -> str:
+        return _link(self).peer.ask("repr", self)
+
+    def __format__(self, form: str) -> str:
+        return _link(self).peer.ask("format", self, form)
+
+    def __dir__(self) -> list[str]:
+        return _link(self).peer.ask("dir", self)
+
+    def __eq__(self, other: object) -> Any:
+        return _link(self).peer.equal(self, other)
+
+    def __ne__(self, other: object) -> Any:
+        answer = _link(self).peer.equal(self, other)
+        return answer if answer is NotImplemented else not answer
+
+    def __hash__(self) -> int:
+        link = _link(self)
+        facts = type(self)._rllm_facts
+        if "__hash__" not in facts["methods"] and "__eq__" not in facts["methods"]:
+            return hash(("stand-in", link.number))
+        return link.peer.ask("hash", self)
+
+
+class RemoteError(_Attributes):
+    """Mixed into the stand-ins for exception classes."""
+
+    _rllm_facts: dict[str, Any] = {}  # noqa: RUF012 - never changed
+
+    def __str__(self) -> str:
+        if "__str__" in type(self)._rllm_facts["methods"]:
+            return _link(self).peer.ask("str", self)
+        return super().__str__()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self.args))})"  # type: ignore[attr-defined]
+
+
+# ---- methods the interpreter looks up on a type -----------------------------------------------------------------------
+
+UNARY = (
+    ["len", "bool", "int", "float", "complex", "index", "iter", "next", "reversed", "neg", "pos", "abs", "invert", "round", "trunc", "floor", "ceil", "bytes", "fspath"]
+)
+ARITHMETIC = ["add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul", "lshift", "rshift", "and", "or", "xor"]
+ORDER = ["lt", "le", "gt", "ge"]
+WITH_ARGUMENTS = ["call", "getitem", "setitem", "delitem", "enter", "exit"]
+AWAITED = ["aenter", "aexit", "anext"]
+
+_NAMES = frozenset(
+    [f"__{name}__" for name in UNARY + ORDER + WITH_ARGUMENTS + AWAITED]
+    + [f"__{prefix}{name}__" for name in ARITHMETIC for prefix in ("", "r", "i")]
+    + ["__contains__", "__await__", "__aiter__", "__eq__", "__hash__", "__str__", "__repr__", "__format__"]
+)
+
+
+def methods_of(cls: type) -> list[str]:
+    """The special methods of a class that its stand-in has too."""
+    found = set()
+    for base in cls.__mro__:
+        if base not in (object, BaseException, Exception):
+            found |= {name for name in vars(base) if name in _NAMES and vars(base)[name] is not None}
+    return sorted(found)
+
+
+def _unary(operation: str) -> Callable[..., Any]:
+    def method(self: Any, *args: Any) -> Any:
+        return _link(self).peer.operate(operation, self, *args)
+
+    return method
+
+
+def _with_arguments(operation: str) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        peer = _link(self).peer
+        return peer.call(self, args, kwargs) if operation == "call" else peer.ask(operation, self, *args)
+
+    return method
+
+
+def _binary(operation: str) -> Callable[..., Any]:
+    def method(self: Any, other: Any, *modulo: Any) -> Any:
+        return _link(self).peer.binary(operation, self, other, *modulo)
+
+    return method
+
+
+def _contains(self: Any, item: Any) -> bool:
+    return _link(self).peer.contains(self, item)
+
+
+def _await(self: Any) -> Any:
+    return _link(self).peer.awaited(self).__await__()
+
+
+def _aiter(self: Any) -> Any:
+    return _link(self).peer.ask("aiter", self)
+
+
+def _awaited(operation: str) -> Callable[..., Any]:
+    async def method(self: Any, *args: Any) -> Any:
+        return _link(self).peer.ask(f"await_{operation}", self, *args)
+
+    return method
+
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    **{f"__{name}__": _unary(name) for name in UNARY},
+    **{f"__{name}__": _with_arguments(name) for name in WITH_ARGUMENTS},
+    **{f"__{name}__": _binary(name) for name in ORDER},
+    **{f"__{prefix}{name}__": _binary(f"{prefix}{name}") for name in ARITHMETIC for prefix in ("", "r", "i")},
+    **{f"__{name}__": _awaited(name) for name in AWAITED},
+    "__contains__": _contains,
+    "__await__": _await,
+    "__aiter__": _aiter,
+}
+
+
+def make_class(facts: dict[str, Any], bases: tuple[type, ...], link: Link) -> RemoteType:
+    """The stand-in for a class over there.
+
+    Args:
+        facts: ``name``, ``module``, ``doc``, ``methods`` (special ones), ``fields`` of a named tuple.
+        bases: Stand-ins of its bases, and builtin exceptions among them.
+    """
+    names: dict[str, Any] = {
+        "__module__": facts["module"],
+        "__qualname__": facts["name"],
+        "__doc__": facts["doc"],
+        "_rllm_class_link": None,
+        "_rllm_facts": facts,
+    }
+    if facts["fields"] is not None:
+        bases = (_Attributes, namedtuple(facts["name"], facts["fields"]))  # type: ignore[misc]
+        names["__slots__"] = ()
+        names["_rllm_link"] = property(lambda self: link)
+    elif any(issubclass(base, BaseException) for base in bases):
+        mixed = () if any(issubclass(base, RemoteError) for base in bases) else (RemoteError,)
+        bases = (*mixed, *(base for base in bases if issubclass(base, BaseException)))
+        names["__hash__"] = BaseException.__hash__
+    else:
+        names |= {name: _METHODS[name] for name in facts["methods"] if name in _METHODS}
+        names["__slots__"] = ()
+        bases = bases or (Remote,)
+    try:
+        made = RemoteType(facts["name"], bases, names)
+    except (TypeError, ValueError) as error:
+        raise Malformed(f"a class {facts['name'][:40]!r} that cannot be: {error}") from error
+    type.__setattr__(made, "_rllm_class_link", link)
+    return made

@@ -1,0 +1,244 @@
+"""The side of the tests: runs the hidden test code, in which what the program defines is asked of the program's side.
+
+No line of the program runs here. The verdict is what this side says in so many words, after all tests were run; that
+the process ends, and how, means nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import sys
+import types
+import warnings
+from typing import Any
+
+from .channel import Channel
+from .guard import GuardedPeer, Served
+from .names import Used, module_named, own_value
+from .peer import Broken
+from .remote import Remote, RemoteType
+from .styles import RUNNERS, Report
+
+MODULE = "test_solution"
+
+
+class RowError(Exception):
+    """The test code itself cannot be run, whatever the program."""
+
+
+class Wire:
+    """Messages to the relay, and with them those that are for the trainer."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def send(self, question: bool, message: bytes) -> None:
+        self._channel.send((b"?" if question else b"!") + message)
+
+    def receive(self) -> tuple[bool, bytes]:
+        frame = self._channel.receive()
+        return frame[:1] == b"?", frame[1:]
+
+    def tell(self, message: dict[str, Any]) -> None:
+        self._channel.send(b"=" + json.dumps(message).encode())
+
+
+class Solution(types.ModuleType):
+    """What ``import solution`` gives a test."""
+
+    _rllm_side: TestSide
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__all__":
+            return [each for each in self._rllm_side.names() if not each.startswith("_")]
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        found, value = self._rllm_side.solution_value(name)
+        if not found:
+            raise AttributeError(f"module 'solution' has no attribute {name!r}")
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            super().__setattr__(name, value)
+        else:
+            self._rllm_side.peer.ask("set module", name, value)
+
+    def __delattr__(self, name: str) -> None:
+        self._rllm_side.peer.ask("del module", name)
+
+    def __dir__(self) -> list[str]:
+        return self._rllm_side.names()
+
+
+class TestSide:
+    """One test of one program."""
+
+    __test__ = False
+
+    def __init__(self, config: dict[str, Any], wire: Wire) -> None:
+        self.config = config
+        self._wire = wire
+        served = Served(MODULE)
+        self.peer = GuardedPeer(wire, served, first=0, guarded=True, detached=config["detached"])
+        served.peer = self.peer
+        self.peer.attached = self._attached
+        self.report = Report(lambda message: self._tell(message), stop=config["stop"], show=config["show"])
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        if self.peer.broken:
+            raise Broken(self.peer.broken)
+        self._wire.tell({"nonce": self.config["nonce"], **message})
+
+    def run(self) -> None:
+        try:
+            trees = self._parse()
+            error = self.peer.ask("load")
+            if error:
+                self._tell({"kind": "error", "text": error if type(error) is str else "the program did not load"})
+                return
+            self._run_tests(*trees)
+            self._tell(
+                {
+                    "kind": "done",
+                    "changed": self.peer.heap.changed_by_other,
+                    "unsupported": [each[:300] for each in self.peer.unsupported[:5]],
+                }
+            )
+        except RowError as error:
+            self._wire.tell({"nonce": self.config["nonce"], "kind": "row", "text": str(error)})
+        except Broken as error:
+            why = self.peer.broken or str(error)
+            self._wire.tell({"nonce": self.config["nonce"], "kind": "broken", "text": why})
+
+    def _parse(self) -> tuple[ast.Module, ast.Module]:
+        trees = []
+        for key in ("setup", "test"):
+            try:
+                trees.append(ast.parse(self.config[key], f"{key}.py"))
+            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+                raise RowError(f"the {key} code is not Python: {error}") from error
+        return trees[0], trees[1]
+
+    def _run_tests(self, setup: ast.Module, test: ast.Module) -> None:
+        path = _path_of(self.config["entry"])
+        first = path[0][0]
+        solution = Solution("solution")
+        solution._rllm_side = self
+        sys.modules["solution"] = solution
+        self._adapt_library(self.config["setup"] + self.config["test"])
+        module = types.ModuleType(MODULE)
+        sys.modules[MODULE] = module
+        namespace = module.__dict__
+        used = Used([setup, test], first)
+        available = set(self.names())
+        imported = []
+        for name in used.free:
+            own, value = own_value(name, used)
+            if not own and name in available:
+                own, value = self.solution_value(name)
+                imported.append(name)
+            if own:
+                namespace[name] = value
+        candidate = self.peer.ask("entry", path)
+        entry = {first: candidate if len(path) == 1 else self.solution_value(first)[1]}
+        namespace |= entry
+        runner = RUNNERS[self.config["style"]](self.report, module, test, self.config["test"])
+        exec(compile(setup, "setup.py", "exec"), namespace)  # noqa: S102 - this is the sandbox
+        # A setup may define a stub of what is tested, as the prompts of HumanEval do.
+        namespace |= entry
+        runner.run(candidate, {name: namespace[name] for name in imported} | entry)
+
+    def names(self) -> list[str]:
+        names = self.peer.ask("names")
+        if type(names) is not list or not all(type(name) is str for name in names):
+            raise Broken("names that are none")
+        return [name for name in names if name.isidentifier()]
+
+    def solution_value(self, name: str) -> tuple[bool, Any]:
+        answer = self.peer.ask("module", name)
+        if type(answer) is not tuple or len(answer) != 2:
+            raise Broken("a global that is none")
+        kind, value = answer
+        if kind == "module":
+            module = module_named(value) if type(value) is str else None
+            return module is not None, module
+        return kind == "value", value
+
+    def _attached(self, message: dict[str, Any]) -> None:
+        for name in ("stdout", "stderr"):
+            text = message.get(name)
+            if type(text) is str:
+                getattr(sys, name).write(text)
+        warned = message.get("warnings")
+        for item in warned[:100] if type(warned) is list else ():
+            name, text = item if type(item) is list and len(item) == 2 else ("", "")
+            kind = _WARNINGS.get(name if type(name) is str else "", UserWarning)
+            warnings.warn(str(text)[:1000], kind, stacklevel=2)
+
+    def _adapt_library(self, text: str) -> None:
+        """Let library functions that tests call for their effect on the program reach it."""
+        if "seed(" in text:
+            import random
+
+            random.seed = self._seeding(random.seed, "random")  # type: ignore[assignment]
+            if "numpy" in text:
+                import numpy as np
+
+                np.random.seed = self._seeding(np.random.seed, "numpy")
+        if "dataclasses" in text:
+            import dataclasses
+
+            for name in ("asdict", "astuple", "replace", "fields"):
+                setattr(dataclasses, name, self._of_dataclasses(name, getattr(dataclasses, name)))
+
+    def _seeding(self, function: Any, name: str) -> Any:
+        def seed(*args: Any, **kwargs: Any) -> None:
+            function(*args, **kwargs)
+            self.peer.ask("seed", name, args, kwargs)
+
+        return seed
+
+    def _of_dataclasses(self, name: str, function: Any) -> Any:
+        def asked(target: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(target, Remote | RemoteType):
+                return self.peer.ask("dataclass", name, target, args, kwargs)
+            return function(target, *args, **kwargs)
+
+        return asked
+
+
+_WARNINGS = {
+    name: kind
+    for name, kind in vars(__import__("builtins")).items()
+    if isinstance(kind, type) and issubclass(kind, Warning)
+}
+
+
+def _path_of(entry: str) -> list[tuple[str, bool]]:
+    """``Solution().add`` as names to follow, each with whether it is called."""
+    try:
+        node: ast.AST = ast.parse(entry, mode="eval").body
+    except SyntaxError as error:
+        raise RowError(f"entry_point {entry!r} is no name") from error
+    path: list[tuple[str, bool]] = []
+    while True:
+        called = isinstance(node, ast.Call) and not node.args and not node.keywords
+        if called:
+            node = node.func  # type: ignore[attr-defined]
+        if isinstance(node, ast.Name):
+            return [(node.id, called), *path]
+        if not isinstance(node, ast.Attribute):
+            raise RowError(f"entry_point {entry!r} must be like 'add', 'Stack', 'Solution().add'")
+        path.insert(0, (node.attr, called))
+        node = node.value
+
+
+def main() -> None:
+    wire = Wire(Channel())
+    config = json.loads(wire._channel.receive())
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), 3000))
+    TestSide(config, wire).run()
+    os._exit(0)

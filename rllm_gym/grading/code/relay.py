@@ -1,0 +1,138 @@
+"""Carries messages between the side of the tests and the side of the program, and watches that they keep the rules.
+
+What a message says is not looked at here: only the side of the tests opens what the program sends, and that side is in a
+sandbox too. Here it is counted and measured, and it must come from the side whose turn it is.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+from rllm_gym.sandbox import Running
+
+MAX_MESSAGES = 1_000_000
+MAX_BYTES = 256 * 1024 * 1024
+MAX_DEPTH = 150
+"""Calls within calls, from one side to the other and back."""
+
+_TOKEN_BYTES = 8
+_MAX_VALUES = 4_000_000
+
+
+class Violation(Exception):
+    """The program's side did what no honest side does. The program is wrong, whatever its tests said before."""
+
+
+@dataclass
+class Told:
+    """What the side of the tests said for the trainer."""
+
+    total: int = 0
+    outcomes: list[tuple[str, bool, str]] = field(default_factory=list)
+    error: str = ""
+    row_error: str = ""
+    broken: str = ""
+    done: bool = False
+    changed: bool = False
+    """Whether the program changed a container that a test gave it."""
+    unsupported: tuple[str, ...] = ()
+
+
+class Relay:
+    """Between two running programs, until the side of the tests is done or one side ends."""
+
+    def __init__(self, tests: Running, code: Running) -> None:
+        self._tests = tests
+        self._code = code
+        self._nonce = secrets.token_hex(16)
+        self._token = b""
+        self._asked: list[str] = []
+        self._messages = 0
+        self._bytes = 0
+        self.told = Told()
+
+    async def run(self, test_config: dict[str, Any], code_config: dict[str, Any]) -> str:
+        """Relay until the end; which side ended before it was done, ``"tests"`` or ``"code"``, or ``""``.
+
+        Raises:
+            Violation: The program's side broke the rules.
+        """
+        await self._tests.send(json.dumps(test_config | {"nonce": self._nonce}).encode())
+        await self._code.send(json.dumps(code_config).encode())
+        turn = "tests"
+        while True:
+            frame = await (self._tests if turn == "tests" else self._code).receive()
+            if frame is None:
+                return turn
+            self._count(frame)
+            if turn == "code":
+                await self._from_code(frame)
+                turn = "tests"
+            elif frame[:1] == b"=":
+                self._hear(frame)
+                if self.told.done or self.told.error or self.told.row_error or self.told.broken:
+                    return ""
+            else:
+                await self._from_tests(frame)
+                turn = "code"
+
+    def _count(self, frame: bytes) -> None:
+        self._messages += 1
+        self._bytes += len(frame)
+        if self._messages > MAX_MESSAGES or self._bytes > MAX_BYTES:
+            raise Violation(
+                f"the tests and the program exchanged more than {MAX_MESSAGES:,} messages or {MAX_BYTES >> 20} MiB"
+            )
+
+    async def _from_tests(self, frame: bytes) -> None:
+        self._turn("tests", frame[:1])
+        self._token = secrets.token_bytes(_TOKEN_BYTES)
+        await self._code.send(self._token + frame)
+
+    async def _from_code(self, frame: bytes) -> None:
+        if frame[:_TOKEN_BYTES] != self._token:
+            raise Violation("the program answered what it was not asked")
+        message = frame[_TOKEN_BYTES:]
+        if message.count(b",") + message.count(b"[") > _MAX_VALUES:
+            raise Violation(f"the program sent a message of more than {_MAX_VALUES:,} values")
+        self._turn("code", message[:1])
+        await self._tests.send(message)
+
+    def _turn(self, side: str, kind: bytes) -> None:
+        """A question opens a level; an answer closes the one that the other side opened."""
+        if kind == b"?":
+            self._asked.append(side)
+            if len(self._asked) > MAX_DEPTH:
+                raise Violation(f"the tests and the program call each other more than {MAX_DEPTH} deep")
+        elif kind == b"!" and self._asked and self._asked[-1] != side:
+            self._asked.pop()
+        else:
+            raise Violation("the program's side lost its place")
+
+    def _hear(self, frame: bytes) -> None:
+        """A message of the side of the tests. It was written by this package; the test code near it was not."""
+        told = self.told
+        try:
+            message = json.loads(frame[1:])
+            if message["nonce"] != self._nonce:
+                raise KeyError("nonce")
+            kind = message["kind"]
+            if kind == "tests":
+                told.total = max(0, min(int(message["count"]), 100_000))
+            elif kind == "outcome":
+                if len(told.outcomes) < 100_000:
+                    told.outcomes.append((str(message["name"]), message["passed"] is True, str(message["message"])))
+            elif kind == "done":
+                told.done, told.changed = True, message["changed"] is True
+                told.unsupported = tuple(str(each) for each in message["unsupported"])
+            elif kind == "error":
+                told.error = str(message["text"]) or "the program did not load"
+            elif kind == "row":
+                told.row_error = str(message["text"])
+            else:
+                told.broken = str(message["text"]) or "the program's side broke the rules"
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise Violation("the side of the tests lost its place") from error

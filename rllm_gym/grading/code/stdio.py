@@ -1,0 +1,107 @@
+"""Standard input and output: the program runs once a test. What is expected never enters the sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from rllm_gym.grading.code.compare import difference, longest_right
+from rllm_gym.grading.code.verdict import CodeVerdict, StdioTest, StdioTests, TestOutcome, bounded
+from rllm_gym.sandbox import Ended, Program, Result, SandboxPool
+
+AT_A_TIME = 4
+"""Tests of one program that run at the same time."""
+
+_SHOWN = 500
+
+
+async def grade_stdio(
+    pool: SandboxPool, source: str, tests: StdioTests, *, stop_at_first_failure: bool, show_expected: bool
+) -> CodeVerdict:
+    """Grade a program by what it writes. See :func:`rllm_gym.grading.code.grade_program`."""
+    total = len(tests.tests)
+    numpy = ("numpy",) if "numpy" in source else ()
+
+    async def run(index: int) -> tuple[TestOutcome, Result]:
+        test = tests.tests[index]
+        # What is longer than a right answer can be need not be read.
+        output_bytes = min(tests.limits.output_bytes, longest_right(test.stdout))
+        limits = replace(tests.limits, output_bytes=output_bytes)
+        stdin = test.stdin.encode("utf-8", "surrogatepass")
+        result = await pool.run(Program(source, stdin=stdin, preload=numpy, limits=limits))
+        return _outcome(index, test, result, tests.float_tolerance, show_expected), result
+
+    # The first alone: most wrong programs fail it, and one that cannot start need not be run again.
+    first, result = await run(0)
+    error = _syntax_error(result)
+    if error:
+        return CodeVerdict((), total, error=error)
+    outcomes = {0: first}
+    if first.passed or not stop_at_first_failure:
+        await _run_rest(run, outcomes, total, stop_at_first_failure)
+    ordered = tuple(outcomes[index] for index in sorted(outcomes))
+    return CodeVerdict(ordered, total, output=_text(result.stdout, 2000))
+
+
+async def _run_rest(run, outcomes: dict[int, TestOutcome], total: int, stop: bool) -> None:  # type: ignore[no-untyped-def]
+    waiting = iter(range(1, total))
+
+    async def work() -> None:
+        for index in waiting:
+            outcomes[index], _ = await run(index)
+            if stop and not outcomes[index].passed:
+                for _ in waiting:
+                    pass
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(AT_A_TIME, total - 1)):
+            group.create_task(work())
+
+
+def _outcome(index: int, test: StdioTest, result: Result, tolerance: float | None, show: bool) -> TestOutcome:
+    name = str(index + 1)
+    why = _failure(result)
+    if not why:
+        if result.stdout_bytes > len(result.stdout):
+            why = f"wrote {result.stdout_bytes:,} bytes, far more than expected"
+        else:
+            found = difference(result.stdout, test.stdout, tolerance)
+            if found is None:
+                return TestOutcome(name, True)
+            expected = f", expected {found.expected!r}" if show else ""
+            why = f"wrong output at line {found.line}: got {found.got!r}{expected}"
+    message = f"input:\n{_cut(test.stdin)}\n{why}"
+    return TestOutcome(name, False, bounded(message), None if result.ended is Ended.EXITED else result.ended)
+
+
+def _failure(result: Result) -> str:
+    """Why a run failed before its output is looked at; empty for one that ended by itself, with exit code 0."""
+    if result.ended is Ended.SIGNALLED:
+        return f"ended by signal {result.signal}"
+    if result.ended is not Ended.EXITED:
+        return f"ended by the {result.ended.value}"
+    if result.exit_code != 0:
+        return f"exit code {result.exit_code}\n{_text(result.stderr[-1000:], 1000)}".rstrip()
+    return ""
+
+
+def _syntax_error(result: Result) -> str:
+    """The syntax error for which a program could not start, as the interpreter wrote it.
+
+    Only a message: a program that writes this itself, and exits with 1, has failed all the same.
+    """
+    if result.ended is not Ended.EXITED or result.exit_code != 1:
+        return ""
+    lines = _text(result.stderr[-4000:], 4000).strip().splitlines()
+    if not lines or not lines[-1].startswith(("SyntaxError:", "IndentationError:", "TabError:")):
+        return ""
+    starts = [index for index, line in enumerate(lines) if line.startswith("  File ")]
+    return bounded("\n".join(lines[starts[-1] :])) if len(starts) == 1 else ""
+
+
+def _text(data: bytes, limit: int) -> str:
+    return bounded(data[: 4 * limit].decode("utf-8", "replace"), limit)
+
+
+def _cut(text: str) -> str:
+    return bounded(text, _SHOWN)
