@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import logging
@@ -78,7 +79,7 @@ class Loop:
                     if key.data is None:
                         os.eventfd_read(self._wake)
                     elif key.fd in self._selector.get_map():
-                        self._guarded(lambda callback=key.data, events=events: callback(events))
+                        self._guarded(functools.partial(key.data, events))
                 while self._calls:
                     self._guarded(self._calls.popleft())
                 while self._timers and self._timers[0][0] <= time.monotonic():

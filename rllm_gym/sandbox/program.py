@@ -15,8 +15,11 @@ class Limits:
         cpu_s: Seconds of CPU time, all processes together. The limit a program's *work* is judged by: it does not
             depend on what else the machine is doing.
         wall_s: Seconds by the clock. A program that waits is ended by this one; choose it well above ``cpu_s``, since
-            on a busy machine honest work takes longer.
-        memory_mb: Memory of all processes together, shared memory and scratch files included.
+            on a busy machine honest work takes longer. Time in which the program was ready to run and the machine
+            gave it no processor does not count, up to twice this limit.
+        memory_mb: Memory of all processes together, shared memory and scratch files included, above what a bare
+            Python with ``preload`` holds. Found by looking, so a program may be a little above it for a moment. An
+            allocation that is far too large fails at once with ``MemoryError``, which is an ordinary exception.
         processes: Processes and threads alive at a time.
         scratch_mb: Size of the scratch space, all of it together.
         scratch_files: Files and directories in it.

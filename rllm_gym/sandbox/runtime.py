@@ -139,7 +139,7 @@ def _package_directories(stdlib: str) -> Iterable[str]:
 
 
 def _system_package_directories() -> Iterable[str]:
-    found = []
+    found: list[str] = []
     for entry in sorted(os.listdir("/usr/lib")):
         if entry.startswith("python3"):
             found += _package_directories(os.path.join("/usr/lib", entry))

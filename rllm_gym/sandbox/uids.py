@@ -31,7 +31,8 @@ def take() -> int | None:
 
 def give_back(uid: int | None) -> None:
     with _lock:
-        _taken.discard(uid)  # type: ignore[arg-type]
+        if uid is not None:
+            _taken.discard(uid)
 
 
 def _is_mapped(uid: int) -> bool:

@@ -264,7 +264,7 @@ class Worker:
         }
         self._send(header, source, program.stdin, *program.files.values(), *bodies)
         if self._timer is None:  # it has started before
-            self._expect(program.limits.wall_s + _SLACK_S)
+            self._expect(_longest(program))
 
     def stop(self, running: Running) -> None:
         """End the program, if it is still this one."""
@@ -335,7 +335,7 @@ class Worker:
         running, op = self.running, header["op"]
         if op == "ready":
             if running is not None:
-                self._expect(running.program.limits.wall_s + _SLACK_S)
+                self._expect(_longest(running.program))
             elif self._timer is not None:
                 self._timer.cancelled = True
                 self._timer = None
@@ -411,6 +411,11 @@ def _result(header: dict[str, Any], body: bytes, program: Program, tier: Tier) -
         wall_s=float(header["wall_s"]),
         tier=tier.value,
     )
+
+
+def _longest(program: Program) -> float:
+    """Seconds after which a worker that has not answered is hung: it is patient with programs, see inside/worker.py."""
+    return 3 * program.limits.wall_s + _SLACK_S
 
 
 def _end(running: Running, outcome: Result | BaseException) -> None:

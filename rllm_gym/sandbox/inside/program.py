@@ -363,21 +363,20 @@ def run(order: Order, home: str) -> NoReturn:
     path = f"{home}/main.py"
     main = types.ModuleType("__main__")
     main.__file__ = path
-    main.__builtins__ = __builtins__  # type: ignore[attr-defined]
+    main.__builtins__ = __builtins__
     source, args, modules = order.source, order.args, order.modules
     _dress(path, home, args, main)
     if modules:
         sys.meta_path.insert(0, LibraryFinder(modules))  # type: ignore[arg-type]
-    frozen = set(sys.modules)
     code = 0
     try:
-        exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)  # noqa: S102
+        exec(compile(source.removeprefix("\ufeff"), path, "exec", dont_inherit=True), main.__dict__)  # noqa: S102
     except SystemExit as error:
         code = _exit_code(error.code)
     except BaseException as error:
         code = _show(error)
     del main
-    _finish(code, frozen)
+    _finish(code, home)
 
 
 def _dress(path: str, home: str, args: list[str], main: types.ModuleType) -> None:
@@ -390,16 +389,14 @@ def _dress(path: str, home: str, args: list[str], main: types.ModuleType) -> Non
     sys.path.insert(0, f"{home}/work")
     if home != "/scratch":
         os.environ.update(HOME=home, TMPDIR=f"{home}/tmp")
-    sys.stdin = sys.__stdin__ = _stream(0, "r", "surrogateescape")
-    sys.stdout = sys.__stdout__ = _stream(1, "w", "surrogateescape")
-    sys.stderr = sys.__stderr__ = _stream(2, "w", "backslashreplace")
+    for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        # Standard error is written line by line and fails on no character, as everywhere.
+        errors = "backslashreplace" if fd == 2 else "surrogateescape"
+        stream = open(fd, mode, 1 if fd == 2 else -1, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
     if (numpy_random := sys.modules.get("numpy.random")) is not None:
         numpy_random.seed()
-
-
-def _stream(fd: int, mode: str, errors: str) -> Any:
-    # Standard error is written line by line, as everywhere.
-    return open(fd, mode, 1 if fd == 2 else -1, encoding="utf-8", errors=errors, closefd=False)
 
 
 def _exit_code(code: object) -> int:
@@ -424,8 +421,8 @@ def _show(error: BaseException) -> int:
     return 1
 
 
-def _finish(code: int, before: set[str]) -> NoReturn:
-    """End as an interpreter does: threads, exit handlers, what the program's modules hold, standard streams.
+def _finish(code: int, home: str) -> NoReturn:
+    """End as an interpreter does: threads, exit handlers, what the program's own modules hold, standard streams.
 
     Taking the whole interpreter down costs as much as everything before; what was there before the program came
     has nothing to say at its end.
@@ -436,16 +433,27 @@ def _finish(code: int, before: set[str]) -> NoReturn:
     atexit._run_exitfuncs()
     code = _flush(code)
     if threading is None or threading.active_count() == 1:
-        own = [sys.modules["__main__"], *(m for name, m in list(sys.modules.items()) if name not in before)]
+        own = [module for module in list(sys.modules.values()) if _is_its_own(module, home)]
         sys.stdout, sys.stderr, sys.stdin = sys.__stdout__, sys.__stderr__, sys.__stdin__
-        for module in own:
-            with contextlib.suppress(Exception):
-                module.__dict__.clear()
-        del own
+        while own:
+            _empty(own.pop().__dict__)
         gc.collect()
         code = _flush(code)
     confine.flush_libc()
     os._exit(code)
+
+
+def _is_its_own(module: object, home: str) -> bool:
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and isinstance(module, types.ModuleType) and file.startswith((home, "<library>"))
+
+
+def _empty(names: dict[str, Any]) -> None:
+    """As the interpreter does it: names become ``None``, private ones first, and finalizers may still look at them."""
+    for private in (True, False):
+        for name in list(names):
+            if isinstance(name, str) and name != "__builtins__" and (name[:1] == "_" and name[1:2] != "_") is private:
+                names[name] = None
 
 
 def _flush(code: int) -> int:

@@ -17,6 +17,7 @@ import os
 import resource
 import select
 import signal
+import site
 import socket
 import struct
 import sys
@@ -34,6 +35,10 @@ _FILL_RATE = 4 << 30
 
 _FLOOD = 10
 """A program that writes this many times its output limit is ended."""
+
+
+_PATIENCE = 2
+"""How many times its wall limit a program gets on top, at most, for time in which it was given no processor."""
 
 
 class Hangup(Exception):
@@ -171,15 +176,18 @@ class Execution:
 
     # While it runs --------------------------------------------------------------------------------------------
 
-    def watch(self) -> tuple[dict[str, Any], bytes, bytes]:
+    def watch(self) -> tuple[dict[str, Any], bytearray, bytearray]:
         """Wait for its end, or bring it about."""
         deadline = self.started + self.limits["wall_s"]
         look = self.started + _WATCH_FIRST_S
         while not self.ended:
             now = time.monotonic()
             if now >= deadline:
-                self.ended = "wall limit"
-                break
+                patience = self.limits["wall_s"] + min(_starved(), _PATIENCE * self.limits["wall_s"])
+                if now >= self.started + patience:
+                    self.ended = "wall limit"
+                    break
+                deadline = self.started + patience
             if now >= look:
                 pause = self._look()
                 if self.ended:
@@ -251,12 +259,12 @@ class Execution:
             self.ended = "memory limit"
         else:
             self.ended = place.exceeded(family, table, self.limits)
-        headroom = (limit - used) / (_FILL_RATE * min(len(family) or 1, os.cpu_count() or 1))
+        headroom: float = (limit - used) / (_FILL_RATE * min(len(family) or 1, os.cpu_count() or 1))
         return min(max(headroom, 0.005), _WATCH_LAST_S)
 
     # At its end -----------------------------------------------------------------------------------------------
 
-    def _finish(self) -> tuple[dict[str, Any], bytes, bytes]:
+    def _finish(self) -> tuple[dict[str, Any], bytearray, bytearray]:
         usage = self.worker.place.end(self.first)
         wall_s = time.monotonic() - self.started
         report = os.read(self.status, 4096)  # all who could write to it are gone
@@ -315,6 +323,20 @@ def _memory(family: set[int], limit: int, scratch: int) -> int:
     return private + max(shared, scratch)
 
 
+def _starved() -> float:
+    """Seconds for which the thread below this process that waited most for a processor did so."""
+    most = 0.0
+    for pid in processes.descendants([os.getpid()], processes.processes()):
+        with contextlib.suppress(OSError):
+            for task in os.listdir(f"/proc/{pid}/task"):
+                with (
+                    contextlib.suppress(OSError, IndexError, ValueError),
+                    open(f"/proc/{pid}/task/{task}/schedstat", "rb") as file,
+                ):
+                    most = max(most, int(file.read().split()[1]) / 1e9)
+    return most
+
+
 class Output:
     """The beginning of a stream, and how long it was."""
 
@@ -343,6 +365,10 @@ def main(control: int, owner: int, settings: dict[str, Any]) -> None:
     worker = Worker(sock, owner, place)
     try:
         sys.path[:] = [*(entry for entry in sys.path if entry), *settings["path"]]
+        if sys.flags.no_site:
+            site.setquit()
+            site.sethelper()
+            site.setcopyright()
         for name in settings["preload"]:
             try:
                 importlib.import_module(name)
@@ -357,4 +383,4 @@ def main(control: int, owner: int, settings: dict[str, Any]) -> None:
         gc.freeze()
         worker.serve()
     except Hangup:
-        place.leave()
+        place.vacate()
