@@ -146,20 +146,22 @@ class Editor:
         )
 
     async def _create(self, path: str, text: str) -> str:
-        exists = True
-        try:
-            await self.workspace.read(path, 0)
-        except FileNotFoundError:
-            exists = False
-        except (OSError, TreeTooLarge):
-            pass  # something is there: a directory, a file of some size
-        if exists:
+        if await self._is_there(path):
             raise EditError(
                 f"File already exists at: {plain(path)}. Cannot overwrite files using command `create`; use "
                 "`str_replace`, or bash."
             )
         await self._write(path, text.encode())
         return f"File created successfully at: {plain(path)}"
+
+    async def _is_there(self, path: str) -> bool:
+        try:
+            await self.workspace.read(path, 0)
+        except (IsADirectoryError, TreeTooLarge):
+            return True
+        except OSError:
+            return False  # or it cannot be written either, and writing says why
+        return True
 
     async def _replace(self, path: str, data: bytes, old: str, new: str) -> str:
         text = _text(data)
