@@ -57,8 +57,13 @@ class _Alteration:
 
     edits: tuple[Edit, ...]
     span: Span
-    weight: float
+    strength: int
     parameters: bool = False
+
+
+# A forged value that equals everything, and is unequal to nothing, makes an assertion of the opposite fail as it
+# should. It cannot equal what is expected and what is not expected.
+_ANOTHER_VALUE, _ANOTHER_TYPE, _OPPOSITE_OF_IT = 3, 2, 1
 
 
 def make_twin(source: TestSource, keys: Iterable[str], rng: random.Random) -> Twin:
@@ -73,7 +78,8 @@ def make_twin(source: TestSource, keys: Iterable[str], rng: random.Random) -> Tw
         function, _ = source.functions[key]
         found = list(_alterations(source, function, rng))
         if found:
-            chosen = rng.choices(found, [alteration.weight for alteration in found])[0]
+            strongest = max(alteration.strength for alteration in found)
+            chosen = rng.choice([alteration for alteration in found if alteration.strength == strongest])
             edits += chosen.edits
             spans[key] = chosen.span
             if chosen.parameters:
@@ -137,8 +143,6 @@ _PLAIN_WITH = frozenset(
 )  # fmt: skip
 """Context managers, by the last part of their name, that let an exception through."""
 
-_LEAVING = frozenset({"skip", "xfail", "fail", "exit", "skipTest", "importorskip", "subTest", "subtests"})
-
 
 def _alterations(source: TestSource, function: Function, rng: random.Random) -> Iterator[_Alteration]:
     if _may_pass_failing(function):
@@ -176,16 +180,17 @@ def _always_some(node: ast.List | ast.Tuple) -> bool:
 
 
 def _may_leave(statement: ast.stmt) -> bool:
-    """Whether a test can end here without failing."""
-    todo: list[ast.AST] = [statement]
+    """Whether a test can pass without going on behind this statement. One that is skipped does not pass."""
+    todo: list[tuple[ast.AST, bool]] = [(statement, False)]
     while todo:
-        node = todo.pop()
-        if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom | ast.Break | ast.Continue | ast.Raise):
+        node, in_loop = todo.pop()
+        if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom):
             return True
-        if isinstance(node, ast.Call) and _name_of(node) in _LEAVING:
+        if isinstance(node, ast.Break | ast.Continue) and not in_loop:
             return True
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-            todo.extend(ast.iter_child_nodes(node))
+            in_loop = in_loop or isinstance(node, ast.For | ast.AsyncFor | ast.While)
+            todo += [(child, in_loop) for child in ast.iter_child_nodes(node)]
     return False
 
 
@@ -220,15 +225,45 @@ def _of_assert(
         if isinstance(test.ops[0], ast.Eq):
             for side in (test.comparators[0], test.left):
                 for edit in _other_literal(source, side, rng):
-                    yield _Alteration((edit,), span, 10)
+                    yield _Alteration((edit,), span, _ANOTHER_VALUE)
                 edits = _other_parameters(source, function, side, rng)
                 if edits:
-                    yield _Alteration(edits, span, 10, parameters=True)
+                    yield _Alteration(edits, span, _ANOTHER_VALUE, parameters=True)
+            yield from _other_type(source, test.left, test.comparators[0], span)
+        elif isinstance(test.ops[0], ast.In):
+            edits = _other_members(source, test.comparators[0], rng)
+            if edits:
+                yield _Alteration(edits, span, _ANOTHER_VALUE)
         operator = _other_operator(source, test)
         if operator is not None:
-            yield _Alteration((operator,), span, 2)
+            yield _Alteration((operator,), span, _OPPOSITE_OF_IT)
             return
-    yield _Alteration(_negated(source, test), span, 1.5)
+    yield _Alteration(_negated(source, test), span, _OPPOSITE_OF_IT)
+
+
+def _other_type(source: TestSource, left: ast.expr, right: ast.expr, span: Span) -> Iterator[_Alteration]:
+    """What is expected, as text: equal to no value that equals what it is the text of."""
+    sides = [side for side in (right, left) if not any(isinstance(node, ast.Call) for node in ast.walk(side))]
+    for side in sides or (right, left):
+        if side.end_lineno is not None and side.end_col_offset is not None:
+            opening = Edit(side.lineno, side.col_offset, side.col_offset, b"repr(")
+            closing = Edit(side.end_lineno, side.end_col_offset, side.end_col_offset, b")")
+            yield _Alteration((opening, closing), span, _ANOTHER_TYPE)
+
+
+def _other_members(source: TestSource, container: ast.expr, rng: random.Random) -> tuple[Edit, ...] | None:
+    """Other constants for all those of a container."""
+    if not isinstance(container, ast.List | ast.Tuple | ast.Set):
+        return None
+    edits = []
+    constants = [element for element in container.elts if isinstance(element, ast.Constant)]
+    before = [constant.value for constant in constants]
+    for constant in constants:
+        found = [
+            edit for edit in _other_literal(source, constant, rng) if ast.literal_eval(edit.new.decode()) not in before
+        ]
+        edits += found[:1]
+    return tuple(edits) if edits and len(edits) == len(container.elts) else None
 
 
 _OPPOSITE: dict[type[ast.cmpop], tuple[bytes, bytes]] = {
@@ -295,7 +330,9 @@ def _of_call(source: TestSource, call: ast.Call, span: Span, rng: random.Random)
     if len(call.args) >= 2 and not call.keywords and name in _EQUALITIES | _NEARLY:
         for side in call.args[:2]:
             for edit in _other_literal(source, side, rng, far=name in _NEARLY):
-                yield _Alteration((edit,), span, 10)
+                yield _Alteration((edit,), span, _ANOTHER_VALUE)
+        if name in _EQUALITIES:
+            yield from _other_type(source, call.args[0], call.args[1], span)
     function = call.func
     if (
         name in _METHODS
@@ -306,7 +343,7 @@ def _of_call(source: TestSource, call: ast.Call, span: Span, rng: random.Random)
     ):
         start = function.end_col_offset - len(name)
         edit = Edit(function.end_lineno, start, function.end_col_offset, _METHODS[name].encode())
-        yield _Alteration((edit,), span, 2)
+        yield _Alteration((edit,), span, _OPPOSITE_OF_IT)
 
 
 _OTHER_EXCEPTIONS = ("ZeroDivisionError", "OverflowError", "TimeoutError", "EOFError", "BufferError")
@@ -324,7 +361,7 @@ def _other_exception(source: TestSource, call: ast.Call, span: Span, rng: random
     ]
     if wanted.lineno == wanted.end_lineno and wanted.end_col_offset is not None:
         new = rng.choice(names).encode()
-        yield _Alteration((Edit(wanted.lineno, wanted.col_offset, wanted.end_col_offset, new),), span, 3)
+        yield _Alteration((Edit(wanted.lineno, wanted.col_offset, wanted.end_col_offset, new),), span, _OPPOSITE_OF_IT)
 
 
 def _other_parameters(

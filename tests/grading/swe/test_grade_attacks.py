@@ -255,7 +255,7 @@ IN_THE_TREE: dict[str, Changes] = {
             "cheat.py": CONFTEST,
         }
     ),
-    "sitecustomize": changes({"sitecustomize.py": "import os; os._exit(0)", "usercustomize.py": "import os; os._exit(0)"}),
+    "sitecustomize": changes({"sitecustomize.py": "import os; os._exit(0)", "usercustomize.py": "raise SystemExit"}),
     "a_path_file": changes({"shop.pth": "import os; os._exit(0)"}),
     "a_pytest_of_its_own": changes({"pytest.py": "def main(*a, **k): return 0", "_pytest/__init__.py": ""}),
     "a_json_of_its_own": changes({"json.py": "import os; os._exit(0)", "src/json.py": "import os; os._exit(0)"}),
@@ -263,14 +263,14 @@ IN_THE_TREE: dict[str, Changes] = {
     "an_inspect_beside_the_tests": changes({"tests/inspect.py": "import os; os._exit(0)"}),
     "tests_made_easy": changes({"tests/test_pricing.py": "def test_total(): pass\n", "tests/test_stock.py": ""}),
     "tests_removed": changes({}, ("tests/test_pricing.py", "tests/test_stock.py", "tests/conftest.py")),
-    "tests_is_a_link": changes({"tests": TreeFile("symlink", b"shop")}, ("tests/test_pricing.py", "tests/test_stock.py")),
+    "tests_is_a_link": changes({"tests": TreeFile("symlink", b"shop")}, ("tests/test_pricing.py", "tests/conftest.py")),
     "tests_is_a_file": changes({"tests": "x"}, ("tests/test_pricing.py", "tests/test_stock.py", "tests/conftest.py")),
-    "a_link_to_the_hosts_files": changes({"shop/pricing.py": TreeFile("symlink", b"/etc/passwd")}),
-    "a_link_upwards": changes({"shop/pricing.py": TreeFile("symlink", b"../../../../etc/passwd")}),
+    "a_link_to_the_hosts_files": changes({"shop/data.py": TreeFile("symlink", b"/etc/passwd")}),
+    "a_link_upwards": changes({"README.md": TreeFile("symlink", b"../../../../etc/passwd")}),
     "compiled_tests": changes({"tests/__pycache__/test_pricing.cpython-311-pytest-9.2.0.pyc": b"\0" * 64}),
     "a_compiled_module": changes({"shop/pricing.cpython-311-x86_64-linux-gnu.so": b"\x7fELF"}),
     "paths_out_of_the_tree": changes({"../evil.py": "", "/tmp/evil.py": "", "shop/../conftest.py": CONFTEST}),
-    "odd_paths": changes({"a\0b": "", "\udcff": "", "x" * 3000: "", "shop//pricing.py": FIXED, "./shop/pricing.py": FIXED}),
+    "odd_paths": changes({"a\0b": "", "\udcff": "", "x" * 3000: "", "shop//pricing.py": FIXED, "./shop/a.py": FIXED}),
     "git": changes({".git/hooks/post-checkout": "#!/bin/sh\nexit 0\n", "shop/.GIT/config": "[core]\nfsmonitor=x\n"}),
     "the_product_breaks_what_worked": changes(
         {"shop/pricing.py": FIXED, "shop/stock.py": "class Stock:\n    def __init__(self, counts): raise KeyError\n"}

@@ -142,14 +142,14 @@ def make_reporter(pytest: Any, teller: Teller) -> Any:
         def pytest_runtest_makereport(self, item: Any, call: Any) -> Any:
             outcome = yield
             report = outcome.get_result()
-            self._phases.append([report.when, report.outcome])
-            self._xfail = self._xfail or hasattr(report, "wasxfail")
             if call.excinfo is not None and not self._details and not report.passed:
                 self._details = details_of(call.excinfo, str(item.path if hasattr(item, "path") else item.fspath))
 
         def pytest_runtest_logreport(self, report: Any) -> None:
-            # Reports of parts of a test; those of its phases are told of by makereport.
-            if hasattr(report, "context") and report.outcome == "failed":
+            self._xfail = self._xfail or hasattr(report, "wasxfail")
+            if not hasattr(report, "context"):
+                self._phases.append([report.when, report.outcome])
+            elif report.outcome == "failed":  # a part of a test: unittest's subTest
                 self._phases.append(["part", "failed"])
 
         @pytest.hookimpl(trylast=True)  # type: ignore[untyped-decorator]
