@@ -424,20 +424,48 @@ _READERS |= {
 # ---- what both sides have under the same name ------------------------------------------------------------------------
 
 _HARMLESS_BUILTINS = frozenset(
-    ["abs", "all", "any", "ascii", "bin", "bool", "bytearray", "bytes", "callable", "chr", "complex", "dict", "divmod", "enumerate", "filter", "float", "format", "frozenset", "hash", "hex", "int", "isinstance", "issubclass", "iter", "len", "list", "map", "max", "min", "next", "object", "oct", "ord", "pow", "print", "range", "repr", "reversed", "round", "set", "slice", "sorted", "str", "sum", "tuple", "type", "zip"]
+    (
+        "abs all any ascii bin bool bytearray bytes callable chr complex dict divmod enumerate filter float format "
+        "frozenset hash hex int isinstance issubclass iter len list map max min next object oct ord pow print range "
+        "repr reversed round set slice sorted str sum tuple type zip"
+    ).split()  # noqa: SIM905 - read as words
 )
 _HARMLESS_MODULES = frozenset({"math", "cmath", "typing", "datetime", "decimal", "fractions", "string", "bisect"})
 _HARMLESS_NAMES = frozenset(
     {
         *(("collections", name) for name in ("Counter", "OrderedDict", "defaultdict", "deque", "namedtuple")),
         *(("itertools", name) for name in ("chain", "combinations", "count", "cycle", "permutations", "product")),
-        *(("functools", name) for name in ("reduce", "partial")),
+        *(("functools", name) for name in ("reduce", "partial", "cmp_to_key")),
         *(("operator", name) for name in ("add", "mul", "sub", "itemgetter")),
         ("copy", "deepcopy"),
         ("copy", "copy"),
         ("enum", "Enum"),
         ("abc", "ABC"),
         ("io", "StringIO"),
+    }
+)
+_MODULES_OF_ERRORS = frozenset(
+    {
+        "asyncio.exceptions",
+        "binascii",
+        "concurrent.futures._base",
+        "configparser",
+        "copy",
+        "csv",
+        "dataclasses",
+        "decimal",
+        "json.decoder",
+        "queue",
+        "re",
+        "sre_constants",
+        "statistics",
+        "struct",
+        "subprocess",
+        "urllib.error",
+        "xml.etree.ElementTree",
+        "zipfile",
+        "zlib",
+        "zoneinfo._common",
     }
 )
 """What hidden tests take by name from a program: it is their own, does what it says, and runs nothing given to it."""
@@ -496,4 +524,9 @@ def _is_harmless(module: str, name: str) -> bool:
         return name.isidentifier() and isinstance(getattr(sys.modules.get("numpy", math), name, None), type)
     if module == "typing" and not name[:1].isupper():
         return False
+    if module in _MODULES_OF_ERRORS and name.isidentifier():
+        __import__(module)
+        kind = getattr(sys.modules[module], name, None)
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            return True
     return module in _HARMLESS_MODULES and name.isidentifier() and not name.startswith("_")

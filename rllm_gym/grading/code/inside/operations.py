@@ -36,10 +36,12 @@ def _enter(target: Any) -> Any:
     return type(target).__enter__(target)
 
 
-def _exit(target: Any, *details: Any) -> Any:
-    # The type of an exception over there is a stand-in here; the exception itself says what it is.
-    kind = type(details[1]) if len(details) == 3 and details[1] is not None else None
-    return type(target).__exit__(target, kind, *details[1:])
+def _exit(target: Any, error: BaseException | None) -> Any:
+    return type(target).__exit__(target, *_details(error))
+
+
+def _details(error: BaseException | None) -> tuple[Any, Any, Any]:
+    return (None, None, None) if error is None else (type(error), error, error.__traceback__)
 
 
 _OPERATIONS: dict[str, Callable[..., Any]] = {
@@ -115,7 +117,8 @@ class Operations:
             name = operation.removeprefix("await_")
             if name not in ("aenter", "aexit", "anext"):
                 raise TypeError(f"no operation {operation[:40]!r}")
-            return await getattr(type(target), f"__{name}__")(target, *rest)
+            given = _details(*rest) if name == "aexit" else rest
+            return await getattr(type(target), f"__{name}__")(target, *given)
 
         return self.drive(outcome())
 

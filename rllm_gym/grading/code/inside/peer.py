@@ -227,7 +227,7 @@ class Peer:
         kind = type(value)
         if isinstance(kind, RemoteType):
             if isinstance(value, tuple):
-                return ["nt", self.object_to_tree(kind), self._codec.encode_nested(value)]
+                return ["nt", self._class_to_tree(kind), self._codec.encode_nested(value)]
             link = link_of(value)
             return self._home(link) if link is not None else None
         if kind is RemoteType:
@@ -290,10 +290,10 @@ class Peer:
             return ["X", number]
         bases: list[Tree] = []
         for base in cls.__bases__:
-            if base.__module__ != "builtins" and not issubclass(base, tuple):
+            if issubclass(base, BaseException):
+                bases.append(self._codec.encode(base))
+            elif base.__module__ != "builtins" and not issubclass(base, tuple):
                 bases.append(self._class_to_tree(base))
-            elif issubclass(base, BaseException):
-                bases.append(["err", base.__name__])
         facts = {
             "name": _text(cls.__name__),
             "module": _text(cls.__module__),
@@ -314,7 +314,11 @@ class Peer:
         trace = trace if type(trace) is str else ""
         if _BUILTIN_ERRORS.get(type(error).__name__) is type(error):
             return ["err", type(error).__name__, arguments, cause, _text(trace)]
-        return ["xe", self._export(error), self._class_to_tree(type(error)), arguments, cause, _text(trace)]
+        kind = self._codec.encode(type(error))
+        if kind[0] == "g":
+            state = {name: value for name, value in vars(error).items() if name != "_rllm_trace" and _is_simple(value)}
+            return ["ge", kind, arguments, cause, _text(trace), self._codec.encode(tuple(state.items()))]
+        return ["xe", self._export(error), kind, arguments, cause, _text(trace)]
 
     def object_from_tree(self, tree: list[Any]) -> Any:
         tag, *rest = tree
@@ -326,8 +330,10 @@ class Peer:
             return self._standin(*rest)
         if tag == "nt" and len(rest) == 2:
             return self._named_tuple(*rest)
-        if tag == "err" and len(rest) in (1, 4):
+        if tag == "err" and len(rest) == 4:
             return self._builtin_error(*rest)
+        if tag == "ge" and len(rest) == 5:
+            return self._library_error(*rest)
         if tag == "xe" and len(rest) == 5:
             return self._error(*rest)
         raise Malformed("a value of no known tag")
@@ -350,9 +356,10 @@ class Peer:
         base = self._codec.decode(tree)
         if isinstance(base, RemoteType):
             return base
-        if isinstance(base, type) and issubclass(base, BaseException):
-            return base
-        raise Malformed("a base that is no class")
+        if not isinstance(base, type) or not issubclass(base, BaseException):
+            raise Malformed("a base that is no class")
+        forbidden = not issubclass(base, Exception) or issubclass(base, _ENDS_OF_ITERATION)
+        return Exception if self._guarded and forbidden else base
 
     def _standin(self, number: Any, cls: Any, flavour: Any) -> Any:
         kind = self._codec.decode(cls)
@@ -386,21 +393,22 @@ class Peer:
             raise Malformed("a named tuple of the wrong length")
         return tuple.__new__(kind, items)
 
-    def _builtin_error(self, name: Any, arguments: Any = None, cause: Any = None, trace: Any = None) -> Any:
+    def _builtin_error(self, name: Any, arguments: Any, cause: Any, trace: Any) -> Any:
         kind = _BUILTIN_ERRORS.get(expect(name, str))
         if kind is None:
             raise Malformed("an exception of no known name")
         if self._guarded and issubclass(kind, _NEVER_CROSS):
             kind = RuntimeError
-        if arguments is None:
-            if self._guarded and (issubclass(kind, _ENDS_OF_ITERATION) or not issubclass(kind, Exception)):
-                return Exception
-            return kind
-        values = self._codec.decode_nested(arguments)
-        try:
-            error = kind(*values)
-        except (TypeError, ValueError):
-            error = kind.__new__(kind, *values)
+        return self._completed(_made(kind, self._codec.decode_nested(arguments)), cause, trace)
+
+    def _library_error(self, cls: Any, arguments: Any, cause: Any, trace: Any, state: Any) -> Any:
+        kind = self._codec.decode(cls)
+        if not isinstance(kind, type) or not issubclass(kind, Exception) or isinstance(kind, RemoteType):
+            raise Malformed("an exception of no class")
+        error = _made(kind, self._codec.decode_nested(arguments))
+        for name, value in dict(self._codec.decode(state)).items():
+            if type(name) is str and not name.startswith("__") and _is_simple(value):
+                vars(error)[name] = value
         return self._completed(error, cause, trace)
 
     def _error(self, number: Any, cls: Any, arguments: Any, cause: Any, trace: Any) -> Any:
@@ -489,6 +497,15 @@ class Peer:
 
     def contains(self, target: Any, item: Any) -> bool:
         return self.ask("contains", target, item)
+
+
+def _made(kind: type[BaseException], values: list[Any]) -> BaseException:
+    try:
+        return kind(*values)
+    except (TypeError, ValueError):
+        error = kind.__new__(kind, *values)
+        error.args = tuple(values)
+        return error
 
 
 def _weak(value: Any) -> bool:

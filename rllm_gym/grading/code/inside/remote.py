@@ -59,6 +59,7 @@ class RemoteType(type):
 
     _rllm_class_link: Link | None
     _rllm_facts: dict[str, Any]
+    _rllm_replaced: dict[str, Any]
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         link = cls._rllm_class_link
@@ -76,13 +77,18 @@ class RemoteType(type):
         link = cls._rllm_class_link
         if link is None or name.startswith("_abc_") or _is_private(name):
             type.__setattr__(cls, name, value)
-        else:
-            link.peer.ask("setattr", cls, name, value)
+            return
+        if hasattr(cls, name):
+            cls._rllm_replaced.setdefault(name, getattr(cls, name))
+        link.peer.ask("setattr", cls, name, value)
 
     def __delattr__(cls, name: str) -> None:
         link = cls._rllm_class_link
         if link is None:
             type.__delattr__(cls, name)
+        elif name in cls._rllm_replaced:
+            # Patches look for what they replace in __dict__, do not find it, and undo themselves by deleting.
+            link.peer.ask("setattr", cls, name, cls._rllm_replaced.pop(name))
         else:
             link.peer.ask("delattr", cls, name)
 
@@ -246,7 +252,10 @@ def _unary(operation: str) -> Callable[..., Any]:
 def _with_arguments(operation: str) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         peer = _link(self).peer
-        return peer.call(self, args, kwargs) if operation == "call" else peer.ask(operation, self, *args)
+        if operation == "call":
+            return peer.call(self, args, kwargs)
+        # Of what ended a with block, the exception alone: its class is known from it, its traceback stays here.
+        return peer.ask(operation, self, *(args[1:2] if operation == "exit" else args))
 
     return method
 
@@ -272,7 +281,7 @@ def _aiter(self: Any) -> Any:
 
 def _awaited(operation: str) -> Callable[..., Any]:
     async def method(self: Any, *args: Any) -> Any:
-        return _link(self).peer.ask(f"await_{operation}", self, *args)
+        return _link(self).peer.ask(f"await_{operation}", self, *(args[1:2] if operation == "aexit" else args))
 
     return method
 
@@ -302,6 +311,7 @@ def make_class(facts: dict[str, Any], bases: tuple[type, ...], link: Link) -> Re
         "__doc__": facts["doc"],
         "_rllm_class_link": None,
         "_rllm_facts": facts,
+        "_rllm_replaced": {},
     }
     if facts["fields"] is not None:
         bases = (_Attributes, namedtuple(facts["name"], facts["fields"]))  # type: ignore[misc]

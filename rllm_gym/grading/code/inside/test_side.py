@@ -49,6 +49,7 @@ class Solution(types.ModuleType):
     """What ``import solution`` gives a test."""
 
     _rllm_side: TestSide
+    _rllm_replaced: dict[str, Any]
 
     def __getattr__(self, name: str) -> Any:
         if name == "__all__":
@@ -63,11 +64,18 @@ class Solution(types.ModuleType):
     def __setattr__(self, name: str, value: Any) -> None:
         if name.startswith("_"):
             super().__setattr__(name, value)
-        else:
-            self._rllm_side.peer.ask("set module", name, value)
+            return
+        found, before = self._rllm_side.solution_value(name)
+        if found:
+            self._rllm_replaced.setdefault(name, before)
+        self._rllm_side.peer.ask("set module", name, value)
 
     def __delattr__(self, name: str) -> None:
-        self._rllm_side.peer.ask("del module", name)
+        # Patches look for what they replace in __dict__, do not find it, and undo themselves by deleting.
+        if name in self._rllm_replaced:
+            self._rllm_side.peer.ask("set module", name, self._rllm_replaced.pop(name))
+        else:
+            self._rllm_side.peer.ask("del module", name)
 
     def __dir__(self) -> list[str]:
         return self._rllm_side.names()
@@ -126,7 +134,7 @@ class TestSide:
         path = _path_of(self.config["entry"])
         first = path[0][0]
         solution = Solution("solution")
-        solution._rllm_side = self
+        solution._rllm_side, solution._rllm_replaced = self, {}
         sys.modules["solution"] = solution
         self._adapt_library(self.config["setup"] + self.config["test"])
         module = types.ModuleType(MODULE)
