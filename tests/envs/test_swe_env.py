@@ -170,6 +170,7 @@ def test_the_first_observation_suffices_to_act(pool):
     ):
         assert part in observation
     assert "test_add" not in observation
+    assert observation == env.reset(seed=0)[0]
     tools = [tool["function"]["name"] for tool in json.loads(info["tools"])]
     assert tools == ["bash", "str_replace_editor", "submit"]
     env.close()

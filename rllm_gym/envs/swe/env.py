@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import posixpath
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from rllm_gym.envs.swe.shown import cut, plain, terminal
 from rllm_gym.grading.swe import RepositoryTests, RepositoryVerdict, grade_repository
 from rllm_gym.grading.swe.allowed import allowed_changes
 from rllm_gym.sandbox import SandboxPool, shared_pool
+from rllm_gym.sandbox.local import WORKDIR
 from rllm_gym.sandbox.runtime import Runtime
 from rllm_gym.sandbox.session import ExecResult, Session, SessionLimits
 from rllm_gym.sandbox.tree import Changes, TreeTooLarge
@@ -386,19 +386,19 @@ or one call of a tool, `bash` (command), `str_replace_editor` (view, create, str
 <parameter=command>view</parameter>
 <parameter=path>{example}</parameter>
 </function>
-Every command starts in {workdir}, in a shell of its own; files and background processes stay. When the work is done, \
-submit it: the command `submit` alone in a turn. Hidden tests then run on your changes; changes to tests and to test \
-settings do not count."""
+Every command starts in the repository, in a shell of its own; files and background processes stay. When the work is \
+done, submit it: the command `submit` alone in a turn. Hidden tests then run on your changes; changes to tests and to \
+test settings do not count."""
 
 
 def _first_observation(problem: RepositoryTask, workdir: str, outline: list[str], max_turns: int) -> str:
     turns = f"{max_turns} turn{'s' * (max_turns > 1)}"
-    example = posixpath.join(workdir, next((name for name in outline if not name.endswith("/")), ""))
+    example = next((name for name in outline if not name.endswith("/")), ".")
     names = "  ".join(outline[:_LISTED]) + (f"  ... ({len(outline) - _LISTED} more)" if len(outline) > _LISTED else "")
-    return (
-        f"{plain(problem.statement.strip())}\n\n"
-        f"The repository is at {workdir}: {cut(names, 4_000)}\n\n"
-        + _HOW.format(turns=turns, workdir=workdir, example=example)
+    # Without namespaces the path is another one every time, and what a reset says depends on task and seed alone.
+    place = f"at {WORKDIR}" if workdir == WORKDIR else "in the directory where your commands start"
+    return f"{plain(problem.statement.strip())}\n\nThe repository is {place}: {cut(names, 4_000)}\n\n" + _HOW.format(
+        turns=turns, example=example
     )
 
 
