@@ -47,7 +47,8 @@ _GRACE_S = 120.0
 """Seconds beyond what was agreed before a session that does not answer counts as broken: a busy machine is no fault."""
 
 _CONFINEMENT = {Tier.NAMESPACES: "namespaces", Tier.LANDLOCK: "landlock", Tier.UNSAFE: "none"}
-_MODULES = ("confine", "landlock", "seccomp", "processes", "files", "mounts", "workspace", "session")
+_MODULES = ("confine", "seccomp", "processes", "files", "mounts", "workspace", "agent", "session")
+_LOWER_MODULES = ("confine", "landlock", "seccomp", "named_memory", "landlocked", *_MODULES[2:])
 _BOOT = """
 import json, sys, types
 control, owner, sources = map(int, sys.argv[1:4])
@@ -125,7 +126,7 @@ class Host:
     def __init__(self, tier: Tier, runtime: Runtime) -> None:
         self.tier = tier
         self.runtime = runtime
-        self.user = uids.take() if tier is Tier.NAMESPACES else None
+        self.user = uids.take() if tier in (Tier.NAMESPACES, Tier.LANDLOCK) else None
         self.folder: str | None = None
         self._said = os.memfd_create("stderr", os.MFD_CLOEXEC)
         self._lock = threading.Lock()
@@ -150,20 +151,21 @@ class Host:
         try:
             fds = [control, owner, said]
             command = [self.runtime.python, "-I", "-S", "-B", "-c", _BOOT, *map(str, fds)]
+            settings: dict[str, Any] = {
+                "confinement": _CONFINEMENT[self.tier],
+                "mount_proc": self.tier is Tier.NAMESPACES and self.user is not None,
+                "folder": None,
+            }
             if self.tier is Tier.NAMESPACES:
                 extra = ["--dir", WORKDIR, "--dir", _HOST, "--bind", "/", _HOST]
                 if self.user is None:
                     extra += ["--cap-add", "ALL"]  # in the user namespace that bwrap makes
                 outer = bubblewrap.Outer(self.runtime, command, extra=extra)
                 command, fds = outer.command, [*fds, *outer.fds]
+                settings["modules"] = sources(_MODULES)
             else:
-                self.folder = tempfile.mkdtemp(prefix="rllm-gym-session-")
-            settings = {
-                "confinement": _CONFINEMENT[self.tier],
-                "modules": sources(_MODULES),
-                "mount_proc": self.user is not None,
-                "folder": self.folder,
-            }
+                settings |= self._lower_settings()
+                settings["modules"] = sources(_LOWER_MODULES)
             os.write(said, json.dumps(settings).encode())
             os.lseek(said, 0, os.SEEK_SET)
             return subprocess.Popen(
@@ -180,6 +182,43 @@ class Host:
             os.close(said)
             if outer is not None:
                 outer.close()
+
+    def _lower_settings(self) -> dict[str, Any]:
+        """A directory on the disk, and what is shown of the machine besides."""
+        self.folder = tempfile.mkdtemp(prefix="rllm-gym-session-")
+        os.chmod(self.folder, 0o711)  # the spare user passes it, and cannot list it
+        scratch, site = self.scratch, f"{self.folder}/packages"
+        os.mkdir(scratch, 0o700)
+        os.mkdir(site)
+        for name, path in self.runtime.packages:
+            os.symlink(path, f"{site}/{name}")
+        outside = [path for _, path in (*self.runtime.files, *self.runtime.packages)]
+        return {
+            "folder": self.folder,
+            "scratch": scratch,
+            "uid": self.user,
+            "readable": [self.runtime.python, *outside, site, *bubblewrap.READABLE],
+            "without": ["/usr/local", *self.runtime.hidden],
+            "devices": [f"/dev/{name}" for name in bubblewrap.DEVICES],
+        }
+
+    @property
+    def scratch(self) -> str:
+        """The directory inside that holds all that the agent can write."""
+        return bubblewrap.SCRATCH if self.folder is None else f"{self.folder}/scratch"
+
+    @property
+    def workdir(self) -> str:
+        return WORKDIR if self.folder is None else f"{self.scratch}/workspace"
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment of its commands."""
+        variables = bubblewrap.environment(self.runtime) | {"PAGER": "cat"}
+        if self.folder is not None:
+            temporary = f"{self.scratch}/tmp"
+            variables |= {"HOME": temporary, "TMPDIR": temporary, "PYTHONPATH": f"{self.folder}/packages"}
+        return variables
 
     def wait_until_ready(self) -> None:
         """
@@ -340,7 +379,7 @@ class LocalSession(Session):
     """A session on this machine."""
 
     def __init__(self, host: Host, base: Path | None, limits: SessionLimits, environment: Mapping[str, str]) -> None:
-        super().__init__(WORKDIR if host.folder is None else f"{host.folder}/workspace", host.tier, limits)
+        super().__init__(host.workdir, host.tier, limits)
         self._host = host
         weakref.finalize(self, host.close)
         self.overlay = False
@@ -348,13 +387,13 @@ class LocalSession(Session):
         order: dict[str, Any] = {
             "do": "prepare",
             "workdir": self.workdir,
-            "scratch": bubblewrap.SCRATCH,
+            "scratch": host.scratch,
             "host": _HOST,
             "user": host.user,
             "inside": bubblewrap.UID,
             "base": _describe(base) if base is not None else None,
             "limits": asdict(limits),
-            "environment": {**bubblewrap.environment(host.runtime), "PAGER": "cat", **environment},
+            "environment": {**host.variables, **environment},
         }
         answer, _ = self._ask(order, timeout=60.0)
         self.overlay = bool(answer["overlay"])

@@ -13,7 +13,6 @@ import contextlib
 import errno
 import json
 import os
-import resource
 import select
 import signal
 import socket
@@ -23,7 +22,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from rllm_gym.sandbox.inside import confine, files, processes, seccomp, workspace
+from rllm_gym.sandbox.inside import agent, confine, files, processes, workspace
 
 _FRAME = struct.Struct(">II")
 
@@ -112,7 +111,7 @@ class Output:
 
 @dataclass(slots=True)
 class Command:
-    """One command of the confine. Its ``shepherd`` adopts what it starts, and stays while anything of it lives."""
+    """One command of the agent. Its ``shepherd`` adopts what it starts, and stays while anything of it lives."""
 
     shepherd: int
     output_fd: int
@@ -130,9 +129,14 @@ class Session:
     def __init__(self, wire: Wire, owner: int, settings: dict[str, Any]) -> None:
         self._wire = wire
         self._owner = owner
-        self._settings = settings
-        self._filter = seccomp.deny_list(sockets="loopback")
+        self._agent: agent.Namespaces | agent.Lower
+        if settings["confinement"] == "namespaces":
+            self._agent = agent.Namespaces()
+        else:
+            self._agent = agent.Lower(settings)
         self._limits: dict[str, Any] = {}
+        self._allowed: dict[str, Any] = {}
+        """The limits, where no kernel keeps the workspace's: with room for what lies there already."""
         self._environment: dict[bytes, bytes] = {}
         self._workspace: workspace.Workspace | None = None
         self._commands: dict[int, Command] = {}
@@ -195,15 +199,20 @@ class Session:
         return self._workspace
 
     def _do_prepare(self, header: dict[str, Any], body: bytes) -> tuple[dict[str, Any]]:
-        self._limits = header["limits"]
+        self._limits = self._allowed = header["limits"]
         self._environment = {os.fsencode(k): os.fsencode(v) for k, v in header["environment"].items()}
-        self._workspace = workspace.prepare(header, self._settings)
-        confine.drop_bounding_set()
+        if isinstance(self._agent, agent.Lower):
+            self._agent.furnish(("workspace", "tmp", "shm"))
+            self._workspace = workspace.Workspace(header["workdir"], workspace.open_directory(header["workdir"]))
+        else:
+            self._workspace = workspace.prepare(header)
+            confine.drop_bounding_set()
         confine.be_undumpable()
         return ({"overlay": self._workspace.upper is not None},)
 
     def _do_fill(self, header: dict[str, Any], body: bytes) -> tuple[dict[str, Any]]:
-        self._place.fill(header["entries"], body)
+        with self._agent.as_agent():
+            self._place.fill(header["entries"], body)
         return ({},)
 
     def _do_read(self, header: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
@@ -212,7 +221,8 @@ class Session:
 
     def _do_write(self, header: dict[str, Any], body: bytes) -> tuple[dict[str, Any]]:
         place = self._place
-        files.write_file(place.root, header["path"], place.name, body, header["executable"])
+        with self._agent.as_agent():
+            files.write_file(place.root, header["path"], place.name, body, header["executable"])
         return ({},)
 
     def _do_read_tree(self, header: dict[str, Any], body: bytes) -> tuple[Any, ...]:
@@ -231,7 +241,7 @@ class Session:
     def _held_still(self) -> Any:
         """Background processes are stopped meanwhile, so that what is read existed at one moment."""
         table = processes.processes()
-        held = [pid for pid in self._agents(table) if table[pid].alive and table[pid].state not in "Tt"]
+        held = [pid for pid in self._agents(table) if table[pid].runs]
         for pid in held:
             processes.send(pid, signal.SIGSTOP)
         try:
@@ -245,6 +255,12 @@ class Session:
     def _do_exec(self, header: dict[str, Any], body: bytes) -> None:
         if self._current is not None:
             raise OSError(errno.EBUSY, "a command is running")
+        if self._commands:
+            self._end_strays()
+            self._cap_use(processes.processes())
+        if isinstance(self._agent, agent.Lower):
+            self._place.renew(self._agent.as_agent())
+            self._allowed = self._agent.room(self._limits, self._place)
         output_read, output_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         report_read, report_write = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(output_write, True)
@@ -276,26 +292,25 @@ class Session:
                 signal.signal(number, signal.SIG_IGN)
             shell = os.fork()
             if shell == 0:
-                self._be_shell(command, output)
-            keep = {report}
-            confine.close_all_but(keep)
+                self._be_shell(command, output, report)
+            confine.close_all_but({report})
             while True:
                 try:
                     pid, status = os.waitpid(-1, 0)
                 except ChildProcessError:
                     break
                 if pid == shell:
-                    os.write(report, struct.pack("!i", os.waitstatus_to_exitcode(status)))
+                    os.write(report, b"%d" % os.waitstatus_to_exitcode(status))
         finally:
             os._exit(0)
 
-    def _be_shell(self, command: bytes, output: int) -> None:
+    def _be_shell(self, command: bytes, output: int, report: int) -> None:
         try:
             os.setsid()
-            null = os.open("/dev/null", os.O_RDONLY)
-            os.dup2(null, 0)
+            os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
             os.dup2(output, 1)
             os.dup2(output, 2)
+            self._agent.become_user(self._limits, 1 + len(self._commands) + 1)
             try:
                 os.chdir(self._place.name)
             except OSError as error:
@@ -303,37 +318,14 @@ class Session:
                 os.chdir("/")
             for number in (*_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(number, signal.SIG_DFL)
-            confine.close_all_but({0, 1, 2})
-            self._cap_resources()
-            self._become_agent()
+            self._agent.close(self._limits)
+            confine.close_all_but({0, 1, 2, report})  # which is closed on exec
             shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
             os.execve(shell, [shell.encode(), b"-c", command], self._environment)
         except BaseException as error:
-            os.write(2, f"the command could not be started: {error}\n".encode())
+            os.write(report, f"E{type(error).__name__}: {error}".encode(errors="replace")[:1000])
         finally:
-            os._exit(126)
-
-    def _become_agent(self) -> None:
-        """Without privileges, under the filter, for good."""
-        confine.be_dumpable()
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")
-        confine.drop_capabilities()
-        confine.no_new_privileges()
-        seccomp.install(self._filter)
-
-    def _cap_resources(self) -> None:
-        limits = self._limits
-        megabyte = 1024 * 1024
-        for kind, value in (
-            (resource.RLIMIT_CORE, 0),
-            (resource.RLIMIT_NPROC, limits["processes"]),
-            (resource.RLIMIT_FSIZE, limits["workspace_mb"] * megabyte),
-            (resource.RLIMIT_DATA, limits["memory_mb"] * megabyte),
-            (resource.RLIMIT_NOFILE, 1024),
-            (resource.RLIMIT_MEMLOCK, megabyte),
-        ):
-            confine.lower(kind, value)
+            os._exit(1)
 
     def _read_output(self, command: Command, chunks: int) -> bool:
         """True when the pipe is empty for now, or for good."""
@@ -362,9 +354,14 @@ class Session:
 
     def _reported(self, command: Command) -> None:
         """The shepherd tells how the shell ended, and by closing the pipe that it is gone itself."""
-        data = os.read(command.report_fd, 4)
-        if len(data) == 4:
-            (code,) = struct.unpack("!i", data)
+        data = os.read(command.report_fd, 4096)
+        if data.startswith(b"E"):
+            self._end(command)
+            self._current = None
+            self._forget(command)
+            self._wire.send({"error": "broke", "message": f"a command: {data[1:].decode(errors='replace')}"})
+        elif data:
+            code = int(data)
             self._finish(command, "exited", code if code >= 0 else 128 - code)
         elif command is self._current:
             # It was killed, and nothing tells any more what belonged to this command.
@@ -402,14 +399,17 @@ class Session:
             self._finish(self._current, "wall limit", kill=True)
         if now < self._next_watch or not self._commands:
             return
-        self._next_watch = now + (WATCH_S if self._current is not None else _BACKGROUND_WATCH_S)
+        pause = WATCH_S if self._current is not None else _BACKGROUND_WATCH_S
+        work = time.process_time()
         for command in self._commands.values():
             if command is not self._current and command.output_fd >= 0:
                 self._read_output(command, _BACKGROUND_CHUNKS)
         self._end_strays()
         table = processes.processes()
-        self._cap_memory(table)
+        self._cap_use(table)
         self._cap_background(table)
+        # Looking is a tenth of the work at most, however much there is to look at.
+        self._next_watch = time.monotonic() + max(pause, 10 * (time.process_time() - work))
 
     def _agents(self, table: dict[int, processes.Process]) -> set[int]:
         """Every process that is the agent's."""
@@ -427,16 +427,27 @@ class Session:
             processes.end(self._strays, time.monotonic() + _KILL_S)
         processes.reap()
 
-    def _cap_memory(self, table: dict[int, processes.Process]) -> None:
+    def _cap_use(self, table: dict[int, processes.Process]) -> None:
         limit = self._limits["memory_mb"] * 1024 * 1024
         agents = self._agents(table)
-        if processes.memory(agents, limit) <= limit:
-            return
         current = self._current
         family = processes.descendants([current.shepherd], table) if current is not None else set()
-        if current is None or processes.memory(agents - family, limit) > limit // 2:
+        tasks = {pid: table[pid].threads for pid in agents if table[pid].alive}
+        idle = sum(tasks[pid] for pid in tasks.keys() - family)
+        # What was left running must leave room for the next command.
+        crowd = idle > self._limits["processes"] // 2
+        with self._agent.as_agent():
+            others = 0
+            over = processes.memory(agents, limit) > limit
+            if over:
+                others = processes.memory(agents - family, limit)
+            elif not self._agent.exceeded(agents, sum(tasks.values()), self._allowed):
+                if not crowd:
+                    return
+                current = None
+        if current is None or crowd or others > limit // 2:
             for command in list(self._commands.values()):
-                if command is not current:
+                if command is not self._current:
                     self._end(command)
                     self._forget(command)
         if current is not None:
@@ -501,3 +512,7 @@ def main(control: int, owner: int, settings: dict[str, Any]) -> None:
         pass
     finally:
         session.end_everything()
+        if settings["folder"] is not None:
+            from rllm_gym.sandbox.inside import landlocked
+
+            landlocked.remove(settings["folder"])

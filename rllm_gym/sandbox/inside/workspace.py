@@ -5,12 +5,15 @@ Sent in as source text: standard library only.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
 from rllm_gym.sandbox.inside import confine, files, mounts
 
+_BLOCK = 4096
 _FLAGS = confine.MS_NOSUID | confine.MS_NODEV
 _BIND = confine.MS_BIND | confine.MS_REC
 
@@ -25,6 +28,8 @@ class Workspace:
         upper: The overlay's upper directory, ``None`` without an overlay.
         base: The overlay's lower directory.
         marks: Without an overlay, what was copied in.
+        filled_bytes: The room that takes.
+        filled_files: Its files and directories.
     """
 
     name: str
@@ -32,6 +37,8 @@ class Workspace:
     upper: int | None = None
     base: int | None = None
     marks: dict[str, files.Mark] = field(default_factory=dict)
+    filled_bytes: int = 0
+    filled_files: int = 0
 
     def fill(self, entries: list[list[Any]], body: bytes) -> None:
         """Copy a part of the base in: ``[path, kind, mode, size]`` each, and their contents one after the other."""
@@ -39,6 +46,8 @@ class Workspace:
         for path, kind, mode, size in entries:
             data = body[at : at + size]
             at += size
+            self.filled_bytes += size + _BLOCK
+            self.filled_files += 1
             name = os.fsencode(path)
             if kind == "directory":
                 os.mkdir(name, 0o700 | mode, dir_fd=self.root)
@@ -52,26 +61,35 @@ class Workspace:
                     os.fchmod(fd, mode)
             self.marks[path] = files.mark(files.Entry(path, kind, data, kind == "file" and bool(mode & 0o100)))
 
+    def renew(self, rights: contextlib.AbstractContextManager[None]) -> None:
+        """Make the directory again if it was taken away, which no mount forbids in the lower tiers."""
+        held, found = os.fstat(self.root), None
+        with contextlib.suppress(FileNotFoundError):
+            found = os.lstat(self.name)
+        if found is not None and (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino):
+            return
+        with rights:
+            if found is not None:
+                os.rename(self.name, f"{self.name}.{secrets.token_hex(8)}")
+            os.mkdir(self.name, 0o700)
+            os.close(self.root)
+            self.root = open_directory(self.name)
+
     def difference(self, budget: files.Budget, leave_out: frozenset[str]) -> files.Difference:
         if self.upper is not None and self.base is not None:
             return files.overlay_difference(self.upper, self.base, budget, leave_out)
         return files.copied_difference(self.root, self.marks, budget, leave_out)
 
 
-def prepare(order: dict[str, Any], settings: dict[str, Any]) -> Workspace:
-    """Make it as ordered.
+def prepare(order: dict[str, Any]) -> Workspace:
+    """Make it as ordered, in mount and user namespaces of its own.
 
-    Without namespaces it is an empty directory, to be filled. With them, one tmpfs, capped in size and files, will
-    hold all that the agent can write, and ``order["base"]`` may name a directory of the host, whose tree
-    this process can see at ``order["host"]`` until this function ends. If no overlay can be made over it the workspace
-    is empty, to be filled.
+    One tmpfs, capped in size and files, will hold all that the agent can write. ``order["base"]`` may name a directory
+    of the host, whose tree this process can see at ``order["host"]`` until this function ends. If no overlay can be
+    made over it the workspace is empty, to be filled.
 
     Where this process is root of the machine, ``order["user"]`` is whom it becomes.
     """
-    name = order["workdir"]
-    if settings["confinement"] != "namespaces":
-        os.mkdir(name, 0o700)
-        return Workspace(name, _open(name))
     base = None
     try:
         if order["base"]:
@@ -89,7 +107,8 @@ def prepare(order: dict[str, Any], settings: dict[str, Any]) -> Workspace:
             mounts.detach(order["host"])
 
 
-def _open(directory: str) -> int:
+def open_directory(directory: str) -> int:
+    """A descriptor of a directory."""
     return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
@@ -152,10 +171,10 @@ def _lay_out(order: dict[str, Any], base: int | None) -> Workspace:
         os.mkdir(f"{scratch}/{directory}")
     found = Workspace(name, -1)
     if base is not None and _overlay(base, scratch, name):
-        found.upper, found.base = _open(f"{scratch}/upper"), _open(f"{scratch}/lower")
+        found.upper, found.base = open_directory(f"{scratch}/upper"), open_directory(f"{scratch}/lower")
     else:
         confine.mount(f"{scratch}/upper", name, None, _BIND)
-    found.root = _open(name)
+    found.root = open_directory(name)
     os.chmod(f"{scratch}/agent/tmp", 0o1777)
     confine.mount(f"{scratch}/agent", scratch, None, _BIND)  # hides the upper and lower directories from here on
     return found

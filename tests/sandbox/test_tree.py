@@ -1,0 +1,242 @@
+"""Trees as values, and what a session says was changed: exact, whatever was done, and never led out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rllm_gym.sandbox import Changes, SandboxPool, TreeFile, TreeTooLarge
+from rllm_gym.sandbox.tier import Tier
+from rllm_gym.sandbox.tree import owner_of, read_directory, write_directory
+
+NAMES = ["a", "b", "c.py", "d", "é", "\udcff\udcfe", "with space", "-n", ".git"]
+PATHS = [*NAMES, *(f"{a}/{b}" for a in NAMES for b in NAMES), *(f"{a}/d/{b}" for a in NAMES for b in NAMES)]
+
+paths = st.sampled_from(PATHS)
+contents = st.binary(max_size=12)
+edits = st.one_of(
+    st.tuples(st.just("write"), paths, contents, st.booleans()),
+    st.tuples(st.just("append"), paths, contents, st.booleans()),
+    st.tuples(st.just("remove"), paths, st.none(), st.none()),
+    st.tuples(st.just("directory"), paths, st.none(), st.none()),
+    st.tuples(st.just("empty"), paths, st.none(), st.none()),
+    st.tuples(st.just("link"), paths, st.sampled_from(["a", "../b", "/etc/passwd", "gone", "\udcff"]), st.none()),
+    st.tuples(st.just("hardlink"), paths, paths, st.none()),
+    st.tuples(st.just("move"), paths, paths, st.none()),
+    st.tuples(st.just("mode"), paths, st.sampled_from([0o644, 0o755, 0o600, 0o000, 0o111]), st.none()),
+    st.tuples(st.just("fifo"), paths, st.none(), st.none()),
+    st.tuples(st.just("touch"), paths, st.none(), st.none()),
+)
+
+EDIT = """
+import contextlib, json, os, shutil, sys
+def edit(kind, path, first, second):
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    if kind in ("write", "append"):
+        with open(path, "wb" if kind == "write" else "ab") as file:
+            file.write(bytes(first))
+        os.chmod(path, 0o755 if second else 0o644)
+    elif kind == "remove":
+        shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+    elif kind == "directory":
+        os.mkdir(path)
+    elif kind == "empty":
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+            os.mkdir(path)
+    elif kind == "link":
+        os.symlink(first, path)
+    elif kind == "hardlink":
+        os.link(first, path, follow_symlinks=False)
+    elif kind == "move":
+        if os.path.lexists(first):
+            return
+        os.makedirs(os.path.dirname(first) or ".", exist_ok=True)
+        shutil.move(path, first)
+    elif kind == "mode":
+        if not os.path.islink(path) and os.path.isfile(path):
+            os.chmod(path, first)
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "touch":
+        os.utime(path, (1, 1), follow_symlinks=False)
+for step in json.load(open(sys.argv[1], encoding="ascii")):
+    # What cannot be done is not done, on both sides alike.
+    with contextlib.suppress(OSError, shutil.Error):
+        edit(*step)
+"""
+
+
+@pytest.fixture(scope="module", params=[Tier.NAMESPACES, Tier.LANDLOCK], ids=["A", "B"])
+def pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
+    from tests.sandbox.conftest import needs
+
+    needs(request.param)
+    with SandboxPool(request.param) as pool:
+        yield pool
+
+
+def _script(steps: list[tuple[object, ...]]) -> str:
+    return json.dumps([[list(part) if isinstance(part, bytes) else part for part in step] for step in steps])
+
+
+def _run_edits(steps: list[tuple[object, ...]], where: Path, program: Path) -> None:
+    """The same edits, in an ordinary directory."""
+    import subprocess
+    import sys
+
+    (program.parent / "steps.json").write_text(_script(steps))
+    command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+    command = [*command, sys.executable, "-I", "-S", str(program), str(program.parent / "steps.json")]
+    subprocess.run(command, cwd=where, check=True, timeout=60)
+
+
+def _specials(folder: str, names: list[str]) -> list[str]:
+    """What a copy leaves out: a FIFO would be waited for."""
+    return [name for name in names if stat.S_ISFIFO(os.lstat(os.path.join(folder, name)).st_mode)]
+
+
+class TestChanges:
+    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(before=st.lists(edits, max_size=8), after=st.lists(edits, max_size=10))
+    def test_base_and_changes_are_the_tree(
+        self, pool: SandboxPool, tmp_path_factory: pytest.TempPathFactory, before: list[object], after: list[object]
+    ) -> None:
+        folder = tmp_path_factory.mktemp("edits")
+        program, base, twin = folder / "edit.py", folder / "base", folder / "twin"
+        program.write_text(EDIT)
+        base.mkdir()
+        _run_edits(before, base, program)  # type: ignore[arg-type]
+        base_tree = read_directory(base)
+        shutil.copytree(base, twin, symlinks=True, copy_function=shutil.copy2, ignore=_specials)
+        with pool.open_session_sync(base) as session:
+            session.write_sync(".git/edit.py", EDIT.encode())
+            session.write_sync(".git/steps.json", _script(after).encode())  # type: ignore[arg-type]
+            result = session.exec_sync(
+                "cp .git/edit.py .git/steps.json $TMPDIR; python3 $TMPDIR/edit.py $TMPDIR/steps.json"
+            )
+            assert result.exit_code == 0, result.output
+            tree, changes = session.read_tree_sync(), session.changes_sync()
+        assert changes.apply(base_tree) == tree
+        assert changes == Changes.between(base_tree, tree)
+        assert read_directory(base) == base_tree, "the base itself was changed"
+        if pool.tier is Tier.NAMESPACES:
+            _run_edits(after, twin, program)  # type: ignore[arg-type]
+            assert tree == read_directory(twin)
+
+    def test_a_directory_made_anew_hides_what_was_in_it(self, pool: SandboxPool, tmp_path: Path) -> None:
+        base = tmp_path / "base"
+        write_directory({f"d/{n}": TreeFile("file", b"x") for n in ("a", "b", "e/c")}, base)
+        with pool.open_session_sync(base) as session:
+            session.exec_sync("rm -r d; mkdir d; echo -n x > d/a; echo new > d/b")
+            changes = session.changes_sync()
+        assert changes.removed == {"d/e/c"}
+        assert set(changes.written) == {"d/b"}, "what has the same content again was not changed"
+
+    def test_what_takes_the_place_of_something_else(self, pool: SandboxPool, tmp_path: Path) -> None:
+        base = tmp_path / "base"
+        write_directory(
+            {"file": TreeFile("file", b"1"), "d/x": TreeFile("file", b"2"), "l": TreeFile("symlink", b"file")}, base
+        )
+        with pool.open_session_sync(base) as session:
+            session.exec_sync("rm file; mkdir file; echo 3 > file/y; rm -r d; ln -s file d; rm l; mkfifo l")
+            changes = session.changes_sync()
+        assert changes.removed == {"file", "d/x", "l"}
+        assert set(changes.written) == {"file/y", "d"}
+
+    def test_history_is_no_part_of_it(self, pool: SandboxPool, tmp_path: Path) -> None:
+        base = tmp_path / "base"
+        write_directory({".git/HEAD": TreeFile("file", b"x"), "sub/.git/HEAD": TreeFile("file", b"y")}, base)
+        with pool.open_session_sync(base) as session:
+            session.exec_sync("echo evil > .git/config; echo evil > sub/.git/config; rm .git/HEAD")
+            assert set(session.read_tree_sync()) == {"sub/.git/HEAD", "sub/.git/config"}
+            assert set(session.changes_sync().written) == {"sub/.git/config"}
+            assert session.changes_sync().removed == frozenset()
+
+    def test_no_base_is_an_empty_one(self, pool: SandboxPool) -> None:
+        with pool.open_session_sync() as session:
+            assert session.read_tree_sync() == {}
+            session.exec_sync("mkdir -p a/b; echo hi > a/b/c; chmod 755 a/b/c")
+            assert set(session.changes_sync().written) == {"a/b/c"}
+
+    def test_larger_than_asked_for_is_said(self, pool: SandboxPool) -> None:
+        with pool.open_session_sync() as session:
+            session.exec_sync("head -c 100000 /dev/zero > big; truncate -s 900M sparse; touch 1 2 3 4 5")
+            with pytest.raises(TreeTooLarge, match="more than 5 files"):
+                session.read_tree_sync(max_files=5)
+            with pytest.raises(TreeTooLarge, match="'sparse' has 943718400 bytes"):
+                session.read_tree_sync()
+            with pytest.raises(TreeTooLarge, match="'big' has 100000 bytes"):
+                session.read_sync("big", 1000)
+            session.exec_sync("rm sparse big; i=0; while [ $i -lt 300 ]; do mkdir d && cd d || break; i=$((i+1)); done")
+            with pytest.raises(TreeTooLarge, match="deeper than 256"):
+                session.changes_sync()
+            session.exec_sync("rm -rf d")
+            assert len(session.read_tree_sync()) == 5
+
+
+class TestDirectories:
+    """The same reading in the trainer, of a directory that somebody hostile has filled."""
+
+    def test_nothing_is_followed_or_waited_for(self, tmp_path: Path) -> None:
+        (tmp_path / "real").write_bytes(b"1")
+        (tmp_path / "out").symlink_to("/etc")
+        (tmp_path / "loop").symlink_to("loop")
+        os.mkfifo(tmp_path / "fifo")
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(os.path.relpath(tmp_path / "socket"))
+            tree = read_directory(tmp_path)
+        assert tree == {
+            "real": TreeFile("file", b"1"),
+            "out": TreeFile("symlink", b"/etc"),
+            "loop": TreeFile("symlink", b"loop"),
+        }
+
+    @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(
+        tree=st.dictionaries(
+            st.sampled_from([path for path in PATHS if not path.startswith(".git")]),
+            st.one_of(
+                st.builds(TreeFile, st.just("file"), contents, st.booleans()),
+                st.builds(TreeFile, st.just("symlink"), contents.filter(lambda data: data and b"\0" not in data)),
+            ),
+            max_size=12,
+        )
+    )
+    def test_written_and_read_is_the_same(
+        self, tmp_path_factory: pytest.TempPathFactory, tree: dict[str, TreeFile]
+    ) -> None:
+        tree = {path: file for path, file in tree.items() if not any(path.startswith(f"{other}/") for other in tree)}
+        folder = tmp_path_factory.mktemp("tree") / "new"
+        write_directory(tree, folder)
+        assert read_directory(folder, leave_out=frozenset()) == tree
+
+    @pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../../x", "a//b", "", "./a", "a\0b"])
+    def test_paths_that_lead_out_are_refused(self, tmp_path: Path, path: str) -> None:
+        with pytest.raises(ValueError, match="not a plain relative path"):
+            write_directory({path: TreeFile("file", b"")}, tmp_path / "new")
+
+    def test_a_link_of_the_tree_is_not_written_through(self, tmp_path: Path) -> None:
+        tree = {"a": TreeFile("symlink", os.fsencode(tmp_path)), "a/b": TreeFile("file", b"out")}
+        with pytest.raises(ValueError, match="lies below 'a', which is a symlink"):
+            write_directory(tree, tmp_path / "new")
+        assert not (tmp_path / "b").exists()
+
+    def test_an_owner_there_is_only_where_all_is_one_users(self, tmp_path: Path) -> None:
+        (tmp_path / "d").mkdir()
+        (tmp_path / "d" / "f").touch()
+        owner = owner_of(tmp_path)
+        assert owner is not None
+        assert owner.uid == os.geteuid()
+        if os.geteuid() == 0:
+            os.lchown(tmp_path / "d" / "f", 12345, 0)
+            assert owner_of(tmp_path) is None
