@@ -39,8 +39,18 @@ _KNOWN_MODULES = 64
 """Library modules a worker keeps compiled; past that it starts over."""
 
 _CONFINEMENT = {Tier.NAMESPACES: "namespaces", Tier.LANDLOCK: "landlock", Tier.UNSAFE: "none"}
-_MODULES = ("confine", "processes", "seccomp", "program", "worker")
-_LOWER_MODULES = ("confine", "processes", "seccomp", "landlock", "named_memory", "landlocked", "program", "worker")
+_MODULES = ("confine", "processes", "seccomp", "life", "program", "worker")
+_LOWER_MODULES = (
+    "confine",
+    "processes",
+    "seccomp",
+    "landlock",
+    "named_memory",
+    "landlocked",
+    "life",
+    "program",
+    "worker",
+)
 _BOOT = """
 import json, sys, types
 control, owner, sources = map(int, sys.argv[1:4])
@@ -62,7 +72,9 @@ try:
 except program.Become as become:
     order, home = become.order, become.home
 if order is not None:
-    program.run(order, home)
+    source, args, modules = order.source, order.args, order.modules
+    order = None
+    sys.modules[room + ".life"].run(source, args, modules, home)
 """
 
 

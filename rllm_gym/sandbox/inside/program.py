@@ -1,4 +1,4 @@
-"""One program behind the inner wall: its order, its scratch space, its limits, and its life as ``__main__``.
+"""One program behind the inner wall: its order, its scratch space, its limits, and how all of it is ended.
 
 Namespaces: ``clone`` makes a supervisor, pid 1 of new process, mount and IPC namespaces, which mounts fresh scratch
 space and /proc and forks the program; when the program ends so does the supervisor, and the kernel ends all the rest.
@@ -9,21 +9,15 @@ Sent in as source text: standard library only.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import gc
-import math
 import os
 import resource
 import signal
-import sys
 import time
-import types
 from collections.abc import Mapping, Sequence
-from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from rllm_gym.sandbox.inside import confine, processes, seccomp
+from rllm_gym.sandbox.inside import confine, life, processes, seccomp
 
 if TYPE_CHECKING:
     from rllm_gym.sandbox.inside import landlocked
@@ -52,61 +46,20 @@ class Order:
         self.files = [(path, self._take(size)) for path, size in header["files"]]
         self.forget: bool = header["forget"]
         self._library = [(name, key, None if size < 0 else self._take(size)) for name, key, size in header["library"]]
-        self.modules: dict[str, LibraryModule] = {}
+        self.modules: dict[str, life.LibraryModule] = {}
 
     def _take(self, size: int) -> memoryview:
         self._at += size
         return self._body[self._at - size : self._at]
 
-    def compile_library(self, known: dict[str, LibraryModule]) -> None:
+    def compile_library(self, known: dict[str, life.LibraryModule]) -> None:
         """Fill ``modules``; what is new is compiled, which runs nothing, and kept in ``known``."""
         if self.forget:
             known.clear()
         for name, key, text in self._library:
             if text is not None:
-                known[key] = LibraryModule(name, bytes(text).decode("utf-8", "surrogatepass"))
+                known[key] = life.LibraryModule(name, bytes(text).decode("utf-8", "surrogatepass"))
             self.modules[name] = known[key]
-
-
-class LibraryModule:
-    """A module of ``Program.library``, compiled. One that does not compile fails where it is imported."""
-
-    def __init__(self, name: str, source: str) -> None:
-        self.source = source
-        self.path = f"<library>/{name.replace('.', '/')}.py"
-        try:
-            self.code: types.CodeType | None = compile(source, self.path, "exec", dont_inherit=True)
-        except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
-            self.code = None
-
-
-class LibraryFinder:
-    """Lets ``import`` find the library. It is finder and loader, as PEP 451 has them."""
-
-    def __init__(self, modules: Mapping[str, LibraryModule]) -> None:
-        self._modules = modules
-
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
-        if name not in self._modules:
-            return None
-        package = any(other.startswith(name + ".") for other in self._modules)
-        spec = ModuleSpec(name, self, origin=self._modules[name].path, is_package=package)  # type: ignore[arg-type]
-        spec.has_location = True
-        return spec
-
-    def create_module(self, spec: ModuleSpec) -> None:
-        return None
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        found = self._modules[module.__name__]
-        code = found.code or compile(found.source, found.path, "exec", dont_inherit=True)
-        exec(code, module.__dict__)  # noqa: S102 - this is the place where programs run
-
-    def get_source(self, name: str) -> str:
-        return self._modules[name].source
-
-    def is_package(self, name: str) -> bool:
-        return any(other.startswith(name + ".") for other in self._modules)
 
 
 class Become(BaseException):
@@ -221,6 +174,7 @@ class Family:
                 os.mkdir(self._home, 0o700)
                 _furnish(order, self._home)
                 _attach(fds, self._home)
+                os.environ.update(HOME=self._home, TMPDIR=f"{self._home}/tmp")
                 _limit(order.limits, usage)
                 confine.no_new_privileges()
                 confine.be_dumpable()
@@ -263,6 +217,8 @@ class Family:
 
     def vacate(self) -> None:
         """:meth:`leave` for good: the directory that the trainer made for this worker goes too, were it killed."""
+        from rllm_gym.sandbox.inside import landlocked
+
         self.leave()
         landlocked.remove(os.path.dirname(self._scratch))
 
@@ -301,11 +257,11 @@ def _attach(fds: Sequence[int], home: str) -> None:
 
 
 def _limit(limits: dict[str, Any], usage: Memory) -> None:
+    # No RLIMIT_CPU: the worker counts all processes together, and with it a process's own clock turns coarse.
     for kind, value in (
         (resource.RLIMIT_AS, usage.virtual + ((limits["memory_mb"] + _SPARE_MB) << 20)),
         (resource.RLIMIT_FSIZE, limits["scratch_mb"] << 20),
         (resource.RLIMIT_NOFILE, _OPEN_FILES),
-        (resource.RLIMIT_CPU, math.ceil(limits["cpu_s"]) + 1),
         (resource.RLIMIT_MEMLOCK, 1 << 16),
     ):
         confine.lower(kind, value)
@@ -322,8 +278,9 @@ class Memory:
     __slots__ = ("resident", "virtual")
 
     def __init__(self) -> None:
-        with open("/proc/self/statm", "rb") as file:
-            pages = file.read().split()
+        fd = os.open("/proc/self/statm", os.O_RDONLY)
+        pages = os.read(fd, 200).split()
+        os.close(fd)
         self.virtual, self.resident = int(pages[0]) * resource.getpagesize(), int(pages[1]) * resource.getpagesize()
 
 
@@ -353,114 +310,3 @@ def write(path: str, data: bytes | memoryview) -> None:
             data = data[os.write(fd, data) :]
     finally:
         os.close(fd)
-
-
-# The program's life -----------------------------------------------------------------------------------------
-
-
-def run(order: Order, home: str) -> NoReturn:
-    """Be the program: this process was a fork of the worker and is a Python that was started with ``main.py``."""
-    path = f"{home}/main.py"
-    main = types.ModuleType("__main__")
-    main.__file__ = path
-    main.__builtins__ = __builtins__
-    source, args, modules = order.source, order.args, order.modules
-    _dress(path, home, args, main)
-    if modules:
-        sys.meta_path.insert(0, LibraryFinder(modules))  # type: ignore[arg-type]
-    code = 0
-    try:
-        exec(compile(source.removeprefix("\ufeff"), path, "exec", dont_inherit=True), main.__dict__)  # noqa: S102
-    except SystemExit as error:
-        code = _exit_code(error.code)
-    except BaseException as error:
-        code = _show(error)
-    del main
-    _finish(code, home)
-
-
-def _dress(path: str, home: str, args: list[str], main: types.ModuleType) -> None:
-    """Make the interpreter's own state that of a fresh one."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "rllm_gym"]:
-        del sys.modules[name]
-    sys.modules["__main__"] = main
-    sys.argv = [path, *args]
-    sys.orig_argv = [sys.executable, path, *args]
-    sys.path.insert(0, f"{home}/work")
-    if home != "/scratch":
-        os.environ.update(HOME=home, TMPDIR=f"{home}/tmp")
-    for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
-        # Standard error is written line by line and fails on no character, as everywhere.
-        errors = "backslashreplace" if fd == 2 else "surrogateescape"
-        stream = open(fd, mode, 1 if fd == 2 else -1, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
-    if (numpy_random := sys.modules.get("numpy.random")) is not None:
-        numpy_random.seed()
-
-
-def _exit_code(code: object) -> int:
-    if code is None:
-        return 0
-    if isinstance(code, int):
-        return code & 0xFF
-    with contextlib.suppress(Exception):
-        print(code, file=sys.stderr)
-    return 1
-
-
-def _show(error: BaseException) -> int:
-    trace = error.__traceback__.tb_next if error.__traceback__ else None
-    error = error.with_traceback(trace)
-    try:
-        sys.excepthook(type(error), error, trace)
-    except SystemExit as wanted:
-        return _exit_code(wanted.code)
-    except BaseException:
-        sys.__excepthook__(type(error), error, trace)
-    return 1
-
-
-def _finish(code: int, home: str) -> NoReturn:
-    """End as an interpreter does: threads, exit handlers, what the program's own modules hold, standard streams.
-
-    Taking the whole interpreter down costs as much as everything before; what was there before the program came
-    has nothing to say at its end.
-    """
-    threading = sys.modules.get("threading")
-    if threading is not None:
-        threading._shutdown()
-    atexit._run_exitfuncs()
-    code = _flush(code)
-    if threading is None or threading.active_count() == 1:
-        own = [module for module in list(sys.modules.values()) if _is_its_own(module, home)]
-        sys.stdout, sys.stderr, sys.stdin = sys.__stdout__, sys.__stderr__, sys.__stdin__
-        while own:
-            _empty(own.pop().__dict__)
-        gc.collect()
-        code = _flush(code)
-    confine.flush_libc()
-    os._exit(code)
-
-
-def _is_its_own(module: object, home: str) -> bool:
-    file = getattr(module, "__file__", None)
-    return isinstance(file, str) and isinstance(module, types.ModuleType) and file.startswith((home, "<library>"))
-
-
-def _empty(names: dict[str, Any]) -> None:
-    """As the interpreter does it: names become ``None``, private ones first, and finalizers may still look at them."""
-    for private in (True, False):
-        for name in list(names):
-            if isinstance(name, str) and name != "__builtins__" and (name[:1] == "_" and name[1:2] != "_") is private:
-                names[name] = None
-
-
-def _flush(code: int) -> int:
-    for stream in (sys.stdout, sys.__stdout__, sys.stderr):
-        try:
-            if stream is not None and not stream.closed:
-                stream.flush()
-        except Exception:
-            code = code or 120  # what the interpreter says when its output cannot be written
-    return code

@@ -223,6 +223,9 @@ def _instruction(code: int, k: int, if_true: int = 0, if_false: int = 0) -> byte
     return struct.pack("=HBBI", code, if_true, if_false, k)
 
 
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
 class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
@@ -233,8 +236,7 @@ def install(filter: bytes) -> None:
     Raises:
         OSError: The kernel refused it.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
     program = _Program(len(filter) // 8, filter)
-    if libc.prctl(22, 2, ctypes.byref(program), 0, 0) != 0:  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
+    if _libc.prctl(22, 2, ctypes.byref(program), 0, 0) != 0:  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
         number = ctypes.get_errno()
         raise OSError(number, f"seccomp filter refused: {os.strerror(number)}")

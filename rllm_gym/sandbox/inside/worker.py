@@ -24,7 +24,7 @@ import sys
 import time
 from typing import Any
 
-from rllm_gym.sandbox.inside import processes, program
+from rllm_gym.sandbox.inside import life, processes, program
 
 _FRAME = struct.Struct(">II")
 _CHUNK = 1 << 16
@@ -55,7 +55,7 @@ class Worker:
     def __init__(self, control: socket.socket, owner: int, place: program.Namespaces | program.Family) -> None:
         self.control = control
         self.place = place
-        self.library: dict[str, program.LibraryModule] = {}
+        self.library: dict[str, life.LibraryModule] = {}
         self.poll = select.poll()
         self.poll.register(control, select.POLLIN)
         self.owner = owner
@@ -66,14 +66,12 @@ class Worker:
 
     def send(self, header: dict[str, Any], *bodies: bytes | bytearray, fds: tuple[int, ...] = ()) -> None:
         text = json.dumps(header, separators=(",", ":")).encode()
-        first = _FRAME.pack(len(text), sum(map(len, bodies))) + text
+        frame = b"".join((_FRAME.pack(len(text), sum(map(len, bodies))), text, *bodies))
         try:
             if fds:
-                socket.send_fds(self.control, [first], list(fds))
+                socket.send_fds(self.control, [frame], list(fds))
             else:
-                self.control.sendall(first)
-            for body in bodies:
-                self.control.sendall(body)
+                self.control.sendall(frame)
         except (BrokenPipeError, ConnectionResetError):
             raise Hangup from None
 
@@ -147,7 +145,11 @@ class Execution:
             os.set_blocking(fd, False)
         self.before = program.Memory()
         self.started = time.monotonic()
-        self.first, self.watched = worker.place.start(order, theirs, (self.status, status_write), self.before)
+        try:
+            self.first, self.watched = worker.place.start(order, theirs, (self.status, status_write), self.before)
+        except program.Become:
+            worker.control.detach()  # closed in this process already: its number may become another's
+            raise
         self.fds.add(self.watched)
         for fd in (*theirs, status_write):
             self._close(fd)
@@ -292,8 +294,6 @@ class Execution:
             return "memory limit", None, None
         # A supervisor that ended without a report was killed, and only the program can have done it.
         code = os.waitstatus_to_exitcode(int(report) if report else usage.status)
-        if code == -signal.SIGXCPU:
-            return "cpu limit", None, None
         return ("exited", code, None) if code >= 0 else ("signalled", None, -code)
 
     def close(self) -> None:
@@ -379,6 +379,7 @@ def main(control: int, owner: int, settings: dict[str, Any]) -> None:
             worker.send({"op": "cannot preload", "name": str(settings["preload"]), "why": "it starts threads"})
             return
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        life.warm()
         gc.collect()
         gc.freeze()
         worker.serve()

@@ -1,0 +1,190 @@
+"""The life of a program as ``__main__``: from a fork of the warm worker to its exit, as in a Python of its own.
+
+What can be made ready before the fork is: after it, every object that is touched costs a copied page. Sent in as
+source text: standard library only.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import contextlib
+import gc
+import importlib
+import itertools
+import os
+import sys
+import types
+from collections.abc import Mapping, Sequence
+from importlib.machinery import ModuleSpec
+from typing import Any, NoReturn
+
+from rllm_gym.sandbox.inside import confine
+
+_WARM = "bisect collections copy dataclasses datetime functools heapq itertools math operator re string typing".split()
+"""Imported before the fork, besides what the worker itself needs: nearly every program wants some of them."""
+
+_streams: list[Any] = []
+_own_modules: list[str] = []
+_count = 0
+
+
+def warm() -> None:
+    """In the worker, last of all before it serves: make ready what every program needs."""
+    global _count
+    for name in _WARM:
+        importlib.import_module(name)
+    said = os.dup(2)
+    reading, writing = os.pipe()
+    # Streams remember whether what they were opened on can be rewound: programs have pipes.
+    for fd, other, mode in ((0, reading, "r"), (1, writing, "w"), (2, writing, "w")):
+        os.dup2(other, fd)
+        # Standard error is written line by line and fails on no character, as everywhere.
+        errors = "backslashreplace" if fd == 2 else "surrogateescape"
+        _streams.append(open(fd, mode, 1 if fd == 2 else -1, encoding="utf-8", errors=errors, closefd=False))  # noqa: SIM115
+    os.dup2(said, 2)
+    for fd in (said, reading, writing):
+        os.close(fd)
+    _own_modules.extend(name for name in sys.modules if name.partition(".")[0] == "rllm_gym")
+    _count = len(sys.modules)
+
+
+class LibraryModule:
+    """A module of ``Program.library``, compiled. One that does not compile fails where it is imported."""
+
+    def __init__(self, name: str, source: str) -> None:
+        self.source = source
+        self.path = f"<library>/{name.replace('.', '/')}.py"
+        try:
+            self.code: types.CodeType | None = compile(source, self.path, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
+            self.code = None
+
+
+class LibraryFinder:
+    """Lets ``import`` find the library. It is finder and loader, as PEP 451 has them."""
+
+    def __init__(self, modules: Mapping[str, LibraryModule]) -> None:
+        self._modules = modules
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
+        if name not in self._modules:
+            return None
+        spec = ModuleSpec(name, self, origin=self._modules[name].path, is_package=self.is_package(name))  # type: ignore[arg-type]
+        spec.has_location = True
+        return spec
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        found = self._modules[module.__name__]
+        code = found.code or compile(found.source, found.path, "exec", dont_inherit=True)
+        exec(code, module.__dict__)  # noqa: S102 - behind the wall, where programs run
+
+    def get_source(self, name: str) -> str:
+        return self._modules[name].source
+
+    def is_package(self, name: str) -> bool:
+        return any(other.startswith(name + ".") for other in self._modules)
+
+
+def run(source: str, args: list[str], modules: Mapping[str, LibraryModule], home: str) -> NoReturn:
+    """Be the program: nothing of the worker is below this frame but the line that called it."""
+    path = f"{home}/main.py"
+    main = types.ModuleType("__main__")
+    main.__file__ = path
+    main.__dict__["__builtins__"] = builtins
+    for name in _own_modules:
+        del sys.modules[name]
+    sys.modules["__main__"] = main
+    sys.argv = [path, *args]
+    sys.orig_argv = [sys.executable, path, *args]
+    sys.path.insert(0, f"{home}/work")
+    sys.stdin, sys.stdout, sys.stderr = _streams
+    for name, stream in zip(("__stdin__", "__stdout__", "__stderr__"), _streams, strict=True):
+        setattr(sys, name, stream)
+    if (numpy_random := sys.modules.get("numpy.random")) is not None:
+        numpy_random.seed()  # or every program would draw the same numbers
+    if modules:
+        sys.meta_path.insert(0, LibraryFinder(modules))
+    code = 0
+    try:
+        exec(compile(source.removeprefix("\ufeff"), path, "exec", dont_inherit=True), main.__dict__)  # noqa: S102
+    except SystemExit as error:
+        code = _exit_code(error.code)
+    except BaseException as error:
+        code = _show(error)
+    del main
+    _finish(code)
+
+
+def _exit_code(code: object) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    with contextlib.suppress(Exception):
+        print(code, file=sys.stderr)
+    return 1
+
+
+def _show(error: BaseException) -> int:
+    """Say what was raised, as the interpreter does, without this file's frame."""
+    trace = error.__traceback__.tb_next if error.__traceback__ else None
+    error = error.with_traceback(trace)
+    try:
+        sys.excepthook(type(error), error, trace)
+    except SystemExit as wanted:
+        return _exit_code(wanted.code)
+    except BaseException:
+        sys.__excepthook__(type(error), error, trace)
+    return 1
+
+
+def _finish(code: int) -> NoReturn:
+    """End as an interpreter does: threads, exit handlers, what the program's own modules hold, standard streams.
+
+    Taking the whole interpreter down costs as much as everything before; what was there before the program came
+    has nothing to say at its end.
+    """
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        threading._shutdown()
+    atexit._run_exitfuncs()
+    code = _flush(code)
+    if threading is None or threading.active_count() == 1:
+        imported = itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - _count + len(_own_modules)))
+        own = [sys.modules["__main__"], *(sys.modules[name] for name in imported)]
+        sys.stdin, sys.stdout, sys.stderr = _streams
+        while own:
+            module = own.pop()
+            if isinstance(module, types.ModuleType) and (module.__name__ == "__main__" or _is_its_own(module)):
+                _empty(module.__dict__)
+        gc.collect()
+        code = _flush(code)
+    confine.flush_libc()
+    os._exit(code)
+
+
+def _is_its_own(module: types.ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and not file.startswith((sys.prefix, sys.base_prefix, "/usr"))
+
+
+def _empty(names: dict[str, Any]) -> None:
+    """As the interpreter does it: names become ``None``, private ones first, and finalizers may still look at them."""
+    for private in (True, False):
+        for name in list(names):
+            if isinstance(name, str) and name != "__builtins__" and (name[:1] == "_" and name[1:2] != "_") is private:
+                names[name] = None
+
+
+def _flush(code: int) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except Exception:
+            code = code or 120  # what the interpreter says when its output cannot be written
+    return code
