@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 
 from rllm_gym.core import TaskError
+from rllm_gym.grading.code.arguments import ruining_programs
 from rllm_gym.grading.code.relay import Relay, Told, Violation
 from rllm_gym.grading.code.verdict import MEMORY_FOR_TESTS_MB, CodeVerdict, FunctionTests, TestOutcome, bounded
 from rllm_gym.sandbox import Ended, Limits, Program, Result, Running, SandboxPool
@@ -18,15 +20,41 @@ async def grade_function(
     pool: SandboxPool, source: str, tests: FunctionTests, *, stop_at_first_failure: bool, show_expected: bool
 ) -> CodeVerdict:
     """Grade a program by test code that calls it. See :func:`rllm_gym.grading.code.grade_program`."""
-    told, ended = await _run(pool, source, tests, stop_at_first_failure, show_expected, detached=False)
+    told, ended = await _run(pool, source, tests, stop_at_first_failure, show_expected)
     verdict = _verdict(told, ended)
-    if verdict.correct and told.changed:
-        told, ended = await _run(pool, source, tests, stop_at_first_failure, show_expected, detached=True)
-    return verdict
+    if not (verdict.correct and told.changed):
+        return verdict
+    # It changed what the tests gave it. That is no matter where they pass all the same when they do not see it.
+    told, ended = await _run(pool, source, tests, stop_at_first_failure, show_expected, detached=True)
+    unseen = _verdict(told, ended)
+    if unseen.correct or not await _accept_ruin(pool, tests):
+        return verdict
+    failed = TestOutcome("arguments", False, _RUINED)
+    return replace(unseen, outcomes=(*unseen.outcomes, failed), total=unseen.total + 1)
+
+
+_RUINED = (
+    "passes only because it changed what the tests gave it, and these tests also accept a program that empties "
+    "its arguments: compute what is expected before the call"
+)
+
+_accepting: dict[tuple[str, FunctionTests], bool] = {}
+
+
+async def _accept_ruin(pool: SandboxPool, tests: FunctionTests) -> bool:
+    """Whether the tests are passed by a program that only ruins its arguments."""
+    key = (pool.tier.value, tests)
+    if key not in _accepting:
+        runs = [_run(pool, source, tests, True, False) for source in ruining_programs(tests.entry_point)]
+        verdicts = [_verdict(told, ended) for told, ended in await asyncio.gather(*runs)]
+        if len(_accepting) > 10_000:
+            _accepting.clear()
+        _accepting[key] = any(verdict.correct for verdict in verdicts)
+    return _accepting[key]
 
 
 async def _run(
-    pool: SandboxPool, source: str, tests: FunctionTests, stop: bool, show: bool, *, detached: bool
+    pool: SandboxPool, source: str, tests: FunctionTests, stop: bool, show: bool, *, detached: bool = False
 ) -> tuple[Told, Result | None]:
     """What the side of the tests told, and how the program ended if it did not live to answer."""
     library = _library()
@@ -69,11 +97,18 @@ async def _run(
 
 
 async def _how_it_ended(side: str, test_side: Running, code_side: Running, told: Told) -> Result | None:
+    if not side:
+        return None
+    running = code_side if side == "code" else test_side
+    try:
+        # A program that closed its channel may go on; how it would have ended is of no interest.
+        result = await asyncio.wait_for(running.result(), 2.0)
+    except TimeoutError:
+        told.broken = told.broken or "the program closed its channel before it was tested to the end"
+        return None
     if side == "code":
-        return await code_side.result()
-    if side == "tests":
-        result = await test_side.result()
-        told.broken = told.broken or f"the tests ended before they were done ({_said(result)})"
+        return result
+    told.broken = told.broken or f"the tests ended before they were done ({_said(result)})"
     return None
 
 
@@ -103,14 +138,9 @@ def _verdict(told: Told, ended: Result | None) -> CodeVerdict:
 def _library() -> dict[str, str]:
     """The modules of both sides, by the names they have inside."""
     folder = files("rllm_gym.grading.code.inside")
-    modules = {
-        f"{_PACKAGE}.{path.name[:-3]}": path.read_text("utf-8") for path in folder.iterdir() if _is_source(path.name)
-    }
-    return {_PACKAGE: modules.pop(f"{_PACKAGE}.__init__"), **modules}
-
-
-def _is_source(name: str) -> bool:
-    return name.endswith(".py")
+    texts = {path.name[:-3]: path.read_text("utf-8") for path in folder.iterdir() if path.name.endswith(".py")}
+    package = {_PACKAGE: texts.pop("__init__")}
+    return package | {f"{_PACKAGE}.{name}": text for name, text in texts.items()}
 
 
 def _start(side: str) -> str:

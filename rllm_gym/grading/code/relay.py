@@ -1,7 +1,7 @@
 """Carries messages between the side of the tests and the side of the program, and watches that they keep the rules.
 
-What a message says is not looked at here: only the side of the tests opens what the program sends, and that side is in a
-sandbox too. Here it is counted and measured, and it must come from the side whose turn it is.
+What a message says is not looked at here: only the side of the tests opens what the program sends, and that side is in
+a sandbox too. Here it is counted and measured, and it must come from the side whose turn it is.
 """
 
 from __future__ import annotations

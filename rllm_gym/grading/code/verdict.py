@@ -13,6 +13,8 @@ TestStyle = Literal["check", "unittest", "pytest", "assert"]
 MAX_MESSAGE = 2000
 """Characters of the longest message about a program: a syntax error, an exception, a difference."""
 
+DEFAULT_LIMITS = Limits()
+
 MEMORY_FOR_TESTS_MB = 1024
 """Memory of the process that runs hidden test code, which carries what the program answered."""
 
@@ -38,7 +40,7 @@ class StdioTests:
 
     tests: tuple[StdioTest, ...]
     float_tolerance: float | None = None
-    limits: Limits = Limits()
+    limits: Limits = DEFAULT_LIMITS
 
     def __post_init__(self) -> None:
         if not self.tests:
@@ -66,7 +68,7 @@ class FunctionTests:
     test: str
     style: TestStyle
     setup: str = ""
-    limits: Limits = Limits()
+    limits: Limits = DEFAULT_LIMITS
 
     def __post_init__(self) -> None:
         if self.style not in get_args(TestStyle):

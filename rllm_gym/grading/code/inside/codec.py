@@ -424,11 +424,12 @@ _READERS |= {
 # ---- what both sides have under the same name ------------------------------------------------------------------------
 
 _HARMLESS_BUILTINS = frozenset(
-    (
+    re.findall(
+        r"\w+",
         "abs all any ascii bin bool bytearray bytes callable chr complex dict divmod enumerate filter float format "
         "frozenset hash hex int isinstance issubclass iter len list map max min next object oct ord pow print range "
-        "repr reversed round set slice sorted str sum tuple type zip"
-    ).split()  # noqa: SIM905 - read as words
+        "repr reversed round set slice sorted str sum tuple type zip",
+    )
 )
 _HARMLESS_MODULES = frozenset({"math", "cmath", "typing", "datetime", "decimal", "fractions", "string", "bisect"})
 _HARMLESS_NAMES = frozenset(
@@ -493,7 +494,7 @@ def _global_to_tree(value: Any, *, everything: bool) -> Tree | None:
     return ["g", module, name] if found is value else None
 
 
-_NAMED = (type(lambda: None), type(len), type(str.upper), type("".__init__))
+_NAMED = (type(lambda: None), type(len), type(str.upper), type(object.__repr__))
 
 
 def _global_from_tree(module: Any, name: Any, *, everything: bool) -> Any:

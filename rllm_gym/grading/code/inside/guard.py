@@ -1,9 +1,9 @@
 """What the side of the tests lets the program answer, and what it lets it ask.
 
-The program may be asked what an object is, never whether it is what the test expects. A comparison of one of its objects
-with a plain value is decided here. A comparison of two of its objects is its class's to make, and not believed unless the
-class also tells other objects apart. Operators that would show the program an expected value are for objects that the
-test itself made.
+The program may be asked what an object is, never whether it is what the test expects. A comparison of one of its things
+with a plain value is decided here. A comparison of two of its objects is its class's to make, and not believed unless
+the class also tells other objects apart. Operators that would show the program an expected value are for objects that
+the test itself made.
 """
 
 from __future__ import annotations
@@ -146,8 +146,7 @@ class Served:
             self._check_name(target, name)
             if operation != "getattr":
                 self._check_settable(target, name)
-        result = self._operations.do(operation, operands)
-        return result
+        return self._operations.do(operation, operands)
 
     def _check_name(self, target: Any, name: str) -> None:
         private = name.startswith("__") and name.endswith("__") and name not in _READABLE

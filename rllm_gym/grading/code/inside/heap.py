@@ -1,8 +1,8 @@
 """Containers that both sides hold a copy of: lists, dicts, sets, arrays. What one side changes, the other sees.
 
 Each container has a number, the same on both sides. A message brings the contents of the containers that are new in it
-and of those that changed since the last one, so that ``obj.items.append(3)``, ``sort_in_place(values)`` and ``f(x) is x``
-mean what they mean in one process. A side that alone still holds a container forgets it and says so.
+and of those that changed since the last one, so that ``obj.items.append(3)``, ``sort_in_place(values)`` and ``f(x) is
+x`` mean what they mean in one process. A side that alone still holds a container forgets it and says so.
 """
 
 from __future__ import annotations
@@ -235,10 +235,10 @@ def _differs(obj: Any, snapshot: Any) -> bool:
     if isinstance(obj, dict):
         return not (_same(obj.keys(), snapshot[0]) and _same(obj.values(), snapshot[1]))
     if kind is bytearray:
-        return bytes(obj) != snapshot
+        return bool(bytes(obj) != snapshot)
     if getattr(obj, "dtype", None) is not None and obj.dtype.hasobject:
-        return obj.shape != snapshot[0] or not _same(obj.flat, snapshot[1])
-    return _snapshot(obj) != snapshot
+        return bool(obj.shape != snapshot[0]) or not _same(obj.flat, snapshot[1])
+    return bool(_snapshot(obj) != snapshot)
 
 
 def _same(items: Any, snapshot: tuple[Any, ...]) -> bool:

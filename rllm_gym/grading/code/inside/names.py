@@ -22,7 +22,41 @@ _TEST_NAMES_ITS_OWN = {
 }
 _HOMES = {name: module for module, names in _TEST_NAMES_ITS_OWN.items() for name in names.split()}
 _MODULES = frozenset(
-    ["abc", "asyncio", "bisect", "calendar", "cmath", "collections", "copy", "csv", "datetime", "decimal", "enum", "fractions", "functools", "heapq", "hashlib", "io", "itertools", "json", "math", "operator", "os", "pathlib", "random", "re", "statistics", "string", "struct", "sys", "textwrap", "time", "typing", "unittest", "uuid"]
+    [
+        "abc",
+        "asyncio",
+        "bisect",
+        "calendar",
+        "cmath",
+        "collections",
+        "copy",
+        "csv",
+        "datetime",
+        "decimal",
+        "enum",
+        "fractions",
+        "functools",
+        "heapq",
+        "hashlib",
+        "io",
+        "itertools",
+        "json",
+        "math",
+        "operator",
+        "os",
+        "pathlib",
+        "random",
+        "re",
+        "statistics",
+        "string",
+        "struct",
+        "sys",
+        "textwrap",
+        "time",
+        "typing",
+        "unittest",
+        "uuid",
+    ]
 )
 _SHORT = {"np": "numpy", "numpy": "numpy", "dt": "datetime"}
 

@@ -1,7 +1,7 @@
 """One side of the conversation: asks the other side, and serves what it asks meanwhile.
 
-At any time one side has the word. It asks, and until the answer comes it serves what the other asks of it: calls go both
-ways, within one another. What objects are exported, and under which number, is kept here.
+At any time one side has the word. It asks, and until the answer comes it serves what the other asks of it: calls go
+both ways, within one another. What objects are exported, and under which number, is kept here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from . import remote
 from .codec import Codec, Malformed, Tree, Uncodable, expect
 from .heap import Heap
-from .remote import Link, Remote, RemoteError, RemoteType, Unsupported, link_of
+from .remote import Link, Remote, RemoteType, Unsupported, link_of
 
 MAX_EXPORTS = 1_000_000
 
@@ -169,7 +169,8 @@ class Peer:
 
     def _parsed(self, data: bytes) -> dict[str, Any]:
         try:
-            return expect(json.loads(data), dict)
+            message: dict[str, Any] = expect(json.loads(data), dict)
+            return message
         except (ValueError, RecursionError, Malformed) as error:
             raise self._break(f"a message that is none: {type(error).__name__}") from error
 
@@ -189,8 +190,6 @@ class Peer:
             kind = expect(message[key], str)
         except (Malformed, Uncodable) as error:
             raise self._break(str(error)) from error
-        except (RemoteError, RecursionError) as error:
-            raise self._break(f"an element whose hash fails: {type(error).__name__}") from error
         except Exception as error:
             raise self._break(f"a message that cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
         finally:
@@ -543,7 +542,7 @@ def _is_simple(value: Any, depth: int = 4) -> bool:
         return False
     if kind is dict:
         return all(_is_simple(item, depth - 1) for pair in value.items() for item in pair)
-    return kind in (list, tuple) and all(_is_simple(item, depth - 1) for item in value)
+    return (kind is list or kind is tuple) and all(_is_simple(item, depth - 1) for item in value)
 
 
 def _flavour(value: Any) -> str:

@@ -44,7 +44,7 @@ class Unsupported(TypeError):
             link.peer.unsupported.append(what)
 
 
-def link_of(value: Any) -> Link | None:
+def link_of(value: Any) -> Any:
     """The link of a stand-in for an object or exception; ``None`` for anything else."""
     if isinstance(type(value), RemoteType):
         try:
@@ -95,7 +95,7 @@ class RemoteType(type):
     def __iter__(cls) -> Any:
         return _ask_type(cls, "iter")
 
-    def __len__(cls) -> int:
+    def __len__(cls) -> Any:
         return _ask_type(cls, "len")
 
     def __bool__(cls) -> bool:
@@ -107,7 +107,7 @@ class RemoteType(type):
     def __contains__(cls, item: Any) -> bool:
         return any(item is member or item == member for member in _ask_type(cls, "iter"))
 
-    def __dir__(cls) -> list[str]:
+    def __dir__(cls) -> Any:
         return _ask_type(cls, "dir")
 
     def __new__(mcs, name: str, bases: tuple[type, ...], names: dict[str, Any], **kwargs: Any) -> RemoteType:
@@ -156,7 +156,7 @@ class _Attributes:
 
 
 def _link(value: Any) -> Link:
-    found = link_of(value)
+    found: Link | None = link_of(value)
     if found is None:
         raise AttributeError(f"{type(value).__name__!r} object was never made")
     return found
@@ -175,16 +175,16 @@ class Remote(_Attributes, metaclass=RemoteType):
     def __delattr__(self, name: str) -> None:
         _link(self).peer.ask("delattr", self, name)
 
-    def __str__(self) -> str:
+    def __str__(self) -> Any:
         return _link(self).peer.ask("str", self)
 
-    def __repr__(self) -> str:
+    def __repr__(self) -> Any:
         return _link(self).peer.ask("repr", self)
 
-    def __format__(self, form: str) -> str:
+    def __format__(self, form: str) -> Any:
         return _link(self).peer.ask("format", self, form)
 
-    def __dir__(self) -> list[str]:
+    def __dir__(self) -> Any:
         return _link(self).peer.ask("dir", self)
 
     def __eq__(self, other: object) -> Any:
@@ -194,7 +194,7 @@ class Remote(_Attributes, metaclass=RemoteType):
         answer = _link(self).peer.equal(self, other)
         return answer if answer is NotImplemented else not answer
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> Any:
         link = _link(self)
         facts = type(self)._rllm_facts
         if "__hash__" not in facts["methods"] and "__eq__" not in facts["methods"]:
@@ -207,21 +207,54 @@ class RemoteError(_Attributes):
 
     _rllm_facts: dict[str, Any] = {}  # noqa: RUF012 - never changed
 
-    def __str__(self) -> str:
+    def __str__(self) -> Any:
         if "__str__" in type(self)._rllm_facts["methods"]:
             return _link(self).peer.ask("str", self)
         return super().__str__()
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(map(repr, self.args))})"  # type: ignore[attr-defined]
+    def __repr__(self) -> Any:
+        return f"{type(self).__name__}({', '.join(map(repr, self.args))})"
 
 
-# ---- methods the interpreter looks up on a type -----------------------------------------------------------------------
+# ---- methods the interpreter looks up on a type ----------------------------------------------------------------------
 
-UNARY = (
-    ["len", "bool", "int", "float", "complex", "index", "iter", "next", "reversed", "neg", "pos", "abs", "invert", "round", "trunc", "floor", "ceil", "bytes", "fspath"]
-)
-ARITHMETIC = ["add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul", "lshift", "rshift", "and", "or", "xor"]
+UNARY = [
+    "len",
+    "bool",
+    "int",
+    "float",
+    "complex",
+    "index",
+    "iter",
+    "next",
+    "reversed",
+    "neg",
+    "pos",
+    "abs",
+    "invert",
+    "round",
+    "trunc",
+    "floor",
+    "ceil",
+    "bytes",
+    "fspath",
+]
+ARITHMETIC = [
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "divmod",
+    "pow",
+    "matmul",
+    "lshift",
+    "rshift",
+    "and",
+    "or",
+    "xor",
+]
 ORDER = ["lt", "le", "gt", "ge"]
 WITH_ARGUMENTS = ["call", "getitem", "setitem", "delitem", "enter", "exit"]
 AWAITED = ["aenter", "aexit", "anext"]
@@ -314,7 +347,7 @@ def make_class(facts: dict[str, Any], bases: tuple[type, ...], link: Link) -> Re
         "_rllm_replaced": {},
     }
     if facts["fields"] is not None:
-        bases = (_Attributes, namedtuple(facts["name"], facts["fields"]))  # type: ignore[misc]
+        bases = (_Attributes, namedtuple(facts["name"], facts["fields"]))
         names["__slots__"] = ()
         names["_rllm_link"] = property(lambda self: link)
     elif any(issubclass(base, BaseException) for base in bases):

@@ -161,7 +161,7 @@ class UnittestRunner(Runner):
         import unittest
 
         # Many files end with a bare call of it; the tests are found and run here.
-        unittest.main = lambda *args, **kwargs: None  # type: ignore[assignment,misc]
+        unittest.main = lambda *args, **kwargs: None  # type: ignore[assignment]
         try:
             self._execute(self._tree)
         except Broken:
@@ -179,7 +179,7 @@ class UnittestRunner(Runner):
                 and issubclass(value, unittest.TestCase)
                 and value.__module__ == self._module.__name__
             ):
-                cases = [
+                cases: list[Any] = [
                     case for case in unittest.defaultTestLoader.loadTestsFromTestCase(value) if not _left_out(case)
                 ]
                 names += [case.id() for case in cases]

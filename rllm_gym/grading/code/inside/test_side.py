@@ -235,7 +235,7 @@ def _path_of(entry: str) -> list[tuple[str, bool]]:
     while True:
         called = isinstance(node, ast.Call) and not node.args and not node.keywords
         if called:
-            node = node.func  # type: ignore[attr-defined]
+            node = node.func
         if isinstance(node, ast.Name):
             return [(node.id, called), *path]
         if not isinstance(node, ast.Attribute):
