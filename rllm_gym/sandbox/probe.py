@@ -111,7 +111,7 @@ def _examine(tier: Tier) -> Finding:
     if tier is Tier.UNSAFE:
         return Finding(tier, True)
     try:
-        could = _what_a_program_could_do(tier)
+        could = _ask_docker() if tier is Tier.DOCKER else _what_a_program_could_do(tier)
     except (RllmGymError, OSError) as error:
         message = " ".join(str(error).split())
         reason, way_out = _explain(tier, message)
@@ -154,6 +154,22 @@ def _what_a_program_could_do(tier: Tier) -> list[str]:
     return could
 
 
+def _ask_docker() -> list[str]:
+    """Has an engine answer; what it confines is its own."""
+    try:
+        ended = subprocess.run(
+            ["docker", "version", "--format", "{{.Server.Version}}"],
+            capture_output=True, text=True, errors="replace", timeout=30,
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise SandboxUnavailable("there is no 'docker' command") from None
+    except subprocess.TimeoutExpired:
+        raise SandboxUnavailable("no Docker engine answered within 30 s") from None
+    if ended.returncode != 0:
+        raise SandboxUnavailable(ended.stderr.strip() or f"docker ended with code {ended.returncode}")
+    return []
+
+
 def _said(result: Result) -> list[str]:
     try:
         said = json.loads(result.stdout)
@@ -173,7 +189,7 @@ def _explain(tier: Tier, message: str) -> tuple[str, str]:
     """One sentence on why, and what would help, from what the failure said and what kernel and container tell."""
     reason = f"{message.rstrip('.')}."
     if tier is Tier.DOCKER:
-        return reason, "start a Docker engine that this user may use ('docker run --rm hello-world' should work)."
+        return reason, "start a Docker engine that this user may use: 'docker run --rm hello-world' should work."
     if tier is Tier.LANDLOCK:
         if landlock.abi() == 0:
             return (
@@ -183,10 +199,25 @@ def _explain(tier: Tier, message: str) -> tuple[str, str]:
         return reason, "see docs/sandbox.md."
     if shutil.which("bwrap") is None:
         return "bwrap is not installed.", "apt-get install bubblewrap (or your system's package of that name)."
-    for hinders, explained in _HINDRANCES:
+    refusal = _what_bubblewrap_says()
+    if not refusal:
+        return reason, "see docs/sandbox.md: bubblewrap itself works here."
+    for hinders, what, way_out in _HINDRANCES:
         if hinders():
-            return f"{reason} {explained[0]}", explained[1]
-    return reason, "see docs/sandbox.md."
+            return f"{refusal.rstrip('.')}. {what}", f"{way_out}, or be content with tier B."
+    return f"{refusal.rstrip('.')}.", "see docs/sandbox.md, or be content with tier B."
+
+
+def _what_bubblewrap_says() -> str:
+    """Why it cannot make the namespaces that tier A needs; ``""`` when it can."""
+    command = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=30)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"bwrap does not run: {error}"
+    if ended.returncode == 0:
+        return ""
+    return " ".join(ended.stderr.split()) or f"bwrap ended with code {ended.returncode}"
 
 
 def _setting(name: str) -> str:
@@ -211,36 +242,28 @@ def _under_a_filter() -> bool:
     return "\nSeccomp:\t2" in status
 
 
-_HINDRANCES: tuple[tuple[Callable[[], bool], tuple[str, str]], ...] = (
+_HINDRANCES: tuple[tuple[Callable[[], bool], str, str], ...] = (
     (
         lambda: _in_a_container() or _under_a_filter(),
-        (
-            "This is a container whose profile refuses namespaces.",
-            "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
-            "--security-opt systempaths=unconfined, or be content with tier B.",
-        ),
+        "This is a container whose profile refuses namespaces.",
+        "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
+        "--security-opt systempaths=unconfined",
     ),
     (
         lambda: os.geteuid() != 0 and _setting("kernel/apparmor_restrict_unprivileged_userns") == "1",
-        (
-            "AppArmor restricts user namespaces (Ubuntu 23.10 and later).",
-            "an AppArmor profile for /usr/bin/bwrap with 'userns,' in it (docs/sandbox.md has one), or "
-            "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or be content with tier B.",
-        ),
+        "AppArmor restricts user namespaces (Ubuntu 23.10 and later).",
+        "an AppArmor profile for bwrap with 'userns,' in it (docs/sandbox.md has one), or "
+        "sysctl kernel.apparmor_restrict_unprivileged_userns=0",
     ),
     (
         lambda: os.geteuid() != 0 and _setting("kernel/unprivileged_userns_clone") == "0",
-        (
-            "The kernel gives user namespaces to root alone.",
-            "sysctl kernel.unprivileged_userns_clone=1, or be content with tier B.",
-        ),
+        "The kernel gives user namespaces to root alone.",
+        "sysctl kernel.unprivileged_userns_clone=1",
     ),
     (
         lambda: _setting("user/max_user_namespaces") == "0",
-        (
-            "The kernel allows no user namespaces.",
-            "sysctl user.max_user_namespaces=10000, or be content with tier B.",
-        ),
+        "The kernel allows no user namespaces.",
+        "sysctl user.max_user_namespaces=10000",
     ),
 )
 """What is known to hinder bubblewrap: how it shows, what it is, and what to do."""
