@@ -177,8 +177,12 @@ class _Sorting:
         if _mode(self.base / path) != stat.S_IFLNK:
             return "is a new symbolic link"
         target = os.fsdecode(file.data)
-        if _unusable(target.replace("../", "").strip("/") or ".") or target.startswith("/"):
+        if not target:
+            return "is a symbolic link to nothing"
+        if target.startswith("/"):
             return "is a symbolic link out of the tree"
+        if _unusable(target.replace("../", "").strip("/") or "."):
+            return "is a symbolic link to an odd path"
         depth = len(PurePosixPath(path).parts) - 1
         place = list(PurePosixPath(path).parts[:depth])
         for part in target.split("/"):

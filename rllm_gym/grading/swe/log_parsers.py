@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rllm_gym.core import TaskError
 
 MAX_LINES = 400_000
+MAX_COLUMNS = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,36 +21,41 @@ class LoggedTest:
     word: str
 
 
-_SUMMARY = re.compile(r"(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS|RERUN)\s+(\S.*)")
-_VERBOSE = re.compile(r"(\S+?\.py::.+?|\S+::\S+)\s+(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS|RERUN)\b[^:]*")
+_WORDS = "PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS|RERUN"
+_SUMMARY = re.compile(rf"({_WORDS}) +(\S.*)")
+_VERBOSE = re.compile(rf"\s({_WORDS})(?:\s+\[ *\d+%\])?$|\s({_WORDS})\s")
 
 
 def parse_pytest_log(log: str) -> list[LoggedTest]:
-    """The short summary of ``pytest -rA``; without one, the lines of ``pytest -v``.
+    """The short summary of ``pytest -rA``; where it names no pass, the lines of ``pytest -v``.
 
     >>> parse_pytest_log("PASSED t.py::a[x y]\\nFAILED t.py::b - assert 1 == 2")
     [LoggedTest(id='t.py::a[x y]', passed=True, word='PASSED'), LoggedTest(id='t.py::b', passed=False, word='FAILED')]
     """
-    lines = log.splitlines()[-MAX_LINES:]
+    lines = [line[:MAX_COLUMNS].strip() for line in log.splitlines()[-MAX_LINES:]]
     starts = [n for n, line in enumerate(lines) if "short test summary info" in line]
-    found = []
+    summary = []
     for line in lines[starts[-1] if starts else 0 :]:
-        match = _SUMMARY.fullmatch(line.strip()[:5000])
+        match = _SUMMARY.fullmatch(line)
         if match:
             word, rest = match.groups()
-            test = rest.strip() if word == "PASSED" else rest.split(" - ")[0].strip()
-            found.append(LoggedTest(test, word == "PASSED", word))
-    if found and (starts or any(test.passed for test in found)):
-        return found
+            summary.append(
+                LoggedTest(rest if word == "PASSED" else rest.split(" - ")[0].strip(), word == "PASSED", word)
+            )
+    if any(test.passed for test in summary):
+        return summary
+    verbose = []
     for line in lines:
-        match = _VERBOSE.fullmatch(line.strip()[:5000])
-        if match:
-            found.append(LoggedTest(match[1], match[2] == "PASSED", match[2]))
-    return found
+        match = _VERBOSE.search(line)
+        if match and "::" in line[: match.start()]:
+            word = match[1] or match[2]
+            verbose.append(LoggedTest(line[: match.start()].strip(), word == "PASSED", word))
+    return verbose or summary
 
 
 _UNITTEST = re.compile(r"(\w+) \(([\w.]+)\)")
-_UNITTEST_END = re.compile(r"(?:.*\s)?(ok|FAIL|ERROR|skipped .*|expected failure|unexpected success)")
+_UNITTEST_HEADING = re.compile(r"(FAIL|ERROR): (\w+ \([\w.]+\))")
+_UNITTEST_END = re.compile(r"(?:^|\s)(ok|FAIL|ERROR|skipped .*|expected failure|unexpected success)$")
 
 
 def parse_unittest_log(log: str) -> list[LoggedTest]:
@@ -59,16 +65,20 @@ def parse_unittest_log(log: str) -> list[LoggedTest]:
     't.T.test_b'
     """
     found: list[LoggedTest] = []
+    failed: dict[str, str] = {}
     current: str | None = None
     described = ""
     for line in log.splitlines()[-MAX_LINES:]:
-        line = line[:5000].rstrip()
+        line = line[:MAX_COLUMNS].rstrip()
         header = _UNITTEST.match(line)
-        if header:
+        heading = _UNITTEST_HEADING.match(line)
+        if heading:
+            failed[canonical_id(heading[2])] = heading[1]
+        elif header:
             current, described = canonical_id(header.group()), ""
         elif current is not None and not described:
             described = line.split(" ... ")[0]
-        end = _UNITTEST_END.fullmatch(line) if current is not None else None
+        end = _UNITTEST_END.search(line) if current is not None else None
         if end is None or current is None:
             continue
         word = end[1].split(" ")[0]
@@ -76,7 +86,9 @@ def parse_unittest_log(log: str) -> list[LoggedTest]:
         if described and described not in ("ok", word):
             found.append(LoggedTest(described, word == "ok", word))
         current = None
-    return found
+    # What a test prints can look like its outcome; the tracebacks' headings come after all tests.
+    passed = {test.id for test in found if test.passed}
+    return found + [LoggedTest(test, False, word) for test, word in failed.items() if test in passed]
 
 
 _SYMPY = re.compile(r"(test_\w+)\s+(ok|F|f|E|s|X|w)(?:\s.*)?")
@@ -86,7 +98,7 @@ def parse_sympy_log(log: str) -> list[LoggedTest]:
     """``bin/test -C --verbose``: a word behind each function's name, whatever file it is in."""
     found: dict[str, LoggedTest] = {}
     for line in log.splitlines()[-MAX_LINES:]:
-        match = _SYMPY.fullmatch(line.strip()[:5000])
+        match = _SYMPY.fullmatch(line.strip()[:MAX_COLUMNS])
         if match and (match[1] not in found or found[match[1]].passed):
             found[match[1]] = LoggedTest(match[1], match[2] == "ok", match[2])
     return list(found.values())

@@ -140,6 +140,7 @@ class Bench:
             "removed": sorted(changes.removed),
             "files": laid,
             "time": _FILE_TIME,
+            "hypothesis": any("hypothesis" in text for text in sent.values()),
             "new_modules": self._allowed.new_modules,
             "roots": ["", "src"] if (self._base / "src").is_dir() else [""],
             "command": None if self.own_run else self._tests.test_command,

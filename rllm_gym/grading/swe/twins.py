@@ -220,7 +220,17 @@ def _alterations_of(
 def _of_assert(
     source: TestSource, function: Function, statement: ast.Assert, span: Span, rng: random.Random
 ) -> Iterator[_Alteration]:
-    test = statement.test
+    yield from _of_condition(source, function, statement.test, span, rng)
+
+
+def _of_condition(
+    source: TestSource, function: Function, test: ast.expr, span: Span, rng: random.Random
+) -> Iterator[_Alteration]:
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        # False as soon as one part is, and an honest run finds all parts true.
+        for part in test.values:
+            yield from _of_condition(source, function, part, span, rng)
+        return
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         if isinstance(test.ops[0], ast.Eq):
             for side in (test.comparators[0], test.left):

@@ -21,6 +21,7 @@ from typing import Any
 
 MESSAGE_CHARS = 400
 MAX_FRAMES = 50
+MAX_ERRORS = 20
 
 
 class Teller:
@@ -65,7 +66,8 @@ def main() -> None:
     teller.tell("ready", shadowing=shadowing, pytest=pytest.__version__)
     sys.path[:0] = first
     sys.path += last
-    run_pytest(pytest, teller, order["arguments"])
+    calm_hypothesis = order["hypothesis"] and importlib.util.find_spec("hypothesis") is not None
+    run_pytest(pytest, teller, order["arguments"], calm_hypothesis)
 
 
 def find_shadowing(modules: list[tuple[str, str]]) -> list[list[str]]:
@@ -115,12 +117,19 @@ def hides_the_library(folder: str) -> bool:
     return False
 
 
-def run_pytest(pytest: Any, teller: Teller, arguments: list[str]) -> None:
+def run_pytest(pytest: Any, teller: Teller, arguments: list[str], calm_hypothesis: bool) -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nowhere, descriptor)
     os.close(nowhere)
     sys.argv = ["pytest"]
+    if calm_hypothesis:
+        import hypothesis
+
+        # The shortest example is looked for in no run: in the ones where tests fail it would take minutes.
+        phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
+        hypothesis.settings.register_profile("grading", phases=phases, database=None, deadline=None)
+        hypothesis.settings.load_profile("grading")
     reporter = make_reporter(pytest, teller)
     code = int(pytest.main(arguments, plugins=[reporter]))
     teller.tell("end", code=code, tests=reporter.told)
@@ -169,8 +178,26 @@ def make_reporter(pytest: Any, teller: Teller) -> Any:
     return Reporter()
 
 
+def lines_of(error: BaseException, path: str) -> list[int]:
+    """Lines of a file that an exception went through, with those it was made from and those it gathers."""
+    lines: list[int] = []
+    todo, seen = [error], 0
+    while todo and seen < MAX_ERRORS:
+        error = todo.pop(0)
+        seen += 1
+        trace = error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == path:
+                lines.append(trace.tb_lineno)
+            trace = trace.tb_next
+        gathered = getattr(error, "exceptions", ())
+        more = [*(gathered if isinstance(gathered, tuple) else ()), error.__cause__, error.__context__]
+        todo += [each for each in more if isinstance(each, BaseException)]
+    return lines
+
+
 def details_of(excinfo: Any, path: str) -> dict[str, Any]:
-    lines = [entry.lineno + 1 for entry in excinfo.traceback if str(entry.path) == path]
+    lines = lines_of(excinfo.value, path)
     try:
         message = excinfo.exconly(tryshort=True)
     except Exception as error:  # a repository's exception may fail to print

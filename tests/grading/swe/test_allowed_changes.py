@@ -1,0 +1,229 @@
+"""Which changes survive: what would be lost of honest work, and what of a cheat would stay."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from little_repository import FILES, FIXED, PRICING, TESTS, changes, write
+
+from rllm_gym.grading.swe import Allowed, RepositoryTests, allowed_changes, is_test_path
+from rllm_gym.grading.swe.pytest_tables import Unmergeable, merge_pyproject, merge_setup_cfg, pytest_table
+from rllm_gym.grading.swe.screen import reaches_for_the_runner
+from rllm_gym.sandbox import TreeFile
+
+PYPROJECT = FILES["pyproject.toml"]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write(
+        tmp_path_factory.mktemp("shop"),
+        {
+            **FILES,
+            "shop/test_runner.py": "def run(): pass\n",
+            "shop/logging.py": "",
+            "docs/guide/index.md": "",
+            "types.py": "",
+        },
+    )
+    (folder / "current").symlink_to("docs")
+    (folder / "GUIDE").symlink_to("docs/guide/index.md")
+    return folder
+
+
+def kept(base: Path, written: dict[str, str | TreeFile], removed: tuple[str, ...] = ()) -> set[str]:
+    allowed = allowed_changes(base, changes(written, removed), TESTS)
+    assert set(allowed.changes.written) | {line.partition(": ")[0] for line in allowed.dropped} >= set(written)
+    return set(allowed.changes.written) | set(allowed.changes.removed)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "shop/pricing.py", "shop/new.py", "shop/new/__init__.py", "shop/data/rates.json", "Makefile", "setup.py",
+        ".github/workflows/test.yml", ".coveragerc", "noxfile.py", "docs/testing.md", "shop/testing.py",
+        "shop/logging.py", "shop/json.py", "shop/contest.py", "shop/latest/x.py", "types.py", "newmodule.py",
+        "shop/test_runner.py", "requirements.txt", ".gitignore", "shop/üml.py", "a b/c d.txt",
+    ],
+)  # fmt: skip
+def test_honest_files_are_kept(base: Path, path: str) -> None:
+    assert kept(base, {path: "x = 1\n"}) == {path}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "conftest.py", "shop/conftest.py", "Conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", "tox.ini",
+        "sitecustomize.py", "shop/usercustomize.py", "sitecustomize/__init__.py", "shop.pth", "lib/x.PTH",
+        "shop/__pycache__/pricing.cpython-311.pyc", "pricing.pyc", "shop/pricing.so", "shop/pricing.abi3.so",
+        "shop/libx.so.1", "x.pyd", "shop.egg-info/entry_points.txt", "src/shop-1.dist-info/METADATA", "x.egg-link",
+        "tests/test_pricing.py", "tests/conftest.py", "tests/helpers.py", "tests/data/x.json", "TESTS/x.py",
+        "shop/tests/__init__.py", "test/x.py", "test_new.py", "shop/test_new.py", "shop/pricing_test.py",
+        "json.py", "json/__init__.py", "src/json.py", "pytest.py", "_pytest/runner.py/x/__init__.py/../a", "pluggy.py",
+        "_pytest/__init__.py", ".git/config", "shop/.git/hooks/x", ".GIT/x", "shop/../pytest.py", "/etc/x", "../x", "",
+        "a//b", "./a", "a/.", "a\0", "a\nb", "a\\b", "\udc80", "x" * 256, "x/" * 600 + "y", "current/x.py",
+        "pyvenv.cfg",
+    ],
+)  # fmt: skip
+def test_what_steers_the_tests_or_the_interpreter_is_dropped(base: Path, path: str) -> None:
+    allowed = allowed_changes(base, changes({path: "x = 1\n"}), TESTS)
+    assert not allowed.changes.written
+    assert len(allowed.dropped) == 1
+    assert allowed.dropped[0].isprintable()
+    assert len(allowed.dropped[0]) < 400
+
+
+def test_removing_is_allowed_where_writing_is(base: Path) -> None:
+    gone = ("README.md", "setup.cfg", "tests/test_stock.py", "tests/conftest.py", "pyproject.toml", "current", "../x")
+    assert kept(base, {}, gone) == {"README.md", "setup.cfg", "current"}
+
+
+@pytest.mark.parametrize(
+    ("path", "target", "stays"),
+    [
+        ("current", "shop", True),
+        ("GUIDE", "docs/../README.md", True),
+        ("GUIDE", "../x", False),
+        ("GUIDE", "docs/../../x", False),
+        ("GUIDE", "/etc/passwd", False),
+        ("GUIDE", "current/index.md", False),
+        ("GUIDE", "", False),
+        ("new", "shop", False),
+        ("shop/pricing.py", "stock.py", False),
+    ],
+)
+def test_links_only_replace_links_and_stay_inside(base: Path, path: str, target: str, stays: bool) -> None:
+    assert kept(base, {path: TreeFile("symlink", target.encode())}) == ({path} if stays else set())
+
+
+def test_a_file_in_the_place_of_a_folder_with_tests_is_dropped(tmp_path: Path) -> None:
+    base = write(tmp_path, {"pkg/tests/test_a.py": "", "pkg/a.py": "", "other/b.py": ""})
+    tests = RepositoryTests(hidden_tests={"spec/x/check_a.py": ""}, fail_to_pass=("spec/x/check_a.py::test",))
+    gone = ("pkg/tests/test_a.py", "pkg/a.py", "other/b.py")
+    written = {"pkg": "x", "other": "x", "spec": "x", "spec/x": "x", "new": "x", "new/a": "x", "other/c": "x"}
+    allowed = allowed_changes(base, changes(written, gone), tests)
+    assert set(allowed.changes.written) == {"other", "new"}
+
+
+def test_new_modules_at_the_top_are_named_for_the_runtime_to_judge(base: Path) -> None:
+    allowed = allowed_changes(base, changes({"numpy.py": "", "shop/numpy.py": "", "src/yaml/__init__.py": ""}), TESTS)
+    assert set(allowed.new_modules) == {("numpy", "numpy.py"), ("yaml", "src/yaml/__init__.py")}
+
+
+def screened(base: Path, written: dict[str, str]) -> Allowed:
+    return allowed_changes(base, changes(written), TESTS)
+
+
+def test_product_code_that_turns_to_the_runner_is_refused(base: Path) -> None:
+    for added in ("import pytest\n", "from _pytest import runner\n", "import sys\nx = sys.modules['_pytest.runner']\n"):
+        assert "shop/pricing.py" in screened(base, {"shop/pricing.py": added + FIXED}).refusal
+
+
+def test_a_script_that_uses_pytest_is_taken_for_a_test_and_the_fix_stays(base: Path) -> None:
+    allowed = screened(base, {"shop/pricing.py": FIXED, "reproduce.py": "import pytest\npytest.main()\n"})
+    assert not allowed.refusal
+    assert set(allowed.changes.written) == {"shop/pricing.py"}
+
+
+def test_a_project_about_testing_may_use_pytest(tmp_path: Path) -> None:
+    base = write(tmp_path, {**FILES, "shop/plugin.py": "import pytest\n"})
+    assert not screened(base, {"shop/pricing.py": "import pytest\n" + PRICING}).refusal
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "# import pytest", '"""import pytest"""', "'pytest'", "extras = {'test': ['pytest']}",
+        "from shop import pytest",
+        "pytest_args = 1", "def pytest(): pass", "config.get('pytest')", "import pytestlike", "x = 'PYTEST'",
+        "def f(pytest, a): pass",
+    ],
+)  # fmt: skip
+def test_mentioning_pytest_is_no_use_of_it(source: str) -> None:
+    assert reaches_for_the_runner(source.encode()) == frozenset()
+
+
+@given(st.binary(max_size=200), st.sampled_from([b"import pytest", b"", b"'PYTEST"]))
+def test_any_bytes_can_be_screened(noise: bytes, core: bytes) -> None:
+    reaches_for_the_runner(noise + core + noise)
+
+
+def test_test_paths() -> None:
+    assert is_test_path("tests/x.txt")
+    assert not is_test_path("shop/attestation.py")
+    assert not is_test_path("")
+
+
+# pyproject.toml and setup.cfg -----------------------------------------------------------------------------------------
+
+
+def test_an_honest_pyproject_stays_byte_for_byte() -> None:
+    changed = PYPROJECT.replace("[]", '["tomli"]', 1).encode()
+    assert merge_pyproject(PYPROJECT.encode(), changed) == changed
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        '[tool.pytest.ini_options]\naddopts = "-p cheat"\n',
+        "",
+        '[tool.pytest]\naddopts = ["-p", "cheat"]\n',
+        '[ tool . "pytest" . ini_options ] # here\naddopts = """\n-p\ncheat"""\n[tool.pytest.other]\na = 1\n',
+    ],
+)
+def test_test_tables_are_those_of_the_base_and_the_rest_is_the_agents(theirs: str) -> None:
+    ours = PYPROJECT[PYPROJECT.index("[tool.pytest") : PYPROJECT.index("[tool.ruff]")]
+    changed = PYPROJECT.replace(ours, theirs).replace('"1.0"', '"9"')
+    merged = merge_pyproject(PYPROJECT.encode(), changed.encode())
+    table = tomllib.loads(merged.decode())
+    assert pytest_table(merged) == pytest_table(PYPROJECT.encode())
+    assert table["project"]["version"] == "9"
+    assert table["tool"]["ruff"] == {"line-length": 100}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        b'tool = {pytest = {ini_options = {addopts = "-p cheat"}}}\n',
+        b'[tool]\npytest.ini_options.addopts = "-p cheat"\n',
+        b'tool.pytest.ini_options.addopts = "-p cheat"\n',
+        b"\xff",
+        b"[project",
+        b"a = " + b"[" * 100_000,
+        b"x" * 2_000_000,
+    ],
+)
+def test_what_cannot_be_told_apart_is_left_as_the_base_has_it(changed: bytes) -> None:
+    with pytest.raises(Unmergeable):
+        merge_pyproject(PYPROJECT.encode(), changed)
+
+
+def test_without_a_pyproject_in_the_base_test_tables_go() -> None:
+    merged = merge_pyproject(b"", b'[tool.pytest.ini_options]\naddopts = "-p cheat"\n[project]\nname = "x"\n')
+    assert tomllib.loads(merged.decode()) == {"project": {"name": "x"}}
+
+
+def test_setup_cfg_keeps_its_other_sections() -> None:
+    before = b"[metadata]\nname = a\n\n[tool:pytest]\naddopts = -q\nmarkers =\n    slow\n"
+    changed = b"[metadata]\nname = b\n[tool:pytest]\naddopts = -p cheat\n[options]\nzip_safe = yes\n"
+    merged = merge_setup_cfg(before, changed)
+    assert b"cheat" not in merged
+    assert b"name = b" in merged
+    assert b"zip_safe = yes" in merged
+    assert b"addopts = -q\nmarkers =\n    slow\n" in merged
+    assert merge_setup_cfg(b"", b"[tool:pytest]\naddopts = -p cheat\n") == b""
+    honest = before.replace(b"name = a", b"name = c")
+    assert merge_setup_cfg(before, honest) == honest
+
+
+@given(st.text(alphabet="[]tol.pyes\"=\n# '{}", max_size=80))
+def test_no_merge_lets_other_test_tables_through(text: str) -> None:
+    try:
+        merged = merge_pyproject(PYPROJECT.encode(), text.encode())
+    except Unmergeable:
+        return
+    assert pytest_table(merged) == pytest_table(PYPROJECT.encode())
