@@ -8,22 +8,29 @@ list: what is expected is computed from what the program changed. ``sort_in_plac
 from __future__ import annotations
 
 _RUIN = """
-def _ruin(values):
-    for value in values:
-        if isinstance(value, (tuple, list, set)):
-            _ruin(value)
-        elif isinstance(value, dict):
-            _ruin(value.values())
-        if hasattr(value, "clear"):
-            value.clear()
-        elif hasattr(value, "fill"):
-            value.fill(0)
+ZERO, LEAVES = {zero}, {leaves}
+
+
+def _ruin(value):
+    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, (tuple, list, set)) else []
+    found = sum([_ruin(each) for each in inner])
+    if isinstance(value, tuple) or (found and LEAVES):
+        return found
+    if ZERO and isinstance(value, (list, dict)):
+        for key in range(len(value)) if isinstance(value, list) else list(value):
+            value[key] = type(value[key])()
+    elif hasattr(value, "clear"):
+        value.clear()
+    elif hasattr(value, "fill"):
+        value.fill(0)
+    else:
+        return found
+    return 1
 
 
 class _Ruin:
     def __call__(self, *args, **kwargs):
-        _ruin(args)
-        _ruin(kwargs.values())
+        _ruin((*args, *kwargs.values()))
         return {result}
 
     def __getattr__(self, name):
@@ -35,10 +42,17 @@ class _Ruin:
 {name} = _Ruin()
 """
 
+_WAYS = ((False, False), (False, True), (True, True))
+"""Empty all; empty what holds nothing that could be emptied; make every item there nothing, in its type."""
+
 _RESULTS = ("None", "(args or (None,))[0]", "[]", "0", "''", "{}", "True", "False", "()", "set()")
 
 
 def ruining_programs(entry_point: str) -> list[str]:
-    """Programs that empty every argument and return next to nothing, each in another way."""
+    """Programs that ruin every argument and return next to nothing, each in another way."""
     name = entry_point.partition(".")[0].removesuffix("()").strip()
-    return [_RUIN.replace("{name}", name).replace("{result}", result) for result in _RESULTS]
+    programs = []
+    for zero, leaves in _WAYS:
+        program = _RUIN.replace("{name}", name).replace("{zero}", str(zero)).replace("{leaves}", str(leaves))
+        programs += [program.replace("{result}", result) for result in _RESULTS]
+    return programs

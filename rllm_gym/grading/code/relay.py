@@ -15,7 +15,7 @@ from rllm_gym.sandbox import Running
 
 MAX_MESSAGES = 1_000_000
 MAX_BYTES = 256 * 1024 * 1024
-MAX_DEPTH = 150
+MAX_DEPTH = 400
 """Calls within calls, from one side to the other and back."""
 
 _TOKEN_BYTES = 8

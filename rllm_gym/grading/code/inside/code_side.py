@@ -194,7 +194,8 @@ def _seed(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 def main() -> None:
     channel = Channel()
     config = json.loads(channel.receive())
-    sys.setrecursionlimit(max(sys.getrecursionlimit(), 3000))
+    # Calls that go back and forth between the sides take more of the stack than they would in one process.
+    sys.setrecursionlimit(5000)
     try:
         CodeSide(config["source"], channel).run()
     except (Broken, OSError):

@@ -12,7 +12,7 @@ import random
 from typing import Any
 
 from .codec import Uncodable
-from .operations import Operations
+from .operations import BINARY, Operations
 from .peer import Peer
 from .remote import Remote, RemoteType, link_of
 
@@ -93,6 +93,9 @@ class GuardedPeer(Peer):
     def binary(self, operation: str, left: Any, right: Any, *modulo: Any) -> Any:
         link = link_of(left)
         if not isinstance(right, Remote) and (link is None or not link.owned):
+            plain = type(left)._rllm_facts.get("plain")
+            if type(plain) is str:
+                return BINARY[operation](self._contents(left, plain), right, *modulo)
             what = f"{operation} of a {type(left).__name__} that the program returned and a {type(right).__name__}"
             self.unsupported.append(what)
             raise TypeError(f"unsupported operand types: {what}")

@@ -44,6 +44,14 @@ def _details(error: BaseException | None) -> tuple[Any, Any, Any]:
     return (None, None, None) if error is None else (type(error), error, error.__traceback__)
 
 
+BINARY: dict[str, Callable[..., Any]] = {
+    **_ARITHMETIC,
+    **{f"r{name}": _reflected(function) for name, function in _ARITHMETIC.items()},
+    **{f"i{name}": getattr(operator, f"__i{name}__", function) for name, function in _ARITHMETIC.items()},
+    **{name: getattr(operator, name) for name in ORDER},
+}
+"""Operators of two operands, ``r`` before those with the operands in the other order."""
+
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     "call": lambda target, args, kwargs: target(*args, **kwargs),
     "getattr": getattr,
@@ -87,10 +95,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "deepcopy": copy.deepcopy,
     "signature": _signature,
     "aiter": aiter,
-    **_ARITHMETIC,
-    **{f"r{name}": _reflected(function) for name, function in _ARITHMETIC.items()},
-    **{f"i{name}": getattr(operator, f"__i{name}__", function) for name, function in _ARITHMETIC.items()},
-    **{name: getattr(operator, name) for name in ORDER},
+    **BINARY,
 }
 
 

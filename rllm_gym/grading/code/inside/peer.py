@@ -495,7 +495,7 @@ class Peer:
         return self.ask(operation, left, right, *modulo)
 
     def contains(self, target: Any, item: Any) -> bool:
-        return self.ask("contains", target, item)
+        return bool(self.ask("contains", target, item))
 
 
 def _made(kind: type[BaseException], values: list[Any]) -> BaseException:
@@ -535,7 +535,7 @@ def _fields_of(cls: type) -> list[str] | None:
 
 
 def _is_simple(value: Any, depth: int = 4) -> bool:
-    kind = type(value)
+    kind: type = type(value)
     if kind in (int, float, str, bool, type(None)):
         return True
     if depth == 0 or (kind in (list, tuple, dict) and len(value) > 100):

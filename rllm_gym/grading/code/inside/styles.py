@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .peer import Broken
+from .remote import Remote
 
 MAX_TEXT = 2000
 
@@ -121,7 +122,6 @@ class CheckRunner(Runner):
         self._report.tests(1)
         try:
             self._execute(self._tree)
-            self._module.__dict__.update(entry)
             self._module.__dict__["check"](candidate)
         except Broken:
             raise
@@ -170,7 +170,6 @@ class UnittestRunner(Runner):
             self._report.tests(1)
             self._report.outcome("import", error)
             return
-        self._module.__dict__.update(entry)
         suite = unittest.TestSuite()
         names: list[str] = []
         for value in list(vars(self._module).values()):
@@ -200,6 +199,7 @@ def _unittest_result(report: Report) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self._failed: dict[str, Any] = {}
+            self._succeeded: set[str] = set()
 
         def run(self, suite: Any) -> None:
             suite.run(self)
@@ -210,7 +210,11 @@ def _unittest_result(report: Report) -> Any:
                 raise error
             self._failed.setdefault(test.id(), error)
 
-        addError = addFailure = _fail
+        def addError(self, test: Any, err: Any) -> None:
+            self._fail(test, err)
+
+        def addFailure(self, test: Any, err: Any) -> None:
+            self._fail(test, err)
 
         def addSubTest(self, test: Any, subtest: Any, error: Any) -> None:
             if error is not None:
@@ -219,12 +223,19 @@ def _unittest_result(report: Report) -> Any:
         def addSkip(self, test: Any, reason: str) -> None:
             self._fail(test, f"skipped while it ran: {reason}")
 
+        def addSuccess(self, test: Any) -> None:
+            self._succeeded.add(test.id())
+
+        def addExpectedFailure(self, test: Any, err: Any) -> None:
+            self._succeeded.add(test.id())
+
         def addUnexpectedSuccess(self, test: Any) -> None:
             self._fail(test, "succeeded, which was not expected")
 
         def stopTest(self, test: Any) -> None:
             super().stopTest(test)
-            report.outcome(test.id().rpartition(".")[2], self._failed.get(test.id()))
+            unfinished = None if test.id() in self._succeeded else "did not run to its end"
+            report.outcome(test.id().rpartition(".")[2], self._failed.get(test.id(), unfinished))
 
     return Recorded()
 
@@ -277,6 +288,10 @@ def _pytest_plugin(report: Report) -> Any:
             self._failed: dict[str, Any] = {}
             self._called: set[str] = set()
 
+        def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+            # "from solution import *" may bring functions of the program that look like tests.
+            items[:] = [item for item in items if not _is_of_the_program(item.obj)]
+
         def pytest_collection_finish(self, session: Any) -> None:
             self._say(lambda: report.tests(len(session.items)))
 
@@ -315,6 +330,10 @@ def _pytest_plugin(report: Report) -> Any:
             return result
 
     return Plugin()
+
+
+def _is_of_the_program(function: Any) -> bool:
+    return isinstance(function, Remote) or str(getattr(function, "__module__", "")).startswith(f"{__package__}.")
 
 
 RUNNERS: dict[str, type[Runner]] = {

@@ -53,7 +53,8 @@ class Solution(types.ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if name == "__all__":
-            return [each for each in self._rllm_side.names() if not each.startswith("_")]
+            # Names by which pytest takes orders are not a program's to define.
+            return [each for each in self._rllm_side.names() if not each.startswith(("_", "pytest"))]
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
         found, value = self._rllm_side.solution_value(name)
@@ -191,7 +192,7 @@ class TestSide:
         if "seed(" in text:
             import random
 
-            random.seed = self._seeding(random.seed, "random")  # type: ignore[assignment]
+            random.seed = self._seeding(random.seed, "random")
             if "numpy" in text:
                 import numpy as np
 
@@ -234,8 +235,7 @@ def _path_of(entry: str) -> list[tuple[str, bool]]:
     path: list[tuple[str, bool]] = []
     while True:
         called = isinstance(node, ast.Call) and not node.args and not node.keywords
-        if called:
-            node = node.func
+        node = node.func if isinstance(node, ast.Call) and called else node
         if isinstance(node, ast.Name):
             return [(node.id, called), *path]
         if not isinstance(node, ast.Attribute):
@@ -247,6 +247,6 @@ def _path_of(entry: str) -> list[tuple[str, bool]]:
 def main() -> None:
     wire = Wire(Channel())
     config = json.loads(wire._channel.receive())
-    sys.setrecursionlimit(max(sys.getrecursionlimit(), 3000))
+    sys.setrecursionlimit(10_000)
     TestSide(config, wire).run()
     os._exit(0)
