@@ -1,0 +1,389 @@
+"""One problem out of pieces: its statement, its tests, and its reference solution, all of one recipe.
+
+A recipe is a list of ``[name, parameters]``: a source and the steps after it. What is expected of a program is computed
+by the functions the recipe names; the reference solution is their source text. A problem is drawn again unless its
+results differ from each other and from the input, and every step makes a difference, so that neither a constant, nor the
+input, nor a part of the steps can pass for a solution.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from rllm_gym.core import Task, TaskError
+from rllm_gym.data import ProceduralTaskset
+from rllm_gym.envs.code.families import (
+    arithmetic,
+    dynamic,
+    graphs,
+    grids,
+    intervals,
+    lists,
+    numbers,
+    parsers,
+    simulations,
+    texts,
+    words,
+)
+from rllm_gym.envs.code.families.pieces import KINDS, Options, Source, Step
+
+DIFFICULTIES = (1, 2, 3, 4, 5)
+
+FAMILIES: dict[str, tuple[Source, ...]] = {
+    **arithmetic.SOURCES,
+    **intervals.SOURCES,
+    **dynamic.SOURCES,
+    **graphs.SOURCES,
+    **grids.SOURCES,
+    **simulations.SOURCES,
+    **parsers.SOURCES,
+}
+"""Sources by family. A family is drawn first, then one of its sources, then a difficulty, then the steps."""
+
+_STEPS = (*lists.STEPS, *texts.STEPS, *words.STEPS, *numbers.STEPS, *grids.STEPS)
+_BY_NAME: dict[str, Source | Step] = {
+    piece.name: piece for piece in (*_STEPS, *(source for sources in FAMILIES.values() for source in sources))
+}
+_BY_KIND: dict[str, tuple[Step, ...]] = {
+    kind: tuple(step for step in _STEPS if step.takes == kind) for kind in KINDS
+}
+
+ENTRY_POINT = "solve"
+PUBLIC_TESTS = 3
+HIDDEN_TESTS = 12
+_PROBES = 8
+_MOST_ATTEMPTS = 200
+_MOST_CHARS = 400  # of the longest result
+
+Piece = tuple[str, dict[str, Any]]
+Recipe = tuple[Piece, ...]
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Draws problems from families: what :class:`rllm_gym.data.ProceduralTaskset` calls.
+
+    Attributes:
+        families: Names out of ``FAMILIES``.
+        lowest: Least difficulty.
+        highest: Greatest difficulty.
+    """
+
+    families: tuple[str, ...]
+    lowest: int
+    highest: int
+
+    def __call__(self, rng: random.Random) -> tuple[str, Mapping[str, Any]]:
+        family = rng.choice(self.families)
+        difficulty = rng.randint(self.lowest, self.highest)
+        for _ in range(_MOST_ATTEMPTS):
+            recipe = _drawn(rng, FAMILIES[family], difficulty)
+            inputs = _probes(rng, recipe, difficulty)
+            if inputs is not None:
+                return statement(recipe), _Data(recipe, inputs, family, difficulty, rng.getrandbits(64))
+        raise TaskError(f"the family {family!r} has no problem of difficulty {difficulty} with results that differ")
+
+    @property
+    def name(self) -> str:
+        """Short and different for every mixture, so that a task id names one problem for ever."""
+        families = "" if self.families == tuple(FAMILIES) else "." + "+".join(self.families)
+        levels = "" if (self.lowest, self.highest) == (1, 5) else f".d{self.lowest}-{self.highest}"
+        return f"code{families}{levels}"
+
+
+class _Data(Mapping[str, Any]):
+    """The data of a task, made when it is first looked at: most problems are drawn for another split and dropped."""
+
+    def __init__(self, recipe: Recipe, probes: list[tuple[Any, ...]], family: str, difficulty: int, seed: int) -> None:
+        self._arguments = recipe, probes, family, difficulty, seed
+        self._made: dict[str, Any] | None = None
+
+    def _whole(self) -> dict[str, Any]:
+        if self._made is None:
+            self._made = _data(*self._arguments)
+        return self._made
+
+    def __getitem__(self, key: str) -> Any:
+        return self._whole()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._whole())
+
+    def __len__(self) -> int:
+        return len(self._whole())
+
+
+# Drawing -------------------------------------------------------------------------------------------------------
+
+
+def _drawn(rng: random.Random, sources: tuple[Source, ...], difficulty: int) -> Recipe:
+    """A source that is not too hard, and as many steps as the difficulty leaves room for."""
+    easy_enough = [source for source in sources if source.level <= difficulty]
+    source = rng.choice(easy_enough or [min(sources, key=lambda source: source.level)])
+    recipe: list[Piece] = [_with_parameters(rng, source)]
+    kind = source.gives
+    for _ in range(_number_of_steps(rng, source.level, difficulty)):
+        step = _next_step(rng, kind, difficulty, {name for name, _ in recipe})
+        if step is None:
+            break
+        recipe.append(_with_parameters(rng, step))
+        kind = step.gives
+    return tuple(recipe)
+
+
+def _number_of_steps(rng: random.Random, level: int, difficulty: int) -> int:
+    if level == 0:  # nothing but steps
+        return (rng.randint(1, 2), 2, rng.randint(2, 3), 3, 4)[difficulty - 1]
+    return max(1, min(3, difficulty - level + 1))
+
+
+def _next_step(rng: random.Random, kind: str, difficulty: int, used: set[str]) -> Step | None:
+    steps = [step for step in _BY_KIND[kind] if step.name not in used and (difficulty > 1 or step.level == 1)]
+    if not steps:
+        return None
+    # What goes on with the same kind is drawn more often: a problem would soon have come down to one number.
+    same = [step for step in steps if step.gives == kind]
+    return rng.choice(same if same and rng.random() < 0.5 else steps)
+
+
+def _with_parameters(rng: random.Random, piece: Source | Step) -> Piece:
+    options: Options = piece.options
+    return piece.name, {name: rng.choice(values) for name, values in options.items()}
+
+
+def _probes(rng: random.Random, recipe: Recipe, size: int) -> list[tuple[Any, ...]] | None:
+    """Inputs that tell the problem from simpler ones; ``None`` where there are too few."""
+    source = _source(recipe)
+    inputs = [source.draw(rng, size) for _ in range(_PROBES)]
+    results = [results_of(recipe, given) for given in inputs]
+    written = [repr(result[-1]) for result in results]
+    if max(map(len, written)) > _MOST_CHARS:
+        return None
+    # Different results, none of them that of half the inputs, and not merely what was given.
+    if len(set(written)) < 4 or max(map(written.count, written)) > _PROBES // 2:
+        return None
+    if sum(text == repr(value) for text, given in zip(written, inputs) for value in given) > 2:
+        return None
+    if not all(_matters(recipe, at, results) for at in range(1, len(recipe))):
+        return None
+    return inputs
+
+
+def _matters(recipe: Recipe, at: int, results: list[list[Any]]) -> bool:
+    """Whether the result is another without the step at this place."""
+    step = _BY_NAME[recipe[at][0]]
+    if isinstance(step, Step) and step.gives != step.takes:
+        return True
+    return any(_run(recipe[at + 1 :], before[at - 1]) != before[-1] for before in results)
+
+
+def _source(recipe: Recipe) -> Source:
+    source = _BY_NAME[recipe[0][0]]
+    assert isinstance(source, Source)
+    return source
+
+
+# What is expected ----------------------------------------------------------------------------------------------
+
+
+def results_of(recipe: Recipe, given: tuple[Any, ...]) -> list[Any]:
+    """What the source and each step give, the last being the result."""
+    name, parameters = recipe[0]
+    results = [_source(recipe).function(*given, **parameters)]
+    for name, parameters in recipe[1:]:
+        results.append(_BY_NAME[name].function(results[-1], **parameters))
+    return results
+
+
+def _run(steps: Recipe, value: Any) -> Any:
+    for name, parameters in steps:
+        value = _BY_NAME[name].function(value, **parameters)
+    return value
+
+
+def _data(
+    recipe: Recipe, probes: list[tuple[Any, ...]], family: str, difficulty: int, seed: int
+) -> dict[str, Any]:
+    """The data of a task in the form of a row, with what it was made of."""
+    source, rng = _source(recipe), random.Random(seed)
+    hidden = [*probes[PUBLIC_TESTS:], *source.edges, *probes[:PUBLIC_TESTS]]
+    seen = {repr(given) for given in hidden}
+    public: list[tuple[Any, ...]] = []
+    for attempt in range(400):
+        if len(public) == PUBLIC_TESTS and len(hidden) >= HIDDEN_TESTS:
+            break
+        given = source.draw(rng, difficulty + attempt // 40)
+        if repr(given) in seen:
+            continue
+        seen.add(repr(given))
+        (public if len(public) < PUBLIC_TESTS else hidden).append(given)
+    expected = [results_of(recipe, given)[-1] for given in (*public, *hidden)]
+    cases = list(zip((*public, *hidden), expected))
+    made = {"family": family, "difficulty": difficulty, "recipe": [list(piece) for piece in recipe]}
+    if kind_of(recipe) == "stdio":
+        written = [{"stdin": _input_text(source, given), "stdout": _output_text(recipe, result)}
+                   for given, result in cases]  # fmt: skip
+        return {"kind": "stdio", "tests": written, "public_tests": len(public), "time_limit_s": 2.0, **made}
+    assertions = [
+        f"assert {ENTRY_POINT}({', '.join(map(repr, given))}) == {result!r}" for given, result in cases
+    ]
+    names = ", ".join(name for name, _ in source.inputs)
+    return {
+        "kind": "function",
+        "entry_point": ENTRY_POINT,
+        "test": "\n".join(assertions[len(public) :]),
+        "test_style": "assert",
+        "stub": f"def {ENTRY_POINT}({names}):\n",
+        "public_tests": assertions[: len(public)],
+        "time_limit_s": 2.0,
+        **made,
+    }
+
+
+def _input_text(source: Source, given: tuple[Any, ...]) -> str:
+    return "".join(f"{KINDS[kind].shown(value)}\n" for (_, kind), value in zip(source.inputs, given))
+
+
+def _output_text(recipe: Recipe, result: Any) -> str:
+    return f"{KINDS[_BY_NAME[recipe[-1][0]].gives].shown(result)}\n"
+
+
+# What is said --------------------------------------------------------------------------------------------------
+
+
+def kind_of(recipe: Recipe) -> str:
+    """``"stdio"`` or ``"function"``: always the same for one recipe, so that no problem is in two splits as both."""
+    digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).digest()
+    return "stdio" if digest[0] % 2 else "function"
+
+
+def statement(recipe: Recipe) -> str:
+    """The problem in words."""
+    source = _source(recipe)
+    given = source.given.format(**_spoken(recipe[0][1]))
+    pieces = recipe if source.says else recipe[1:]
+    instructions = [_BY_NAME[name].says.format(**_spoken(parameters)) for name, parameters in pieces]
+    if len(instructions) == 1:
+        parts = [given, instructions[0]]
+    else:
+        listed = "\n".join(f"{number}. {instruction}" for number, instruction in enumerate(instructions, start=1))
+        parts = [given, f"Do this, one after the other:\n{listed}"]
+    result = KINDS[_BY_NAME[recipe[-1][0]].gives]
+    if kind_of(recipe) == "function":
+        names = ", ".join(name for name, _ in source.inputs)
+        parts.append(f"Write a function `{ENTRY_POINT}({names})` that returns the result, {result.noun}.")
+    else:
+        lines = "; ".join(f"`{name}` ({KINDS[kind].noun}): {KINDS[kind].line}" for name, kind in source.inputs)
+        parts.append(f"Input: {lines}.\nOutput: {result.printed}.")
+    return "\n\n".join(parts)
+
+
+def _spoken(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {**parameters, **{f"{name}_th": _ordinal(value) for name, value in parameters.items()}}
+
+
+def _ordinal(value: Any) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(value, "th") if isinstance(value, int) else ""
+    return f"{value}{ending}"
+
+
+# The reference solution ----------------------------------------------------------------------------------------
+
+
+def reference_solution(task: Task) -> str:
+    """A program that solves a built-in problem: for oracles, supervised training and tests.
+
+    It is put together from the text of our own functions, is nowhere in the task, and no sandbox can import it.
+
+    Raises:
+        TaskError: The task is not a built-in one.
+    """
+    recipe = tuple((str(name), dict(parameters)) for name, parameters in task.data.get("recipe", ()))
+    if not recipe or any(name not in _BY_NAME for name, _ in recipe):
+        raise TaskError(f"task {task.task_id!r} is no built-in problem: there is no reference solution for it")
+    source = _source(recipe)
+    names = [name for name, _ in source.inputs]
+    functions = {name: _text_of(_BY_NAME[name].function) for name, _ in recipe[0 if source.says else 1 :]}
+    first = _call(recipe[0][0], names, recipe[0][1]) if source.says else names[0]
+    body = [f"    result = {first}"]
+    body += [f"    result = {_call(name, ['result'], parameters)}" for name, parameters in recipe[1:]]
+    solve = "\n".join([f"def {ENTRY_POINT}({', '.join(names)}):", *body, "    return result"])
+    parts = [*functions.values(), solve]
+    if kind_of(recipe) == "stdio":
+        readers = dict.fromkeys(KINDS[kind].read for _, kind in source.inputs)
+        shown = KINDS[_BY_NAME[recipe[-1][0]].gives].shown
+        parts = [*map(_text_of, (*readers, shown)), *parts, _main(source, shown.__name__)]
+    return "\n\n\n".join(parts) + "\n"
+
+
+def _call(name: str, arguments: list[str], parameters: Mapping[str, Any]) -> str:
+    return f"{name}({', '.join([*arguments, *(f'{key}={value!r}' for key, value in parameters.items())])})"
+
+
+def _main(source: Source, shown: str) -> str:
+    arguments = "".join(f"{name} = {KINDS[kind].read.__name__}(lines)\n" for name, kind in source.inputs)
+    names = ", ".join(name for name, _ in source.inputs)
+    return f'import sys\n\nlines = sys.stdin.read().split("\\n")\n{arguments}print({shown}({ENTRY_POINT}({names})))'
+
+
+@cache
+def _text_of(function: Any) -> str:
+    return inspect.getsource(function).split("  # type: ignore")[0].rstrip() + (
+        inspect.getsource(function).partition("[no-untyped-def]")[2].rstrip()
+    )
+
+
+# Task sets -----------------------------------------------------------------------------------------------------
+
+
+def code_tasks(
+    *,
+    families: str | Iterable[str] | None = None,
+    difficulty: int | tuple[int, int] | None = None,
+    split: str | None = "train",
+    seed: int = 0,
+    size: int | None = None,
+) -> ProceduralTaskset:
+    """The built-in problems as a task set.
+
+    Args:
+        families: Names of families, ``None`` for all.
+        difficulty: 1 to 5, a pair ``(lowest, highest)``, or ``None`` for all.
+        split: ``"train"``, ``"validation"`` or ``"test"``.
+        seed: Another seed, other problems.
+        size: Number of tasks, 1,000,000 by default.
+
+    Raises:
+        TaskError: A family or a difficulty does not exist; names those that do.
+
+    >>> code_tasks(families="intervals", difficulty=1, split="test")[5].task_id
+    'code.intervals.d1-1/test/0/5'
+    """
+    chosen = tuple(FAMILIES) if families is None else (families,) if isinstance(families, str) else tuple(families)
+    unknown = [family for family in chosen if family not in FAMILIES]
+    if unknown or not chosen:
+        raise TaskError(f"families={families!r}: choose from {', '.join(FAMILIES)} (or None for all)")
+    # In the table's order, so that the order in which they are named changes nothing.
+    mixture = Mixture(tuple(family for family in FAMILIES if family in chosen), *_levels(difficulty))
+    return ProceduralTaskset(mixture, name=mixture.name, split=split, seed=seed, size=size or 1_000_000)
+
+
+def _levels(difficulty: Any) -> tuple[int, int]:
+    if difficulty is None:
+        return DIFFICULTIES[0], DIFFICULTIES[-1]
+    if isinstance(difficulty, range):
+        difficulty = (difficulty[0], difficulty[-1]) if len(difficulty) else ()
+    try:
+        low, high = (difficulty, difficulty) if isinstance(difficulty, int) else difficulty
+    except (TypeError, ValueError):
+        low, high = 0, 0
+    if isinstance(difficulty, bool) or low not in DIFFICULTIES or high not in DIFFICULTIES or low > high:
+        raise TaskError(f"difficulty={difficulty!r} must be 1 to 5, a pair (lowest, highest) of them, or None")
+    return int(low), int(high)

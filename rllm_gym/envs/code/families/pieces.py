@@ -1,0 +1,160 @@
+"""What built-in problems are put together from: kinds of values, steps, and sources that a problem begins with.
+
+The functions that steps and sources name are both the reference that expected results are computed with and, as
+source text, the reference solution: one truth, and nothing is executed from text. Each is complete in itself.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Options = Mapping[str, Sequence[Any]]
+"""Parameter by name -> the values it may have."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of value, in Python and as text.
+
+    Attributes:
+        noun: ``"a list of integers"``.
+        line: How it stands in the input.
+        printed: How it stands in the output.
+        read: Takes it from the front of the remaining lines of the input.
+        shown: The text of a value.
+    """
+
+    noun: str
+    line: str
+    printed: str
+    read: Callable[[list[str]], Any]
+    shown: Callable[[Any], str]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One instruction of a problem.
+
+    Attributes:
+        function: ``function(value, **parameters)``.
+        takes: Kind of its value.
+        gives: Kind of its result.
+        says: The instruction, with the parameters in braces.
+        options: What the parameters may be.
+        level: 1 for what is said in a line of Python, 2 for what takes thought.
+    """
+
+    function: Callable[..., Any]
+    takes: str
+    gives: str
+    says: str
+    options: Options = field(default_factory=dict)
+    level: int = 1
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a problem begins with: what is given, and what is first made of it.
+
+    Attributes:
+        function: ``function(*inputs, **parameters)``.
+        inputs: Name and kind of each input.
+        gives: Kind of the result.
+        given: What the inputs are, in words.
+        says: The first instruction, with the parameters in braces; ``""`` where the input itself is the result.
+        draw: Random inputs of about a size, 1 to 5.
+        edges: Inputs that programs forget.
+        options: What the parameters may be.
+        level: 1 (easy) to 4.
+    """
+
+    function: Callable[..., Any]
+    inputs: tuple[tuple[str, str], ...]
+    gives: str
+    given: str
+    says: str
+    draw: Callable[[random.Random, int], tuple[Any, ...]]
+    edges: tuple[tuple[Any, ...], ...]
+    options: Options = field(default_factory=dict)
+    level: int = 1
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+
+def read_number(lines):  # type: ignore[no-untyped-def]
+    return int(lines.pop(0))
+
+
+def read_numbers(lines):  # type: ignore[no-untyped-def]
+    return [int(word) for word in lines.pop(0).split()]
+
+
+def read_text(lines):  # type: ignore[no-untyped-def]
+    return lines.pop(0)
+
+
+def read_words(lines):  # type: ignore[no-untyped-def]
+    return lines.pop(0).split()
+
+
+def read_rows(lines):  # type: ignore[no-untyped-def]
+    count = int(lines.pop(0))
+    return [lines.pop(0) for _ in range(count)]
+
+
+def read_lists(lines):  # type: ignore[no-untyped-def]
+    count = int(lines.pop(0))
+    return [[int(word) for word in lines.pop(0).split()] for _ in range(count)]
+
+
+def show_value(value):  # type: ignore[no-untyped-def]
+    return str(value)
+
+
+def show_spaced(values):  # type: ignore[no-untyped-def]
+    return " ".join(str(value) for value in values)
+
+
+def show_rows(rows):  # type: ignore[no-untyped-def]
+    return "\n".join([str(len(rows)), *rows])
+
+
+def show_lists(lists):  # type: ignore[no-untyped-def]
+    return "\n".join([str(len(lists)), *(" ".join(str(value) for value in values) for values in lists)])
+
+
+_SPACED = "on one line, separated by spaces (an empty line for an empty list)"
+
+KINDS: dict[str, Kind] = {
+    "number": Kind("an integer", "a line with the integer", "the integer", read_number, show_value),
+    "numbers": Kind(
+        *("a list of integers", "a line with the integers, separated by spaces (it may be empty)"),
+        *(f"the integers {_SPACED}", read_numbers, show_spaced),
+    ),
+    "text": Kind("a string", "a line with the string (it may be empty)", "the string", read_text, show_value),
+    "words": Kind(
+        *("a list of strings", "a line with the strings, separated by spaces (it may be empty)"),
+        *(f"the strings {_SPACED}", read_words, show_spaced),
+    ),
+    "rows": Kind(
+        *("a list of strings", "a line with their number, then each on a line of its own"),
+        *("their number on a line, then each on a line of its own", read_rows, show_rows),
+    ),
+    "grid": Kind(
+        *("a list of strings of equal length", "a line with their number, then each on a line of its own"),
+        *("the number of rows on a line, then each row on a line of its own", read_rows, show_rows),
+    ),
+    "lists": Kind(
+        *("a list of lists of integers", "a line with their number, then each on a line, separated by spaces"),
+        *("their number on a line, then each on a line, separated by spaces", read_lists, show_lists),
+    ),
+}

@@ -1,0 +1,129 @@
+"""The two ends of a task: how it is put to the model, and the source that its reply becomes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rllm_gym.core import Task
+from rllm_gym.envs.code.rows import defined_at, preamble_of
+
+_SHOWN_CHARS = 2_000
+_SHOWN_TESTS = 5
+_SHOWN_TOTAL_CHARS = 8_000
+
+_IMPORT = re.compile(r"^\s*from\s+solution\s+import\s+(?:\(([^()]*)\)|([^\n(]*))", re.MULTILINE)
+_FUTURE = re.compile(r"^from __future__ import [^\n]*\n?", re.MULTILINE)
+
+
+def posed(task: Task, *, time_limit_s: float, memory_mb: int) -> str:
+    """The problem, what is to be written, the tests that are shown, and how to hand the program in."""
+    data = task.data
+    parts = _stdio(task) if data["kind"] == "stdio" else _function(task)
+    limits = f"{time_limit_s:g} s of processor time and {memory_mb} MB"
+    scope = "For each test it has" if data["kind"] == "stdio" else "For all tests together it has"
+    parts.append(
+        "Reply with the whole program in one fenced block that begins with ```python and ends with ```; of several "
+        f"the last counts. It is run on hidden tests. {scope} {limits}."
+    )
+    return "\n\n".join(parts)
+
+
+def _stdio(task: Task) -> list[str]:
+    data = task.data
+    parts = [task.content.strip("\n")]
+    if data["stub"]:
+        parts.append(f"Begin with:\n{fenced(data['stub'], 'python')}")
+    parts.append("Write a Python program that reads standard input and writes standard output.")
+    shown = data["tests"][: data["public_tests"]]
+    examples, room = [], _SHOWN_TOTAL_CHARS
+    for number, case in enumerate(shown[:_SHOWN_TESTS], start=1):
+        example = f"Example {number}, input:\n{fenced(cut(case['stdin']))}\noutput:\n{fenced(cut(case['stdout']))}"
+        room -= len(example)
+        if examples and room < 0:
+            break
+        examples.append(example)
+    if len(shown) > len(examples):
+        examples.append(f"({len(shown) - len(examples)} more examples are left out.)")
+    return parts + examples
+
+
+def _function(task: Task) -> list[str]:
+    data = task.data
+    content, stub = task.content.strip("\n"), data["stub"]
+    names = " and ".join(f"`{name}`" for name in _names(data))
+    if stub and stub == task.content:
+        parts = [f"Complete this Python program, which has to define {names}:\n{fenced(content, 'python')}"]
+    elif stub:
+        parts = [content, f"Write it in Python, as {names}. Begin with:\n{fenced(stub, 'python')}"]
+    else:
+        parts = [content, f"Write it in Python, as {names}."]
+    shown: Sequence[str] = data["public_tests"]
+    if shown:
+        tests, room = [], _SHOWN_TOTAL_CHARS
+        for test in shown:
+            room -= len(test)
+            if tests and (room < 0 or len(tests) == _SHOWN_TESTS):
+                break
+            tests.append(cut(test.strip()))
+        left = f"\n({len(shown) - len(tests)} more are left out.)" if len(shown) > len(tests) else ""
+        joined = "\n".join(tests)
+        parts.append(f"It has to pass, among others:\n{fenced(joined, 'python')}{left}")
+    return parts
+
+
+def _names(data: Mapping[str, Any]) -> list[str]:
+    names = [data["entry_point"]]
+    if data["test_style"] == "pytest":
+        for found in _IMPORT.finditer(data["test"]):
+            for part in (found[1] or found[2] or "").split("#")[0].split(","):
+                name = part.split(" as ")[0].strip()
+                if name.isidentifier() and name not in names:
+                    names.append(name)
+    return names
+
+
+def fenced(text: str, label: str = "") -> str:
+    """``text`` as a block whose fence is longer than any in it."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}{label}\n{text.strip(chr(10))}\n{fence}"
+
+
+def cut(text: str, limit: int = _SHOWN_CHARS) -> str:
+    """Its beginning, with what was cut said."""
+    return text if len(text) <= limit else f"{text[:limit]}\n... {len(text) - limit} characters cut ..."
+
+
+def assembled(program: str, data: Mapping[str, Any]) -> str:
+    """The source that is run, of the program that a reply handed in.
+
+    For a task with a stub, what stands in it before the function (imports, helpers) comes first, so that a reply may
+    leave it out; and a reply that does not define the function is taken for what follows the stub. Where tests call a
+    function and the reply has it as a method of a class ``Solution``, the function calls the method. Which of these a
+    reply is, is told by the look of it: nothing is compiled here.
+    """
+    if data["kind"] == "stdio":
+        return program
+    name, stub = data["entry_point"], data["stub"]
+    if defined_at(program, name) is None:
+        if not name.startswith("Solution") and defined_at(program, "Solution") is not None:
+            return f"{program}\n\n\ndef {name}(*arguments):\n    return Solution().{name}(*arguments)\n"
+        if stub and defined_at(stub, name) is not None:
+            return f"{stub.rstrip()}\n{_indented(program)}"
+        return program
+    preamble = preamble_of(stub, name)
+    if not preamble or preamble in program:
+        return program
+    # Imports from __future__ have to come first of all.
+    future = "".join(found if found.endswith("\n") else f"{found}\n" for found in _FUTURE.findall(program))
+    return f"{future}{preamble}\n\n\n{_FUTURE.sub('', program)}"
+
+
+def _indented(body: str) -> str:
+    first = next((line for line in body.split("\n") if line.strip()), "")
+    if first[:1] in " \t":
+        return body
+    return "".join(f"    {line}\n" if line.strip() else "\n" for line in body.split("\n"))
