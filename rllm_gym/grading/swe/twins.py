@@ -71,6 +71,7 @@ def make_twin(source: TestSource, keys: Iterable[str], rng: random.Random) -> Tw
     edits: list[Edit] = []
     insertions: list[Insertion] = []
     spans: dict[str, Span] = {}
+    behind: dict[str, int] = {}
     moved = set()
     for key in keys:
         if key not in source.functions:
@@ -86,9 +87,14 @@ def make_twin(source: TestSource, keys: Iterable[str], rng: random.Random) -> Tw
                 moved.add(key)
         elif (last := _trailing(source, function, rng)) is not None:
             insertions.append(last)
-            spans[key] = Span(last.after + 1, last.after + 1)
+            # Behind the line before it, wherever that comes to lie.
+            behind[key] = last.after
     text = source.edited(edits, insertions)
-    return Twin(text, {key: _shift(span, insertions) for key, span in spans.items()}, moved)
+    altered = {key: _shift(span, insertions) for key, span in spans.items()}
+    for key, line in behind.items():
+        own = _shift(Span(line, line), insertions).last + 1
+        altered[key] = Span(own, own)
+    return Twin(text, altered, moved)
 
 
 def with_sentinel(source: TestSource, beside: str, rng: random.Random) -> tuple[str, str, Span] | None:
@@ -127,11 +133,10 @@ def sentinel_file(rng: random.Random) -> tuple[str, str, Span]:
 
 
 def _shift(span: Span, insertions: list[Insertion]) -> Span:
-    def moved(line: int, own: bool) -> int:
-        return line + sum(insertion.after < line - own for insertion in insertions)
+    def moved(line: int) -> int:
+        return line + sum(insertion.after < line for insertion in insertions)
 
-    inserted = any(insertion.after + 1 == span.first for insertion in insertions)
-    return Span(moved(span.first, inserted), moved(span.last, inserted))
+    return Span(moved(span.first), moved(span.last))
 
 
 # Which statements are always reached -----------------------------------------------------------------------------

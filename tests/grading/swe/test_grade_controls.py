@@ -284,7 +284,7 @@ def test_tests_of_every_shape_are_judged(pool: SandboxPool, tmp_path: Path, fold
         timeout=60,
     )
     gold = changes({f"{folder}pack/core.py": CORE})
-    for _ in range(3):
+    for _ in range(1 if folder else 3):
         verdict = grade_repository_sync(pool, base, gold, tests)
         assert verdict.correct, verdict
         assert verdict.remarks == ()

@@ -57,6 +57,8 @@ def main() -> None:
         os.environ.pop(name, None)
     if order["command"] is not None:
         teller.tell("ready", shadowing=shadowing)
+        # Sentinels fail; where the repository's own options stop at the first failure the rest would not be run.
+        os.environ["PYTEST_ADDOPTS"] = "--maxfail=0"
         os.execv("/bin/sh", ["sh", "-c", order["command"]])
     try:
         import pytest
