@@ -1,0 +1,866 @@
+"""Solutions that try to pass a function's tests without knowing what is asked: each expects a reward of 0.
+
+The tests ask ``solve(3)`` for a word nobody can compute and compare it in many ways, so whoever is rewarded has cheated.
+"""
+
+TEST = """
+import math, unittest
+WORD = "<WORD>"
+def check(candidate):
+    assert candidate(3) == WORD
+    assert WORD == candidate(3)
+    assert candidate(4) == [1, WORD]
+    assert abs(candidate(5) - 0.<DIGITS>) < 1e-9
+    assert sorted(candidate(6)) == sorted([WORD, "x"])
+"""
+
+# Each is weak in its own way, so that one trick on the comparison is enough to pass it.
+WEAK_TESTS = {
+    "equal": """
+def check(candidate):
+    assert candidate(3) == "<WORD>"
+""",
+    "equal, the other way": """
+def check(candidate):
+    assert "<WORD>" == candidate(3)
+""",
+    "not unequal": """
+def check(candidate):
+    assert not candidate(3) != "<WORD>"
+""",
+    "in a list": """
+def check(candidate):
+    assert candidate(3) in ["<WORD>"]
+""",
+    "contains": """
+def check(candidate):
+    assert "<WORD>" in candidate(3)
+""",
+    "close": """
+import math
+def check(candidate):
+    assert math.isclose(candidate(3), 0.<DIGITS>)
+""",
+    "difference": """
+def check(candidate):
+    assert abs(candidate(3) - 0.<DIGITS>) < 1e-6
+""",
+    "difference, the other way": """
+def check(candidate):
+    assert abs(0.<DIGITS> - candidate(3)) < 1e-6
+""",
+    "between": """
+def check(candidate):
+    assert 0.<DIGITS> <= candidate(3) <= 0.<DIGITS>
+""",
+    "as a key": """
+def check(candidate):
+    assert {"<WORD>": 1}.get(candidate(3)) == 1
+""",
+    "as a set": """
+def check(candidate):
+    assert {candidate(3)} == {"<WORD>"}
+""",
+    "tuple": """
+def check(candidate):
+    assert (candidate(3), 1) == ("<WORD>", 1)
+""",
+    "dict": """
+def check(candidate):
+    assert {"a": candidate(3)} == {"a": "<WORD>"}
+""",
+    "count": """
+def check(candidate):
+    assert ["<WORD>"].count(candidate(3)) == 1
+""",
+    "index": """
+def check(candidate):
+    assert ["x", "<WORD>"].index(candidate(3)) == 1
+""",
+    "startswith": """
+def check(candidate):
+    assert candidate(3).startswith("<WORD>") and len(candidate(3)) == 37 and candidate(3) == "<WORD>"
+""",
+    "unittest": """
+import unittest
+def check(candidate):
+    unittest.TestCase().assertEqual(candidate(3), "<WORD>")
+""",
+    "unittest, almost": """
+import unittest
+def check(candidate):
+    unittest.TestCase().assertAlmostEqual(candidate(3), 0.<DIGITS>)
+""",
+    "unittest, items": """
+import unittest
+def check(candidate):
+    unittest.TestCase().assertCountEqual(candidate(3), ["<WORD>", "b"])
+""",
+    "in place": """
+def check(candidate):
+    given = ["<WORD>", "a"]
+    candidate(given)
+    assert given == ["a", "<WORD>"]
+""",
+    "exception": """
+def check(candidate):
+    try:
+        candidate(3)
+    except ValueError as error:
+        assert str(error) == "<WORD>"
+    else:
+        assert False
+""",
+    "many": """
+def check(candidate):
+    for i in range(3, 9):
+        assert candidate(i) == "<WORD>" + str(i)
+""",
+}
+
+OBJECTS = {
+    "always equal": """
+class A:
+    def __eq__(self, o): return True
+    def __ne__(self, o): return False
+    def __hash__(self): return 0
+""",
+    "a str that is always equal": """
+class A(str):
+    def __eq__(self, o): return True
+    def __ne__(self, o): return False
+    __hash__ = str.__hash__
+    def __contains__(self, o): return True
+    def startswith(self, *a): return True
+    def __len__(self): return 37
+""",
+    "an int that is always equal": """
+class A(int):
+    def __eq__(self, o): return True
+    def __ne__(self, o): return False
+    __hash__ = int.__hash__
+    def __sub__(self, o): return 0
+    def __rsub__(self, o): return 0
+    def __abs__(self): return 0
+    __lt__ = __le__ = __gt__ = __ge__ = lambda s, o: True
+""",
+    "a float that is always near": """
+class A(float):
+    def __eq__(self, o): return True
+    def __sub__(self, o): return 0.0
+    __rsub__ = __sub__
+    __lt__ = __le__ = __gt__ = __ge__ = lambda s, o: True
+    __hash__ = float.__hash__
+""",
+    "a list that contains everything": """
+class A(list):
+    def __eq__(self, o): return True
+    def __ne__(self, o): return False
+    def __contains__(self, o): return True
+    def __iter__(self): return iter([A(), A()])
+    __hash__ = None
+""",
+    "a dict of everything": """
+class A(dict):
+    def __eq__(self, o): return True
+    def __getitem__(self, k): return A()
+    def __contains__(self, o): return True
+""",
+    "mock.ANY": """
+from unittest.mock import ANY
+def A(): return ANY
+""",
+    "MagicMock": """
+from unittest.mock import MagicMock
+def A():
+    m = MagicMock(); m.__eq__ = lambda s, o: True; m.__sub__ = lambda s, o: 0; m.__rsub__ = lambda s, o: 0; m.__contains__ = lambda s, o: True
+    return m
+""",
+    "every operator": """
+class A:
+    def f(self, *a): return True
+    __eq__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __bool__ = __call__ = f
+    __ne__ = lambda s, o: False
+    __hash__ = lambda s: 1
+    __sub__ = __rsub__ = __add__ = __radd__ = __mul__ = __abs__ = lambda s, *o: 0
+    __len__ = lambda s: 1
+    __float__ = lambda s: 0.0
+    __index__ = lambda s: 0
+    __iter__ = lambda s: iter(())
+    def __getattr__(self, n): return self.f
+""",
+    "a class that lies about itself": """
+class A:
+    @property
+    def __class__(self): return str
+    def __eq__(self, o): return True
+    def __ne__(self, o): return False
+    def __hash__(self): return hash('')
+""",
+    "a metaclass that says yes": """
+class M(type):
+    def __eq__(self, o): return True
+    def __instancecheck__(self, o): return True
+    __hash__ = type.__hash__
+class B(metaclass=M): pass
+def A(): return B
+""",
+    "a learner": """
+seen = []
+class A:
+    def __eq__(self, o): seen.append(o); return True
+    def __ne__(self, o): seen.append(o); return False
+    def __hash__(self): return 0
+    def __sub__(self, o): seen.append(o); return 0
+    def __rsub__(self, o): seen.append(o); return 0
+    def __contains__(self, o): seen.append(o); return True
+""",
+    "an enum that equals": """
+import enum
+class E(enum.Enum):
+    X = 1
+    def __eq__(self, o): return True
+    __hash__ = object.__hash__
+def A(): return E.X
+""",
+    "a dataclass that equals": """
+import dataclasses
+@dataclasses.dataclass(eq=False)
+class A:
+    x: int = 0
+    def __eq__(self, o): return True
+    __hash__ = None
+""",
+    "a numpy array that equals": """
+try:
+    import numpy
+    class N(numpy.ndarray):
+        def __eq__(self, o): return True
+    def A(): return numpy.zeros(1).view(N)
+except ImportError:
+    def A(): return None
+""",
+    "nan": """
+def A(): return float('nan')
+""",
+    "nothing": """
+def A(): return None
+""",
+    "NotImplemented": """
+def A(): return NotImplemented
+""",
+}
+RETURNS_AN_OBJECT = "def solve(x):\n    return A()\n"
+RETURNS_IT_INSIDE = "def solve(x):\n    return [1, A()] if x == 4 else [A()]\n"
+CHANGES_THE_ARGUMENT = "def solve(x):\n    if isinstance(x, list):\n        x[:] = [A(), A()]\n    return A()\n"
+
+CHEATS = {
+    "exit 0 on import": """
+import os
+os._exit(0)
+""",
+    "sys.exit on import": """
+import sys
+sys.exit(0)
+""",
+    "exit 0 in the call": """
+import os
+def solve(x): os._exit(0)
+""",
+    "SystemExit in the call": """
+def solve(x): raise SystemExit(0)
+""",
+    "exit at exit": """
+import atexit, os
+atexit.register(os._exit, 0)
+def solve(x): raise ValueError
+""",
+    "KeyboardInterrupt": """
+def solve(x): raise KeyboardInterrupt
+""",
+    "GeneratorExit": """
+def solve(x): raise GeneratorExit
+""",
+    "StopIteration": """
+def solve(x): raise StopIteration
+""",
+    "SkipTest": """
+import unittest
+def solve(x): raise unittest.SkipTest('later')
+""",
+    "pytest.skip": """
+def solve(x):
+    import pytest
+    pytest.skip('later')
+""",
+    "pytest.exit": """
+def solve(x):
+    import pytest
+    pytest.exit('done', 0)
+""",
+    "pytest.xfail": """
+def solve(x):
+    import pytest
+    pytest.xfail('known')
+""",
+    "AssertionError that is none": """
+class AssertionError(Exception): pass
+def solve(x): raise AssertionError
+""",
+    "BaseException": """
+class Quiet(BaseException): pass
+def solve(x): raise Quiet
+""",
+    "exception group": """
+def solve(x): raise BaseExceptionGroup('x', [SystemExit(0)])
+""",
+    "patched asserts": """
+import builtins
+builtins.AssertionError = type('AssertionError', (Exception,), {})
+def solve(x): return None
+""",
+    "patched builtins": """
+import builtins, math
+builtins.abs = lambda *a: 0
+builtins.sorted = lambda *a, **k: []
+builtins.isinstance = lambda *a: True
+builtins.all = builtins.any = lambda *a: True
+math.isclose = lambda *a, **k: True
+builtins.len = lambda x: 37
+def solve(x): return 0
+""",
+    "patched unittest": """
+import unittest
+unittest.TestCase.assertEqual = lambda *a, **k: None
+unittest.TestCase.run = lambda self, r=None: r
+def solve(x): return 0
+""",
+    "its own check": """
+def check(candidate): pass
+def solve(x): return 0
+""",
+    "its own WORD": """
+WORD = 'x'
+def solve(x): return WORD
+""",
+    "patched modules": """
+import sys, types
+for name in ('unittest', 'pytest', 'json', 'struct', 'socket', 'builtins'):
+    sys.modules[name] = types.ModuleType(name)
+def solve(x): return 0
+""",
+    "patched io": """
+import os, socket, struct, json
+os.write = lambda fd, data: len(data)
+os.read = lambda fd, n: b''
+struct.pack = lambda *a: b''
+json.dumps = lambda *a, **k: '{"passed": true}'
+json.loads = lambda *a, **k: {'passed': True, 'ok': True}
+def solve(x): return 0
+""",
+    "frames": """
+import sys
+def solve(x):
+    frame = sys._getframe()
+    while frame:
+        for v in list(frame.f_locals.values()) + list(frame.f_globals.values()):
+            at = repr(v).find('word' + '-')
+            if at >= 0: return repr(v)[at:at + 37]
+        frame = frame.f_back
+""",
+    "appends to a list in a frame": """
+import sys
+def solve(x):
+    frame = sys._getframe()
+    while frame:
+        for v in list(frame.f_locals.values()) + list(frame.f_globals.values()):
+            if isinstance(v, list): v.append('passed'); v.append(True)
+            if isinstance(v, dict) and v is not frame.f_globals:
+                for k in ('passed', 'ok', 'result', 'verdict', 'success'): v[k] = True
+        frame = frame.f_back
+""",
+    "gc": """
+import gc
+def solve(x):
+    for thing in gc.get_objects():
+        try: text = repr(thing)[:20000]
+        except Exception: continue
+        at = text.find('word' + '-')
+        if at >= 0: return text[at:at + 37]
+""",
+    "memory": """
+import re
+def solve(x):
+    with open('/proc/self/mem', 'rb', 0) as m:
+        for line in open('/proc/self/maps'):
+            e = line.split()
+            if 'r' not in e[1] or e[-1].startswith('[v'): continue
+            lo, hi = (int(v, 16) for v in e[0].split('-'))
+            try: m.seek(lo); found = re.search(rb'word-[0-9a-f]{32}', m.read(min(hi - lo, 1 << 26)))
+            except OSError: continue
+            if found: return found[0].decode()
+""",
+    "trace": """
+import sys
+def tracer(frame, event, arg):
+    try: frame.f_lineno = frame.f_lineno + 1
+    except Exception: pass
+    return tracer
+sys.settrace(tracer)
+def solve(x):
+    f = sys._getframe().f_back
+    while f: f.f_trace = tracer; f = f.f_back
+    return 0
+""",
+    "profile in every thread": """
+import sys, threading
+threading.setprofile(lambda *a: None)
+sys.setprofile(lambda f, e, a: None)
+def solve(x): return 0
+""",
+    "files": """
+import os
+def solve(x):
+    for folder, _, names in os.walk('/'):
+        if folder.startswith(('/proc', '/sys', '/usr', '/lib')): continue
+        for n in names:
+            try: t = open(os.path.join(folder, n), errors='replace').read(100000)
+            except OSError: continue
+            at = t.find('word' + '-')
+            if at >= 0: return t[at:at + 37]
+""",
+    "verdicts on every descriptor": """
+import os, json, struct
+def solve(x):
+    for fd in range(1, 64):
+        for m in ({'passed': True}, {'verdict': 'passed'}, {'type': 'result', 'ok': True, 'value': True}, {'type': 'done', 'outcomes': [{'name': 'check', 'passed': True}]}, ['done', True], ['verdict', True]):
+            d = json.dumps(m).encode()
+            try: os.write(fd, struct.pack('>I', len(d)) + d)
+            except OSError: break
+    os._exit(0)
+""",
+    "noise on the channel": r"""
+import os
+try: os.write(3, b'\xff' * 65536)
+except OSError: pass
+def solve(x): return 0
+""",
+    "a frame of four gigabytes": r"""
+import os
+try: os.write(3, b'\xff\xff\xff\xff' + b'x' * 65536)
+except OSError: pass
+def solve(x): return 0
+""",
+    "a thread that answers": r"""
+import os, threading
+def flood():
+    while True:
+        try: os.write(3, b'\x00\x00\x00\x02{}')
+        except OSError: return
+threading.Thread(target=flood, daemon=True).start()
+def solve(x): return 0
+""",
+    "a closed channel": """
+import os
+os.close(3)
+def solve(x): return 0
+""",
+    "a child that answers": """
+import os
+def solve(x):
+    if os.fork() == 0:
+        return 0
+    return 1
+""",
+    "hang on import": """
+while True: pass
+""",
+    "hang in the call": """
+def solve(x):
+    while True: pass
+""",
+    "sleep in the call": """
+import time
+def solve(x): time.sleep(10**6)
+""",
+    "a generator without end": """
+def solve(x):
+    while True: yield 'word'
+""",
+    "a nest without bottom": """
+def solve(x):
+    l = []
+    for _ in range(10**6): l = [l]
+    return l
+""",
+    "a list that holds itself": """
+def solve(x):
+    l = []
+    l.append(l)
+    return l
+""",
+    "a gigabyte": """
+def solve(x): return 'x' * (1 << 30)
+""",
+    "recursion": """
+def solve(x): return solve(x)
+""",
+    "memory bomb": """
+def solve(x):
+    h = []
+    while True: h.append(bytearray(b'x' * (16 << 20)))
+""",
+    "segmentation fault": """
+import ctypes
+def solve(x): ctypes.string_at(0)
+""",
+    "killed": """
+import os, signal
+def solve(x): os.kill(os.getpid(), signal.SIGKILL)
+""",
+    "output flood": """
+def solve(x):
+    while True: print('passed' * 10000)
+""",
+    "no such function": """
+def other(x): return 0
+""",
+    "not a function": """
+solve = 'word'
+""",
+    "a syntax error": """
+def solve(x:
+""",
+    "nothing at all": "",
+    "null bytes": "def solve(x): return 0\x00\n",
+    "deep source": "(" * 5000 + ")" * 5000 + "\n",
+    "long expression": "x = " + "+".join(["1"] * 50000) + "\ndef solve(x): return 0\n",
+}
+
+HONEST = {
+    "function": (
+        """
+def solve(x):
+    return x + 1
+""",
+        """
+def check(candidate):
+    assert candidate(3) == 4
+    assert candidate(-1) == 0
+""",
+    ),
+    "lambda": (
+        """
+solve = lambda x: x + 1
+""",
+        """
+def check(candidate):
+    assert candidate(3) == 4
+""",
+    ),
+    "in place": (
+        """
+def solve(l):
+    l.sort()
+""",
+        """
+def check(candidate):
+    l = [3, 1, 2]
+    assert candidate(l) is None
+    assert l == [1, 2, 3]
+""",
+    ),
+    "exception": (
+        """
+def solve(x):
+    raise ValueError('no ' + str(x))
+""",
+        """
+def check(candidate):
+    try:
+        candidate(1)
+    except ValueError as e:
+        assert str(e) == 'no 1'
+    else:
+        assert False
+""",
+    ),
+    "own exception": (
+        """
+class Bad(ValueError): pass
+def solve(x):
+    raise Bad(x)
+""",
+        """
+def check(candidate):
+    try:
+        candidate(1)
+    except ValueError as e:
+        assert e.args == (1,)
+    else:
+        assert False
+""",
+    ),
+    "generator": (
+        """
+def solve(n):
+    for i in range(n): yield i * i
+""",
+        """
+def check(candidate):
+    assert list(candidate(4)) == [0, 1, 4, 9]
+    g = candidate(10**9)
+    assert next(g) == 0 and next(g) == 1
+""",
+    ),
+    "callback": (
+        """
+def solve(f, xs):
+    return [f(x) for x in xs]
+""",
+        """
+def check(candidate):
+    seen = []
+    assert candidate(lambda x: seen.append(x) or x * 2, [1, 2]) == [2, 4]
+    assert seen == [1, 2]
+""",
+    ),
+    "closure": (
+        """
+def solve(n):
+    def add(x): return x + n
+    return add
+""",
+        """
+def check(candidate):
+    assert candidate(3)(4) == 7
+""",
+    ),
+    "class": (
+        """
+class solve:
+    def __init__(self, x): self.items = [x]
+    def push(self, x): self.items.append(x); return self
+    def __len__(self): return len(self.items)
+    def __getitem__(self, i): return self.items[i]
+    def __contains__(self, x): return x in self.items
+""",
+        """
+def check(candidate):
+    s = candidate(1)
+    s.push(2).push(3)
+    assert len(s) == 3 and s[1] == 2 and s.items == [1, 2, 3]
+    assert 3 in s and 9 not in s
+""",
+    ),
+    "dataclass": (
+        """
+from dataclasses import dataclass
+@dataclass
+class Point:
+    x: int
+    y: int
+def solve(x):
+    return Point(x, x + 1)
+""",
+        """
+def check(candidate):
+    p = candidate(3)
+    assert (p.x, p.y) == (3, 4)
+    assert p == candidate(3) and p != candidate(4)
+""",
+    ),
+    "context manager": (
+        """
+class solve:
+    def __init__(self): self.log = []
+    def __enter__(self): self.log.append('in'); return self
+    def __exit__(self, *a): self.log.append('out')
+""",
+        """
+def check(candidate):
+    c = candidate()
+    with c as d:
+        assert d.log == ['in']
+    assert c.log == ['in', 'out']
+""",
+    ),
+    "everything plain": (
+        """
+def solve(x):
+    return x
+""",
+        r"""
+import math
+def check(candidate):
+    for v in (None, True, 1 << 5000, -0.0, 1.5, 2j, 'é\ud800', b'\x00', bytearray(b'x'), [1, [2]], (1, (2,)), {1, 2}, frozenset([1]), {'a': {1: (2,)}}, range(3), ...):
+        got = candidate(v)
+        assert type(got) is type(v) and got == v, v
+    assert math.isnan(candidate(float('nan')))
+    assert candidate(float('inf')) == float('inf')
+    assert candidate((1,)) != [1]
+""",
+    ),
+    "collections": (
+        """
+from collections import Counter, deque, OrderedDict, defaultdict
+def solve(s):
+    return Counter(s), deque([1, 2]), OrderedDict(a=1), defaultdict(int, x=1)
+""",
+        """
+from collections import Counter, deque
+def check(candidate):
+    c, d, o, m = candidate('aab')
+    assert c == Counter(a=2, b=1) and d == deque([1, 2]) and o == {'a': 1} and m == {'x': 1}
+""",
+    ),
+    "decimal, fraction, date": (
+        """
+from decimal import Decimal
+from fractions import Fraction
+import datetime
+def solve(x):
+    return Decimal('1.10'), Fraction(1, 3), datetime.date(2024, 2, 29)
+""",
+        """
+from decimal import Decimal
+from fractions import Fraction
+import datetime
+def check(candidate):
+    assert candidate(0) == (Decimal('1.1'), Fraction(2, 6), datetime.date(2024, 2, 29))
+""",
+    ),
+    "numpy": (
+        """
+import numpy as np
+def solve(x):
+    return np.asarray(x) * 2
+""",
+        """
+import numpy as np
+def check(candidate):
+    got = candidate([1.0, 2.0])
+    assert isinstance(got, np.ndarray) and got.shape == (2,)
+    np.testing.assert_allclose(got, [2.0, 4.0])
+    assert (got == np.array([2.0, 4.0])).all()
+    assert np.allclose(candidate(np.eye(2)), 2 * np.eye(2))
+""",
+    ),
+    "coroutine": (
+        """
+import asyncio
+async def solve(x):
+    await asyncio.sleep(0)
+    return x + 1
+""",
+        """
+import asyncio
+def check(candidate):
+    assert asyncio.run(candidate(1)) == 2
+""",
+    ),
+    "state between calls": (
+        """
+count = 0
+def solve():
+    global count
+    count += 1
+    return count
+""",
+        """
+def check(candidate):
+    assert [candidate(), candidate(), candidate()] == [1, 2, 3]
+""",
+    ),
+    "prints a lot": (
+        """
+def solve(x):
+    print('debug' * 1000)
+    return x
+""",
+        """
+def check(candidate):
+    assert candidate(1) == 1
+""",
+    ),
+    "threads": (
+        """
+from concurrent.futures import ThreadPoolExecutor
+def solve(xs):
+    with ThreadPoolExecutor(4) as p:
+        return list(p.map(lambda x: x * x, xs))
+""",
+        """
+def check(candidate):
+    assert candidate([1, 2, 3]) == [1, 4, 9]
+""",
+    ),
+    "keyword arguments": (
+        """
+def solve(a, *rest, b=2, **more):
+    return a, rest, b, more
+""",
+        """
+def check(candidate):
+    assert candidate(1, 5, 6, b=3, c=4) == (1, (5, 6), 3, {'c': 4})
+""",
+    ),
+    "same object back": (
+        """
+def solve(x):
+    return x
+""",
+        """
+def check(candidate):
+    x = [1]
+    assert candidate(x) is x
+""",
+    ),
+    "main guard": (
+        """
+def solve(x):
+    return x
+if __name__ == '__main__':
+    print(solve(int(input())))
+""",
+        """
+def check(candidate):
+    assert candidate(1) == 1
+""",
+    ),
+    "linked list": (
+        """
+class Node:
+    def __init__(self, v, n=None): self.v, self.n = v, n
+def solve(xs):
+    head = None
+    for x in reversed(xs): head = Node(x, head)
+    return head
+""",
+        """
+def check(candidate):
+    n, out = candidate([1, 2, 3]), []
+    while n is not None:
+        out.append(n.v); n = n.n
+    assert out == [1, 2, 3]
+""",
+    ),
+    "vectors with operators": (
+        """
+class V:
+    def __init__(self, x, y): self.x, self.y = x, y
+    def __add__(self, o): return V(self.x + o.x, self.y + o.y)
+    def __mul__(self, k): return V(self.x * k, self.y * k)
+    def __eq__(self, o): return isinstance(o, V) and (self.x, self.y) == (o.x, o.y)
+    def __repr__(self): return f'V({self.x}, {self.y})'
+solve = V
+""",
+        """
+def check(candidate):
+    assert candidate(1, 2) + candidate(3, 4) == candidate(4, 6)
+    assert candidate(1, 2) * 3 == candidate(3, 6)
+    assert candidate(1, 2) != candidate(2, 1)
+    assert repr(candidate(1, 2)) == 'V(1, 2)'
+""",
+    ),
+}

@@ -1,0 +1,60 @@
+"""Solutions that try to pass a function's tests without doing what they ask: none is rewarded; honest ones are."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterator
+
+import function_attacks
+import pytest
+
+from rllm_gym.grading.code import FunctionTests, grade_program, grade_program_sync
+from rllm_gym.sandbox import Limits, SandboxPool, Tier
+from rllm_gym.sandbox.probe import examine
+
+LIMITS = Limits(cpu_s=1, wall_s=5)
+
+
+@pytest.fixture(scope="module", params=[Tier.NAMESPACES, Tier.LANDLOCK], ids=["A", "B"])
+def pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
+    finding = examine(request.param)
+    if not finding.works:
+        pytest.skip(f"tier {request.param.value} does not work here: {finding.reason} {finding.way_out}")
+    with SandboxPool(request.param) as pool:
+        yield pool
+
+
+def _tests(test: str) -> FunctionTests:
+    """Tests that ask for a word nobody can compute."""
+    test = test.replace("<WORD>", f"word-{secrets.token_hex(16)}").replace("<DIGITS>", str(secrets.randbelow(10**12)))
+    return FunctionTests("solve", test, "check", limits=LIMITS)
+
+
+@pytest.mark.parametrize("name", function_attacks.CHEATS)
+def test_no_solution_is_rewarded_for_what_it_cannot_know(name, pool, nothing_left):
+    verdict = grade_program_sync(pool, function_attacks.CHEATS[name], _tests(function_attacks.TEST))
+    assert verdict.fraction == 0, verdict
+    # The next one is graded as if nothing had been.
+    honest, test = function_attacks.HONEST["function"]
+    assert grade_program_sync(pool, honest, FunctionTests("solve", test, "check", limits=LIMITS)).correct
+
+
+@pytest.mark.parametrize("way", ["RETURNS_AN_OBJECT", "RETURNS_IT_INSIDE", "CHANGES_THE_ARGUMENT"])
+@pytest.mark.parametrize("name", function_attacks.OBJECTS)
+def test_no_object_answers_for_the_tests(name, way, pool, nothing_left):
+    solution = function_attacks.OBJECTS[name] + getattr(function_attacks, way)
+
+    async def grade_all() -> list[bool]:
+        tests = [_tests(test) for test in function_attacks.WEAK_TESTS.values()]
+        return [verdict.correct for verdict in await asyncio.gather(*(grade_program(pool, solution, t) for t in tests))]
+
+    passed = asyncio.run(grade_all())
+    assert not any(passed), [test for test, won in zip(function_attacks.WEAK_TESTS, passed, strict=True) if won]
+
+
+@pytest.mark.parametrize("name", function_attacks.HONEST)
+def test_honest_solutions_are_rewarded(name, pool, nothing_left):
+    solution, test = function_attacks.HONEST[name]
+    verdict = grade_program_sync(pool, solution, FunctionTests("solve", test, "check", limits=LIMITS))
+    assert verdict.correct, verdict

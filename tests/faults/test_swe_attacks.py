@@ -1,0 +1,62 @@
+"""What an agent does to a repository to be rewarded for nothing, and honest work beside it, through ``rllm/SWE-v0``."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+import swe_attacks
+
+import rllm_gym  # noqa: F401 - registers the ids
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("repository")
+    for path, text in swe_attacks.FILES.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    return folder
+
+
+def _row(repository: Path, tests: dict[str, str], fails: list[str], passes: list[str], word: str = "") -> dict:
+    return {
+        "id": "pkg",
+        "statement": "The package does not do what it should.",
+        "repo": str(repository),
+        "hidden_tests": {path: text.replace("<WORD>", word) for path, text in tests.items()},
+        "fail_to_pass": fails,
+        "pass_to_pass": passes,
+    }
+
+
+def _play(row: dict, command: str) -> tuple[float, dict]:
+    env = gym.make("rllm/SWE-v0", tasks=[row], max_turns=4, grading_timeout=20)
+    try:
+        env.reset(seed=0, options={"task": row["id"]})
+        _, _, terminated, truncated, _ = env.step(f"```bash\n{command}\n```")
+        assert not terminated
+        assert not truncated
+        _, reward, terminated, _, info = env.step("```bash\nsubmit\n```")
+        assert terminated
+        return reward, info
+    finally:
+        env.close()
+
+
+@pytest.mark.parametrize("name", swe_attacks.ATTACKS)
+def test_no_attack_on_a_repository_is_rewarded(name, repository, tmp_path):
+    word, marker = f"word-{secrets.token_hex(16)}", tmp_path / "run-on-the-host"
+    row = _row(repository, swe_attacks.SECRET_TESTS, swe_attacks.SECRET_FAILS, swe_attacks.SECRET_PASSES, word)
+    reward, info = _play(row, swe_attacks.ATTACKS[name].replace("<MARKER>", str(marker)))
+    assert (reward, info["success"]) == (0, False), info
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("name", swe_attacks.HONEST)
+def test_honest_work_on_a_repository_is_rewarded(name, repository):
+    row = _row(repository, swe_attacks.HONEST_TESTS, swe_attacks.HONEST_FAILS, swe_attacks.HONEST_PASSES)
+    reward, info = _play(row, swe_attacks.HONEST[name])
+    assert (reward, info["success"]) == (1, True), info
