@@ -2,13 +2,14 @@
 
 from rllm_gym.agents.base import Action, BaseAgent
 from rllm_gym.agents.chat import ChatAgent
-from rllm_gym.agents.families import FrozenLakeAgent, MathAgent, default_agent, register_agent
+from rllm_gym.agents.families import CodeAgent, FrozenLakeAgent, MathAgent, default_agent, register_agent
 from rllm_gym.agents.swe import SWEAgent
 
 __all__ = [
     "Action",
     "BaseAgent",
     "ChatAgent",
+    "CodeAgent",
     "FrozenLakeAgent",
     "MathAgent",
     "SWEAgent",

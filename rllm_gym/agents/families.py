@@ -13,6 +13,15 @@ class MathAgent(ChatAgent):
     system_prompt = "Solve the problem step by step. Put the final answer in \\boxed{}."
 
 
+class CodeAgent(ChatAgent):
+    """A :class:`ChatAgent` with a system prompt for programming problems."""
+
+    system_prompt = (
+        "Solve the programming problem in Python. Think it through, edge cases too, then give the whole program in one "
+        "```python block."
+    )
+
+
 class FrozenLakeAgent(ChatAgent):
     """A :class:`ChatAgent` with a system prompt for the frozen lake; tiny models want ``system_prompt=""``."""
 
@@ -23,6 +32,7 @@ class FrozenLakeAgent(ChatAgent):
 _FAMILIES: dict[str, type[BaseAgent]] = {
     "rllm/FrozenLake": FrozenLakeAgent,
     "rllm/Math": MathAgent,
+    "rllm/Code": CodeAgent,
     "rllm/SWE": SWEAgent,
 }
 

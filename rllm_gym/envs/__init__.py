@@ -13,6 +13,8 @@ TABLE: dict[str, tuple[str, dict[str, Any]]] = {
     "rllm/FrozenLake8x8-v0": ("rllm_gym.envs.frozen_lake:FrozenLakeEnv", {"size": 8, "max_turns": 30}),
     "rllm/Math-v0": ("rllm_gym.envs.math:MathEnv", {}),
     "rllm/MathMultiTurn-v0": ("rllm_gym.envs.math:MathMultiTurnEnv", {}),
+    "rllm/Code-v0": ("rllm_gym.envs.code:CodeEnv", {}),
+    "rllm/CodeMultiTurn-v0": ("rllm_gym.envs.code:CodeMultiTurnEnv", {}),
     "rllm/SWE-v0": ("rllm_gym.envs.swe:SWEEnv", {}),
 }
 

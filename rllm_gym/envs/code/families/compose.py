@@ -12,13 +12,14 @@ import hashlib
 import inspect
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from rllm_gym.core import Task, TaskError
+from rllm_gym.core import Task, TaskError, split_of
 from rllm_gym.data import ProceduralTaskset
+from rllm_gym.data.taskset import check_split
 from rllm_gym.envs.code.families import (
     arithmetic,
     dynamic,
@@ -59,7 +60,7 @@ ENTRY_POINT = "solve"
 PUBLIC_TESTS = 3
 HIDDEN_TESTS = 12
 _PROBES = 8
-_MOST_ATTEMPTS = 200
+_MOST_ATTEMPTS = 10_000
 _MOST_CHARS = 400  # of the longest result
 
 Piece = tuple[str, dict[str, Any]]
@@ -74,21 +75,30 @@ class Mixture:
         families: Names out of ``FAMILIES``.
         lowest: Least difficulty.
         highest: Greatest difficulty.
+        split: Of the problems, by their content.
     """
 
     families: tuple[str, ...]
     lowest: int
     highest: int
+    split: str
 
     def __call__(self, rng: random.Random) -> tuple[str, Mapping[str, Any]]:
         family = rng.choice(self.families)
         difficulty = rng.randint(self.lowest, self.highest)
         for _ in range(_MOST_ATTEMPTS):
             recipe = _drawn(rng, FAMILIES[family], difficulty)
+            said = statement(recipe)
+            # Asked here already, since most of the work comes after it.
+            if split_of(said) != self.split:
+                continue
             inputs = _probes(rng, recipe, difficulty)
             if inputs is not None:
-                return statement(recipe), _Data(recipe, inputs, family, difficulty, rng.getrandbits(64))
-        raise TaskError(f"the family {family!r} has no problem of difficulty {difficulty} with results that differ")
+                return said, _data(rng, recipe, inputs, family, difficulty)
+        raise TaskError(
+            f"the family {family!r} has no problem of difficulty {difficulty} in the split {self.split!r}: none of "
+            f"{_MOST_ATTEMPTS} has results that differ; ask for another difficulty"
+        )
 
     @property
     def name(self) -> str:
@@ -96,28 +106,6 @@ class Mixture:
         families = "" if self.families == tuple(FAMILIES) else "." + "+".join(self.families)
         levels = "" if (self.lowest, self.highest) == (1, 5) else f".d{self.lowest}-{self.highest}"
         return f"code{families}{levels}"
-
-
-class _Data(Mapping[str, Any]):
-    """The data of a task, made when it is first looked at: most problems are drawn for another split and dropped."""
-
-    def __init__(self, recipe: Recipe, probes: list[tuple[Any, ...]], family: str, difficulty: int, seed: int) -> None:
-        self._arguments = recipe, probes, family, difficulty, seed
-        self._made: dict[str, Any] | None = None
-
-    def _whole(self) -> dict[str, Any]:
-        if self._made is None:
-            self._made = _data(*self._arguments)
-        return self._made
-
-    def __getitem__(self, key: str) -> Any:
-        return self._whole()[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._whole())
-
-    def __len__(self) -> int:
-        return len(self._whole())
 
 
 # Drawing -------------------------------------------------------------------------------------------------------
@@ -140,8 +128,8 @@ def _drawn(rng: random.Random, sources: tuple[Source, ...], difficulty: int) -> 
 
 def _number_of_steps(rng: random.Random, level: int, difficulty: int) -> int:
     if level == 0:  # nothing but steps
-        return (rng.randint(1, 2), 2, rng.randint(2, 3), 3, 4)[difficulty - 1]
-    return max(1, min(3, difficulty - level + 1))
+        return (rng.choice((1, 2, 2)), 2, rng.randint(2, 3), 3, 4)[difficulty - 1]
+    return min(3, max(rng.choice((1, 2)), difficulty - level + 1))
 
 
 def _next_step(rng: random.Random, kind: str, difficulty: int, used: set[str]) -> Step | None:
@@ -209,10 +197,10 @@ def _run(steps: Recipe, value: Any) -> Any:
 
 
 def _data(
-    recipe: Recipe, probes: list[tuple[Any, ...]], family: str, difficulty: int, seed: int
+    rng: random.Random, recipe: Recipe, probes: list[tuple[Any, ...]], family: str, difficulty: int
 ) -> dict[str, Any]:
     """The data of a task in the form of a row, with what it was made of."""
-    source, rng = _source(recipe), random.Random(seed)
+    source = _source(recipe)
     hidden = [*probes[PUBLIC_TESTS:], *source.edges, *probes[:PUBLIC_TESTS]]
     seen = {repr(given) for given in hidden}
     public: list[tuple[Any, ...]] = []
@@ -286,12 +274,13 @@ def statement(recipe: Recipe) -> str:
 
 
 def _spoken(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    return {**parameters, **{f"{name}_th": _ordinal(value) for name, value in parameters.items()}}
-
-
-def _ordinal(value: Any) -> str:
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(value, "th") if isinstance(value, int) else ""
-    return f"{value}{ending}"
+    """The parameters, and of each that is a number its ordinal (``3rd``) and the number below it."""
+    spoken = dict(parameters)
+    for name, value in parameters.items():
+        if isinstance(value, int):
+            spoken[f"{name}_th"] = f"{value}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(value, 'th')}"
+            spoken[f"{name}_less"] = value - 1
+    return spoken
 
 
 # The reference solution ----------------------------------------------------------------------------------------
@@ -335,9 +324,7 @@ def _main(source: Source, shown: str) -> str:
 
 @cache
 def _text_of(function: Any) -> str:
-    return inspect.getsource(function).split("  # type: ignore")[0].rstrip() + (
-        inspect.getsource(function).partition("[no-untyped-def]")[2].rstrip()
-    )
+    return inspect.getsource(function).replace("  # type: ignore[no-untyped-def]", "").rstrip()
 
 
 # Task sets -----------------------------------------------------------------------------------------------------
@@ -371,7 +358,9 @@ def code_tasks(
     if unknown or not chosen:
         raise TaskError(f"families={families!r}: choose from {', '.join(FAMILIES)} (or None for all)")
     # In the table's order, so that the order in which they are named changes nothing.
-    mixture = Mixture(tuple(family for family in FAMILIES if family in chosen), *_levels(difficulty))
+    lowest, highest = _levels(difficulty)
+    split = check_split("train" if split is None else split)
+    mixture = Mixture(tuple(family for family in FAMILIES if family in chosen), lowest, highest, split)
     return ProceduralTaskset(mixture, name=mixture.name, split=split, seed=seed, size=size or 1_000_000)
 
 

@@ -221,7 +221,7 @@ SOURCES: dict[str, tuple[Source, ...]] = {
                "well.", _brackets, (("",), ("(]",), ("([{}])",), ("((",)), {}, 2),
         Source(reverse_polish, (("text", "text"),), "number", "`text` is an expression in reverse Polish notation: "
                "integers and the operators + - *, separated by spaces; it leaves one value.", "Evaluate it; every "
-               "operator takes its result modulo {m} (from 0 to {m} - 1).", _polish,
+               "operator takes its result modulo {m} (from 0 to {m_less}).", _polish,
                (("7",), ("2 3 -",), ("1 2 3 * +",)), {"m": (97, 101, 1000, 1009, 9973)}, 2),
         Source(stack_machine, (("commands", "rows"),), "numbers", "`commands` lists commands for a stack: push X (an "
                "integer), pop, double, add, top.", "The stack begins with {start} on it. push puts an integer on it, "

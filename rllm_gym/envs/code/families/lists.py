@@ -48,8 +48,8 @@ def remainders(values, k):
     return [value % k for value in values]
 
 
-def clip_all(values, low, width):
-    return [min(max(value, low), low + width) for value in values]
+def clip_all(values, low, high):
+    return [min(max(value, low), high) for value in values]
 
 
 def reverse_list(values):
@@ -389,15 +389,15 @@ STEPS: tuple[Step, ...] = (
     Step(add_to_all, _L, _L, "Add {k} to every value.", {"k": (-9, -7, -5, -4, -3, -2, -1, *range(1, 12))}),
     Step(square_all, _L, _L, "Replace every value by its square."),
     Step(absolute_values, _L, _L, "Replace every value by its absolute value."),
-    Step(remainders, _L, _L, "Replace every value by its remainder modulo {k} (from 0 to {k} - 1, also for negative "
+    Step(remainders, _L, _L, "Replace every value by its remainder modulo {k} (from 0 to {k_less}, also for negative "
          "values).", {"k": range(3, 14)}),
-    Step(clip_all, _L, _L, "Replace every value less than {low} by {low}, and every value greater than {low} + {width} "
-         "by {low} + {width}.", {"low": range(-5, 4), "width": range(4, 15)}),
+    Step(clip_all, _L, _L, "Replace every value less than {low} by {low}, and every value greater than {high} by "
+         "{high}.", {"low": range(-5, 4), "high": range(6, 18)}),
     Step(reverse_list, _L, _L, "Reverse the order of the list."),
     Step(sort_up, _L, _L, "Sort the list in ascending order."),
     Step(sort_down, _L, _L, "Sort the list in descending order."),
     Step(sort_by_size, _L, _L, "Sort the list by absolute value; of equal absolute values the negative comes first."),
-    Step(sort_by_remainder, _L, _L, "Sort the list by the remainder modulo {k} (from 0 to {k} - 1); equal remainders "
+    Step(sort_by_remainder, _L, _L, "Sort the list by the remainder modulo {k} (from 0 to {k_less}); equal remainders "
          "by value, ascending.", {"k": range(3, 12)}),
     Step(unique_first, _L, _L, "Keep only the first occurrence of every value."),
     Step(only_repeated, _L, _L, "Keep only the values that occur more than once, each once, in the order of their "
@@ -456,7 +456,7 @@ STEPS: tuple[Step, ...] = (
          "there before it and its absolute value, where what was there before the first is {k}.", {"k": range(0, 16)},
          level=2),
     Step(total, _L, _N, "Take the sum of the list (0 for an empty one)."),
-    Step(product_modulo, _L, _N, "Take the product of the list modulo {m} (from 0 to {m} - 1; the product of an empty "
+    Step(product_modulo, _L, _N, "Take the product of the list modulo {m} (from 0 to {m_less}; the product of an empty "
          "list is 1).", {"m": (97, 101, 997, 1009, 10007)}),
     Step(spread, _L, _N, "Take the largest value minus the smallest (0 for an empty list)."),
     Step(count_different, _L, _N, "Count the different values."),

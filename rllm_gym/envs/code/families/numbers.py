@@ -141,7 +141,7 @@ _N, _T, _L = "number", "text", "numbers"
 STEPS: tuple[Step, ...] = (
     Step(add_number, _N, _N, "Add {k}.", {"k": (*range(-20, 0), *range(1, 40))}),
     Step(multiply_number, _N, _N, "Multiply by {k}.", {"k": (-7, -5, -3, -2, *range(2, 30))}),
-    Step(modulo, _N, _N, "Take the remainder modulo {m} (from 0 to {m} - 1).", {"m": (17, 19, 23, 29, 31, 97, 101)}),
+    Step(modulo, _N, _N, "Take the remainder modulo {m} (from 0 to {m_less}).", {"m": (17, 19, 23, 29, 31, 97, 101)}),
     Step(square_number, _N, _N, "Square it."),
     Step(absolute, _N, _N, "Take the absolute value."),
     Step(digit_sum, _N, _N, "Take the sum of the decimal digits of its absolute value."),

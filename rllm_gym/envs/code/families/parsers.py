@@ -346,10 +346,10 @@ SOURCES: dict[str, tuple[Source, ...]] = {
                ((["00:00 INFO a"],), (["23:59 ERROR b", "broken"],)), {"level": ("DEBUG", "INFO", "WARN", "ERROR")}, 1),
     ),
     "expressions": (
-        Source(expression_values, _LINES, "numbers", _SUMS_SAY, "Make a list of their values modulo {m} (from 0 to {m} "
-               "- 1); * binds more strongly than + and -.", _expressions, _SUMS, {"m": (97, 100, 101, 1000, 1009)}, 4),
+        Source(expression_values, _LINES, "numbers", _SUMS_SAY, "Make a list of their values modulo {m} (from 0 to "
+               "{m_less}); * binds more strongly than + and -.", _expressions, _SUMS, {"m": (97, 100, 101, 1000, 1009)}, 4),
         Source(left_to_right, _LINES, "numbers", _SUMS_SAY, "Leave the brackets out and evaluate each strictly from left "
-               "to right, as if + - * bound equally. Make a list of the values modulo {m} (from 0 to {m} - 1).",
+               "to right, as if + - * bound equally. Make a list of the values modulo {m} (from 0 to {m_less}).",
                _expressions, _SUMS, {"m": (97, 100, 101, 1000, 1009)}, 2),
         Source(nested_sums, (("text", "text"),), "number", "`text` is a list of integers and such lists, written as in "
                "Python.", "Add all integers up, each times {factor} to the power of the number of lists around it less "
