@@ -119,7 +119,7 @@ def _xml_call(text: str, start: int) -> tuple[FunctionCall, int]:
         closing = _VALUE_END.search(text, opening.end())
         if closing is None:
             raise InvalidAction(
-                f"The <parameter={key}> at position {opening.start(1) - 10} is never closed with </parameter> "
+                f"The parameter {key!r} at position {opening.start(1) - 10} is never closed with </parameter> "
                 f"before </function>. Write:\n{XML_EXAMPLE}"
             )
         value = text[opening.end() : closing.start()]

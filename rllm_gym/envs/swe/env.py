@@ -177,7 +177,7 @@ class SWEEnv(AsyncTextEnv):
         self._end_of_work = _End()
         problem = read_task(task, self._repositories)
         if problem.repo is None:
-            raise problem.needs_image(f"the sandbox here is tier {self._pool.tier.value}, which runs no images")
+            raise await asyncio.to_thread(problem.needs_image)
         limit = self.observation_space.max_length - _FRAME_CHARS  # type: ignore[attr-defined]
         if len(task.content) > limit:
             raise TaskError(
@@ -392,12 +392,13 @@ test settings do not count."""
 
 
 def _first_observation(problem: RepositoryTask, workdir: str, outline: list[str], max_turns: int) -> str:
+    statement = problem.statement.replace("\r\n", "\n").strip()  # as web forms send it
     turns = f"{max_turns} turn{'s' * (max_turns > 1)}"
     example = next((name for name in outline if not name.endswith("/")), ".")
     names = "  ".join(outline[:_LISTED]) + (f"  ... ({len(outline) - _LISTED} more)" if len(outline) > _LISTED else "")
     # Without namespaces the path is another one every time, and what a reset says depends on task and seed alone.
     place = f"at {WORKDIR}" if workdir == WORKDIR else "in the directory where your commands start"
-    return f"{plain(problem.statement.strip())}\n\nThe repository is {place}: {cut(names, 4_000)}\n\n" + _HOW.format(
+    return f"{plain(statement)}\n\nThe repository is {place}: {cut(names, 4_000)}\n\n" + _HOW.format(
         turns=turns, example=example
     )
 

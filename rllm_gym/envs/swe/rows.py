@@ -19,6 +19,9 @@ from rllm_gym.envs.swe.patch import apply_patch, safe_path
 from rllm_gym.envs.swe.repositories import PREFIX as BUILT_IN
 from rllm_gym.envs.swe.repositories import repository_files
 from rllm_gym.grading.swe import RepositoryTests
+from rllm_gym.grading.swe.log_parsers import find_parser
+from rllm_gym.sandbox.probe import examine
+from rllm_gym.sandbox.tier import Tier
 
 Repositories = Mapping[str, str | os.PathLike[str]]
 """Local clones by the names rows use, such as ``"psf/requests"``."""
@@ -73,7 +76,7 @@ class RepositoryTask:
             TaskError: It cannot be made; names the task.
         """
         if self.repo is None:
-            raise self.needs_image("this sandbox runs no images")
+            raise self.needs_image()
         try:
             repo = repository_files(self.repo) if _is_built_in(self.repo) else self.repo
             return prepare(repo, self.base_commit, patch=self.base_patch)
@@ -90,18 +93,22 @@ class RepositoryTask:
         try:
             if self.test_patch:
                 hidden |= patched_tests(self.test_patch, checkout)
+            if self.log_parser is not None:
+                find_parser(self.log_parser)
             return RepositoryTests(
                 hidden, self.fail_to_pass, self.pass_to_pass, self.test_command, self.log_parser, timeout
             )
         except TaskError as error:
             raise TaskError(f"task {self.task_id!r}: {error}") from error
 
-    def needs_image(self, why: str) -> TaskError:
+    def needs_image(self) -> TaskError:
         """The error of a task that would run in an image only."""
+        docker = examine(Tier.DOCKER)
+        why = "this sandbox runs no images" if docker.works else f"no Docker engine answers here: {docker.reason.rstrip('.?')}"
+        way_out = "give sandbox='docker'" if docker.works else docker.way_out.rstrip(".")
         return TaskError(
-            f"task {self.task_id!r} needs the image {self.image!r}, and {why}. Run it where a Docker engine answers, "
-            "with sandbox='docker', or give its repository as a local clone: repositories={'owner/name': directory}, "
-            "or a row with 'repo': directory"
+            f"task {self.task_id!r} needs the image {self.image!r}, and {why.rstrip('.')}. Either {way_out}; or give "
+            "its repository as a local clone: repositories={'owner/name': directory}, or a row with 'repo': directory"
         )
 
 
@@ -146,7 +153,7 @@ def swe_task(row: Mapping[str, Any], task_id: str) -> Task:
     if (repo := row.get("repo")) is not None:
         data["repo"] = _repo(repo)
     if (runtime := row.get("runtime")) is not None:
-        data["runtime"] = os.fspath(runtime)
+        data["runtime"] = os.path.expanduser(runtime)
     if "repo" not in data and "image" not in data:
         raise TaskError("it has neither 'repo' (a directory, a git bundle or files) nor 'image'")
     data["hidden_tests"] = _files(row.get("hidden_tests"), "hidden_tests")
