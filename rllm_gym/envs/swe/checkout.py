@@ -402,3 +402,15 @@ def _remember(digest: str, checkout: Checkout) -> None:
         ):
             forgotten, _ = _recent.popitem(last=False)
             _locks.pop(forgotten, None)
+
+
+def _forget() -> None:
+    """In a fork: the trees are its parent's, who may remove them; a lock may be held by a thread that is not here."""
+    global _guard
+    _guard = threading.Lock()
+    _locks.clear()
+    _recent.clear()
+    _alive.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import fcntl
 import os
 import shutil
 import stat
 import tempfile
 import threading
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 _PREFIX = "rllm-gym-trees-"
@@ -33,13 +33,9 @@ def _own_root() -> Path:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _root = (os.getpid(), path, descriptor)
-            atexit.register(_remove, path, os.getpid())
+            # At exit; also at that of a worker process, which calls no exit functions but these.
+            Finalize(None, shutil.rmtree, (path, True), exitpriority=0)
         return _root[1]
-
-
-def _remove(path: Path, owner: int) -> None:
-    if os.getpid() == owner:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _sweep(folder: Path) -> None:
@@ -61,3 +57,11 @@ def _sweep(folder: Path) -> None:
             continue  # its process lives
         finally:
             os.close(descriptor)
+
+
+def _new_lock_after_fork() -> None:
+    global _guard
+    _guard = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_lock_after_fork)
