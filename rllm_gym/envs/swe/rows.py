@@ -104,10 +104,11 @@ class RepositoryTask:
     def needs_image(self) -> TaskError:
         """The error of a task that would run in an image only."""
         docker = examine(Tier.DOCKER)
-        why = "this sandbox runs no images" if docker.works else f"no Docker engine answers here: {docker.reason.rstrip('.?')}"
-        way_out = "give sandbox='docker'" if docker.works else docker.way_out.rstrip(".")
+        why, way_out = "this sandbox runs no images", "give sandbox='docker'"
+        if not docker.works:
+            why, way_out = f"no Docker engine answers here: {docker.reason.rstrip('.?')}", docker.way_out.rstrip(".")
         return TaskError(
-            f"task {self.task_id!r} needs the image {self.image!r}, and {why.rstrip('.')}. Either {way_out}; or give "
+            f"task {self.task_id!r} needs the image {self.image!r}, and {why}. Either {way_out}; or give "
             "its repository as a local clone: repositories={'owner/name': directory}, or a row with 'repo': directory"
         )
 
