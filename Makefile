@@ -13,7 +13,7 @@ BIN := .venv/bin
 TESTS ?= tests
 SEED ?= 0
 # What tests need of the system beyond the README's apt line: COMMAND:PACKAGE, one a need.
-SYSTEM_PACKAGES := git:git
+SYSTEM_PACKAGES := git:git bwrap:bubblewrap
 # torch's default thread count makes small operations ten times slower on a busy machine.
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false

@@ -22,6 +22,8 @@ from rllm_gym import __version__
 from rllm_gym.commands.extras import DEVELOPER_EXTRAS, Requirement, requirements
 from rllm_gym.commands.terminal import visible
 from rllm_gym.envs import TABLE
+from rllm_gym.sandbox import probe
+from rllm_gym.sandbox.tier import Tier
 
 Status = Literal["ok", "note", "missing", "broken"]
 _STYLES: dict[Status, tuple[str, str]] = {
@@ -70,6 +72,7 @@ def examine() -> list[Finding]:
         _disk(),
         *_extras(),
         *_torch(),
+        *_sandbox(),
         *_environments(),
     ]
 
@@ -183,6 +186,30 @@ def _torch() -> list[Finding]:
         )
     else:
         findings.append(Finding("GPU", "note", "none found; everything runs on the CPU"))
+    return findings
+
+
+def _sandbox() -> list[Finding]:
+    """Which tier confines model-written programs here, and why not a higher one; whether Docker can be used."""
+    findings: list[Finding] = []
+    refused: list[probe.Finding] = []
+    for tier in probe.AUTOMATIC:
+        tried = probe.examine(tier)
+        if tried.works:
+            break
+        refused.append(tried)
+    else:
+        why = " ".join(f"Tier {tried.tier.value}: {tried.reason}" for tried in refused)
+        fix = "; ".join(f"tier {tried.tier.value}: {tried.way_out}" for tried in refused)
+        findings.append(Finding("sandbox", "missing", f"no tier works. {why}", fix))
+    if not findings:
+        detail = f"tier {tried.tier.value} ({tried.tier.name.lower()}), tried with real programs"
+        why = "".join(f"; not tier {higher.tier.value}: {higher.reason}" for higher in refused)
+        fix = "; ".join(higher.way_out for higher in refused)
+        findings.append(Finding("sandbox", "note" if refused else "ok", detail + why, fix))
+    docker = probe.examine(Tier.DOCKER)
+    detail = "an engine answers" if docker.works else f"{docker.reason} Only rows that need an image use it."
+    findings.append(Finding("docker", "ok" if docker.works else "note", detail, docker.way_out))
     return findings
 
 

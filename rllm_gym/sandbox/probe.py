@@ -187,7 +187,7 @@ def _said(result: Result) -> list[str]:
 
 def _explain(tier: Tier, message: str) -> tuple[str, str]:
     """One sentence on why, and what would help, from what the failure said and what kernel and container tell."""
-    reason = f"{message.rstrip('.')}."
+    reason = _sentence(message)
     if tier is Tier.DOCKER:
         return reason, "start a Docker engine that this user may use: 'docker run --rm hello-world' should work."
     if tier is Tier.LANDLOCK:
@@ -204,8 +204,12 @@ def _explain(tier: Tier, message: str) -> tuple[str, str]:
         return reason, "see docs/sandbox.md: bubblewrap itself works here."
     for hinders, what, way_out in _HINDRANCES:
         if hinders():
-            return f"{refusal.rstrip('.')}. {what}", f"{way_out}, or be content with tier B."
-    return f"{refusal.rstrip('.')}.", "see docs/sandbox.md, or be content with tier B."
+            return f"{_sentence(refusal)} {what}", f"{way_out}, or be content with tier B."
+    return _sentence(refusal), "see docs/sandbox.md, or be content with tier B."
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def _what_bubblewrap_says() -> str:

@@ -6,15 +6,30 @@ import json
 
 from commands.running import rllm_gym
 
+from rllm_gym.envs import TABLE
+from rllm_gym.sandbox.probe import examine
+from rllm_gym.sandbox.tier import Tier
+
 
 def test_a_working_installation_is_healthy() -> None:
     result = rllm_gym("doctor", "--json")
     assert result.returncode == 0, result.stdout
     findings = {finding["subject"]: finding for finding in json.loads(result.stdout)}
-    for subject in ("python", "rllm-gym", "processors", "memory", "disk", "base packages", "extra train", "torch"):
+    for subject in (
+        "python",
+        "rllm-gym",
+        "processors",
+        "memory",
+        "disk",
+        "base packages",
+        "extra train",
+        "torch",
+        "sandbox",
+        "docker",
+    ):
         assert findings[subject]["detail"]
     assert findings["base packages"]["status"] == "ok"
-    assert "5 of 5 start" in findings["environments"]["detail"]
+    assert f"{len(TABLE)} of {len(TABLE)} start" in findings["environments"]["detail"]
     assert all(finding["fix"] for finding in findings.values() if finding["status"] in ("missing", "broken"))
 
 
@@ -22,3 +37,15 @@ def test_it_can_be_read_by_a_person() -> None:
     shown = rllm_gym("doctor").stdout
     assert "torch" in shown
     assert "GiB" in shown
+
+
+def test_it_says_which_sandbox_there_is_and_why_no_better_one() -> None:
+    result = rllm_gym("doctor", "--json")
+    found = next(finding for finding in json.loads(result.stdout) if finding["subject"] == "sandbox")
+    if found["status"] == "ok":
+        assert "tier A" in found["detail"]
+        assert not found["fix"]
+    else:
+        assert "ier A: " in found["detail"]
+        assert found["fix"]
+    assert (found["status"] == "ok") == examine(Tier.NAMESPACES).works

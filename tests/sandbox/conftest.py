@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -10,6 +11,8 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -20,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 ORDINARY_UID = 61234
 """No account has it, so nothing on the machine is its own."""
 
-RunPython = Callable[..., "subprocess.CompletedProcess[str]"]
+Completed = subprocess.CompletedProcess[str]
 
 
 def needs(tier: Tier) -> None:
@@ -44,55 +47,176 @@ def any_tier(request: pytest.FixtureRequest) -> Tier:
     return request.param
 
 
+SERVER = """
+import json, os, socket, sys, tempfile, threading
+import psutil
+from rllm_gym.sandbox import Limits, Program, SandboxPool
+from rllm_gym.sandbox.tier import Tier
+
+os.environ["SECRET_TOKEN"] = "the trainer's"
+folder = tempfile.TemporaryDirectory()
+with open(f"{folder.name}/file", "w") as file:
+    file.write("of the trainer")
+held = open(f"{folder.name}/file")
+os.set_inheritable(held.fileno(), True)
+unix, abstract = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+tcp = socket.create_server(("127.0.0.1", 0))
+unix.bind(f"{folder.name}/socket")
+abstract.bind(f"\\0rllm-gym-test-{os.getpid()}")
+for listening in unix, abstract:
+    listening.listen()
+me = {"pid": os.getpid(), "folder": folder.name, "port": tcp.getsockname()[1],
+      "abstract": f"rllm-gym-test-{os.getpid()}"}
+
+with SandboxPool(Tier(sys.argv[1]), max_workers=4) as pool:
+    def run(source, limits, **options):
+        program = Program(source, args=(json.dumps(me),), limits=Limits(**limits), **options)
+        result = pool.run_sync(program)
+        return {name: getattr(result, name) if not isinstance(getattr(result, name), bytes)
+                else getattr(result, name).decode(errors="replace") for name in result.__slots__}
+
+    run("", {})
+    print(json.dumps(me), flush=True)
+    for line in sys.stdin:
+        wanted = json.loads(line)
+        answers = {}
+        threads = [threading.Thread(target=lambda at=at, one=one: answers.update({at: run(**one)}))
+                   for at, one in enumerate(wanted)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        left = [p.pid for p in psutil.Process().children(recursive=True)]
+        print(json.dumps({"answers": [answers[at] for at in range(len(wanted))], "left": left}), flush=True)
+"""
+
+
+class Trainer:
+    """A process with things worth protecting and a pool of one tier; runs programs in it.
+
+    Attributes:
+        tier: Of its pool.
+        process: The process.
+        facts: What it tells programs of itself, for them to try: ``pid``, ``folder`` (with ``file`` and ``socket``),
+            ``port``, ``abstract``.
+        left: Process ids below it after the last programs.
+    """
+
+    def __init__(self, start: Callable[..., subprocess.Popen[str]], tier: Tier) -> None:
+        self.tier = tier
+        self.process = start(SERVER, tier.value)
+        assert self.process.stdout is not None
+        said = self.process.stdout.readline()
+        assert said, self.process.communicate()[1]
+        self.facts: dict[str, Any] = json.loads(said)
+        self.left: list[int] = []
+
+    def run(self, source: str, options: dict[str, Any] | None = None, **limits: float) -> SimpleNamespace:
+        """The result of one program; ``sys.argv[1]`` in it is :attr:`facts` as JSON."""
+        return self.run_together({"source": source, "limits": limits, **(options or {})})[0]
+
+    def run_together(self, *programs: dict[str, Any]) -> list[SimpleNamespace]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(programs) + "\n")
+        self.process.stdin.flush()
+        said = self.process.stdout.readline()
+        assert said, self.process.communicate()[1]
+        answer = json.loads(said)
+        self.left = answer["left"]
+        return [SimpleNamespace(**one) for one in answer["answers"]]
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(60)
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+@pytest.fixture(
+    scope="session",
+    params=[(tier, user) for tier in (Tier.NAMESPACES, Tier.LANDLOCK) for user in ("this user", "an ordinary user")],
+    ids=lambda param: f"{param[0].value}-{param[1]}",
+)
+def trainer(request: pytest.FixtureRequest, ordinary_user: RunPython) -> Iterator[Trainer]:
+    """A :class:`Trainer` for each tier that keeps hostile programs in, as whoever runs the tests and as nobody."""
+    yield from _trainer(*request.param, ordinary_user)
+
+
+@pytest.fixture(scope="session")
+def unsafe_trainer(ordinary_user: RunPython) -> Iterator[Trainer]:
+    """A :class:`Trainer` whose pool confines nothing."""
+    yield from _trainer(Tier.UNSAFE, "this user", ordinary_user)
+
+
+def _trainer(tier: Tier, user: str, ordinary_user: RunPython) -> Iterator[Trainer]:
+    needs(tier)
+    if user == "an ordinary user" and os.geteuid() != 0:
+        pytest.skip("this user is an ordinary one already")
+    trainer = Trainer(
+        ordinary_user.start if user == "an ordinary user" else RunPython([], _own_environment()).start, tier
+    )
+    yield trainer
+    trainer.close()
+
+
+class RunPython:
+    """Runs Python programs as somebody. ``before`` is the command that becomes him."""
+
+    def __init__(self, before: list[str], environment: dict[str, str]) -> None:
+        self._before, self._environment = before, environment
+
+    def start(self, source: str, *args: str, **variables: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*self._before, sys.executable, "-c", source, *args],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=self._environment | variables, cwd="/",
+        )  # fmt: skip
+
+    def __call__(self, source: str, *args: str, timeout: float = 60, **variables: str) -> Completed:
+        return subprocess.run(
+            [*self._before, sys.executable, "-c", source, *args],
+            capture_output=True, text=True, timeout=timeout, env=self._environment | variables, cwd="/",
+        )  # fmt: skip
+
+
+def _own_environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
 @pytest.fixture(scope="session")
 def ordinary_user() -> Iterator[RunPython]:
-    """``run(source, *args, timeout=60)`` runs a Python program as a user who is not root and owns nothing.
+    """A user who is not root and owns nothing.
 
     Python may lie below a directory that is closed to others, as root's home is; then what is needed of it is shown
     through a mount namespace of its own. Where the tests themselves run as an ordinary user, it is that user.
     """
+    if os.geteuid() != 0:
+        yield RunPython([], _own_environment())
+        return
     with tempfile.TemporaryDirectory(prefix="rllm-gym-user-") as home:
-        yield _runner(Path(home))
+        os.chown(home, ORDINARY_UID, ORDINARY_UID)
+        become = ["setpriv", f"--reuid={ORDINARY_UID}", f"--regid={ORDINARY_UID}", "--clear-groups"]
+        if closed := _needed_but_closed():
+            become = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", _show(closed), "sh", *become]
+        for tool in become[0], "setpriv":
+            if shutil.which(tool) is None:
+                pytest.skip(f"running as an ordinary user needs {tool} (util-linux)")
+        user = RunPython(become, _environment(Path(home)))
+        tried = user("import rllm_gym")
+        if tried.returncode != 0:
+            pytest.skip(f"an ordinary user cannot run this Python here: {tried.stderr.strip()[-400:]}")
+        yield user
 
 
 @pytest.fixture(params=["this user", "an ordinary user"])
 def each_user(request: pytest.FixtureRequest, ordinary_user: RunPython) -> RunPython:
-    """As :func:`ordinary_user`, once as whoever runs the tests and once as an ordinary user."""
+    """Whoever runs the tests, and an ordinary user."""
     if request.param == "an ordinary user":
         if os.geteuid() != 0:
             pytest.skip("this user is an ordinary one already")
         return ordinary_user
-    return _run_as_is
-
-
-def _run_as_is(source: str, *args: str, timeout: float = 60, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
-    command = [sys.executable, "-c", source, *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment, cwd="/")
-
-
-def _runner(home: Path) -> RunPython:
-    if os.geteuid() != 0:
-        return _run_as_is
-    os.chown(home, ORDINARY_UID, ORDINARY_UID)
-    become = ["setpriv", f"--reuid={ORDINARY_UID}", f"--regid={ORDINARY_UID}", "--clear-groups"]
-    shown = _needed_but_closed()
-    if shown:
-        become = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", _show(shown), "sh", *become]
-    for tool in become[0], "setpriv":
-        if shutil.which(tool) is None:
-            pytest.skip(f"running as an ordinary user needs {tool} (util-linux)")
-    tried = subprocess.run([*become, sys.executable, "-c", "import rllm_gym"], capture_output=True, text=True, cwd="/",
-                           env=_environment(home), timeout=60)  # fmt: skip
-    if tried.returncode != 0:
-        pytest.skip(f"an ordinary user cannot run this Python here: {tried.stderr.strip()[-400:]}")
-
-    def run(source: str, *args: str, timeout: float = 60, **variables: str) -> subprocess.CompletedProcess[str]:
-        command = [*become, sys.executable, "-c", source, *args]
-        environment = _environment(home) | variables
-        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment, cwd="/")
-
-    return run
+    return RunPython([], _own_environment())
 
 
 def _environment(home: Path) -> dict[str, str]:

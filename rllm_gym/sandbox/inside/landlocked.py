@@ -78,7 +78,7 @@ class Wall:
 
     def close(self, home: str) -> None:
         """Last of all, with ``no_new_privs`` set: nothing outside is in reach from here on."""
-        named_memory.directory = f"{home}/shm"
+        named_memory.begin(f"{home}/shm")
         landlock.restrict(self._rules)
         seccomp.install(self._filter or self._make_filter(os.getpid()))
 

@@ -12,6 +12,8 @@ import ctypes
 import errno
 import importlib
 import mmap
+import multiprocessing
+import multiprocessing.heap
 import os
 import threading
 import time
@@ -27,7 +29,7 @@ class _Timespec(ctypes.Structure):
 
 
 directory = ""
-"""Where the objects of this process are; set in the fork that becomes a program."""
+"""Where the objects of this process are."""
 
 
 def install() -> None:
@@ -53,6 +55,15 @@ def install() -> None:
     names = {"shm_open": shm_open, "shm_unlink": lambda path_: os.unlink(path(path_))}
     for name, replacement in names.items():
         setattr(importlib.import_module("_posixshmem"), name, replacement)
+    # Values and arrays lie in files of the temporary directory then.
+    multiprocessing.heap.Arena._dir_candidates = []  # type: ignore[attr-defined]
+
+
+def begin(place: str) -> None:
+    """In the fork that becomes a program: what it names lies there, and its authentication key is its own."""
+    global directory
+    directory = place
+    multiprocessing.current_process().authkey = os.urandom(32)
 
 
 class SemLock:

@@ -1,0 +1,104 @@
+"""Which tier is chosen: by what works when tried, with a reason and a way out for what does not."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from rllm_gym.sandbox import SandboxUnavailable
+from rllm_gym.sandbox.probe import choose, examine
+from rllm_gym.sandbox.tier import Tier
+from tests.sandbox.conftest import RunPython, needs
+
+IN_A_CONTAINER = """
+import ctypes, errno, os
+from rllm_gym.sandbox.inside import seccomp
+
+# What Docker does to a container by default: its capabilities, and its profile as far as namespaces go.
+libc = ctypes.CDLL(None, use_errno=True)
+DEFAULT = 0xA80425FB
+if os.geteuid() == 0:
+    for capability in range(64):
+        if not DEFAULT >> capability & 1:
+            libc.prctl(24, capability, 0, 0, 0)
+    assert libc.capset((ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)(DEFAULT, DEFAULT, 0, 0, 0, 0)) == 0
+refused = ["unshare", "setns", "mount", "umount2", "pivot_root", "fsopen", "fsmount", "move_mount", "open_tree",
+           "mount_setattr", "open_by_handle_at", "bpf", "perf_event_open", "userfaultfd", "keyctl", "kcmp"]
+new_namespaces = (errno.EPERM, [(0, seccomp._CLONE_NEW, (0,), False)])
+profile = {name: errno.EPERM for name in refused} | {"clone3": errno.ENOSYS} | EXTRA
+libc.prctl(38, 1, 0, 0, 0)
+seccomp.install(seccomp._assemble(profile, {"clone": new_namespaces}, os.uname().machine))
+"""
+CHOOSE = """
+import json
+from rllm_gym.sandbox import Limits, Program, SandboxPool
+from rllm_gym.sandbox.probe import examine
+from rllm_gym.sandbox.tier import Tier
+a = examine(Tier.NAMESPACES)
+with SandboxPool("auto") as pool:
+    ended = pool.run_sync(Program("import os, numpy\\nprint(os.getuid() != 0, numpy.ones(2).sum())")).stdout.decode()
+    forks = "import os, time\\nfor _ in range(99):\\n    if os.fork() == 0:\\n        time.sleep(60)\\ntime.sleep(60)"
+    bomb = pool.run_sync(Program(forks, limits=Limits(processes=8, wall_s=20)))
+    held = "held = bytearray(1 << 29)\\nheld[::4096] = bytes(1 << 17)\\nimport time\\ntime.sleep(60)"
+    memory = pool.run_sync(Program(held, limits=Limits(memory_mb=128, wall_s=20)))
+print(json.dumps([pool.tier.value, a.works, a.reason, a.way_out, ended, bomb.exit_code, memory.exit_code]))
+"""
+
+
+def test_an_ordinary_container_gets_tier_b(each_user: RunPython) -> None:
+    needs(Tier.LANDLOCK)
+    ended = each_user(IN_A_CONTAINER.replace("EXTRA", "{}") + CHOOSE, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    tier, a_works, reason, way_out, output, bomb, memory = json.loads(ended.stdout)
+    assert (tier, a_works) == ("B", False)
+    assert "namespace" in reason
+    assert "bwrap" in reason or "bubblewrap" in reason
+    assert "--security-opt" in way_out
+    assert output == "True 2.0\n"
+    assert bomb != 0
+    assert memory != 0
+
+
+def test_where_nothing_works_it_says_why_and_what_would_help(each_user: RunPython) -> None:
+    refused = '{"landlock_create_ruleset": errno.EPERM}'
+    source = (
+        'from rllm_gym.sandbox.inside import seccomp\nseccomp._NUMBERS["landlock_create_ruleset"] = (444, 444)\n'
+        + IN_A_CONTAINER.replace("EXTRA", refused)
+        + "from rllm_gym.sandbox import SandboxPool\nSandboxPool()"
+    )
+    ended = each_user(source, timeout=120)
+    assert ended.returncode == 1
+    for said in ("SandboxUnavailable", "tier A:", "tier B:", "To change that:", "Landlock", "sandbox='unsafe'"):
+        assert said in ended.stderr
+
+
+def test_without_bubblewrap_it_is_said_what_to_install(each_user: RunPython) -> None:
+    source = "from rllm_gym.sandbox.probe import choose\nchoose('namespaces')"
+    if os.path.exists("/usr/local/bin/bwrap") or os.path.exists("/usr/bin/bwrap"):
+        source = "import shutil\nshutil.which = lambda *a, **k: None\n" + source
+    ended = each_user(source, timeout=120)
+    assert ended.returncode == 1
+    assert "apt-get install bubblewrap" in ended.stderr
+
+
+def test_the_strongest_that_works_is_chosen() -> None:
+    needs(Tier.NAMESPACES)
+    assert choose("auto") is Tier.NAMESPACES
+    assert choose("namespaces") is Tier.NAMESPACES
+    assert examine(Tier.NAMESPACES) is examine(Tier.NAMESPACES), "tried once a process"
+
+
+def test_unsafe_only_when_it_is_asked_for() -> None:
+    assert choose("unsafe") is Tier.UNSAFE
+    assert choose(Tier.UNSAFE) is Tier.UNSAFE
+    with pytest.raises(ValueError, match="'none'"):
+        choose("none")
+
+
+def test_docker_without_an_engine_says_so() -> None:
+    if examine(Tier.DOCKER).works:
+        pytest.skip("a Docker engine answers here")
+    with pytest.raises(SandboxUnavailable, match="docker run"):
+        choose("docker")

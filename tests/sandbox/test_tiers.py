@@ -1,0 +1,568 @@
+"""What each tier guarantees, tried by programs that want more: the tests that the table in docs/sandbox.md names."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.sandbox.conftest import ROOT, RunPython, Trainer
+
+TRY = """
+import contextlib, ctypes, errno, json, os, resource, signal, socket, subprocess, sys, threading, time
+trainer = json.loads(sys.argv[1])
+libc = ctypes.CDLL(None, use_errno=True)
+said = {}
+def attempt(name, call):
+    try:
+        said[name] = call() or "done"
+    except (OSError, MemoryError, ValueError) as error:
+        said[name] = type(error).__name__
+def system_call(number, *arguments):
+    if libc.syscall(number, *arguments) == -1:
+        raise OSError(ctypes.get_errno(), str(number))
+"""
+TELL = "\nprint(json.dumps(said))"
+REFUSED = {"PermissionError", "FileNotFoundError", "ConnectionRefusedError", "ProcessLookupError", "OSError",
+           "NotADirectoryError", "MemoryError", "IsADirectoryError"}  # fmt: skip
+
+
+def tried(trainer: Trainer, source: str, **limits: float) -> dict[str, object]:
+    """What a program said of each of its attempts."""
+    result = trainer.run(TRY + source + TELL, **limits)
+    assert result.exit_code == 0, result
+    return json.loads(result.stdout)  # type: ignore[no-any-return]
+
+
+def refused(said: dict[str, object]) -> bool:
+    print({name: answer for name, answer in said.items() if answer not in REFUSED})  # shown where it fails
+    return set(said.values()) <= REFUSED
+
+
+def test_files_of_the_host_cannot_be_read(trainer: Trainer) -> None:
+    said = tried(
+        trainer,
+        """
+folder, pid = trainer["folder"], trainer["pid"]
+for path in (f"{folder}/file", "/etc/shadow", "/etc/hostname", "/etc/machine-id", "/proc/1/environ", "/proc/1/root",
+             f"/proc/{pid}/root", f"/proc/{pid}/cwd", f"/proc/{pid}/fd", f"/proc/{pid}/cmdline", "/var/log", "/home",
+             "/mnt", "/sys/kernel", "/dev/mem", "/run", "/opt", "/srv"):
+    # In namespaces a path may be there, empty.
+    attempt(path, lambda: "".join(os.listdir(path)) if os.path.isdir(path) else open(path).read())
+os.symlink(f"{folder}/file", "link")
+attempt("through a link", lambda: open("link").read())
+attempt("through a hard link", lambda: os.link(f"{folder}/file", "hard"))
+attempt("by handle", lambda: system_call(304 if os.uname().machine == "x86_64" else 265, -100, 0, 0))
+""",
+    )
+    seen = {name: answer for name, answer in said.items() if answer not in REFUSED}
+    assert set(seen.values()) <= {"done"}, seen
+    assert not [name for name in seen if "link" in name or "handle" in name or "file" in name], seen
+    importable = trainer.run("import rllm_gym")
+    assert importable.exit_code == 1
+    assert "rllm_gym" in importable.stderr
+
+
+def test_files_of_the_host_cannot_be_changed(trainer: Trainer) -> None:
+    said = tried(
+        trainer,
+        """
+import sysconfig
+library = sysconfig.get_path("stdlib")
+for path in (f"{trainer['folder']}/file", f"{library}/json/__init__.py", sys.executable, "/usr/bin/env", "/etc/passwd"):
+    attempt(f"write {path}", lambda: os.open(path, os.O_WRONLY))
+    attempt(f"empty {path}", lambda: os.truncate(path, 0))
+    attempt(f"empty {path} by reading", lambda: os.open(path, os.O_RDONLY | os.O_TRUNC))
+    attempt(f"remove {path}", lambda: os.unlink(path))
+    attempt(f"rename {path}", lambda: os.rename(path, path + ".moved"))
+    attempt(f"take {path}", lambda: os.rename(path, "taken"))
+for path in (trainer["folder"], library, "/usr/bin", "/etc", "/", "/dev", "/var/tmp"):
+    attempt(f"make in {path}", lambda: os.mkdir(f"{path}/made"))
+for path in (f"{library}/json/__init__.py", f"{trainer['folder']}/file"):
+    with contextlib.suppress(OSError):
+        os.chmod(path, 0)
+    with contextlib.suppress(OSError):
+        os.utime(path, (0, 0))
+attempt("a device", lambda: os.mknod("device", 0o20666, os.makedev(1, 1)))
+attempt("a mount", lambda: libc.mount(b"none", b".", b"tmpfs", 0, 0) and (_ for _ in ()).throw(OSError()))
+""",
+    )
+    assert refused(said), said
+    import json.__init__ as witness
+
+    for path in (Path(str(witness.__file__)), Path(trainer.facts["folder"], "file")):
+        if path.exists():  # the ordinary user's folder may be out of this process's sight
+            assert path.stat().st_mode & 0o444
+            assert path.stat().st_mtime > 0
+
+
+def test_the_environment_of_the_trainer_is_not_seen(trainer: Trainer) -> None:
+    said = tried(
+        trainer,
+        """
+attempt("own", lambda: ",".join(name for name in os.environ))
+attempt("value", lambda: str(any("trainer" in value for value in os.environ.values())))
+attempt("of the trainer", lambda: open(f"/proc/{trainer['pid']}/environ").read())
+attempt("of the parent", lambda: open(f"/proc/{os.getppid()}/environ").read())
+attempt("left in memory", lambda: str("SECRET_TOKEN" in open("/proc/self/environ").read()))
+""",
+    )
+    assert "SECRET_TOKEN" not in str(said["own"])
+    assert said["value"] == "False"
+    assert said["of the trainer"] in REFUSED
+    assert said["of the parent"] in REFUSED
+    assert said["left in memory"] in REFUSED | {"False"}
+
+
+def test_there_is_no_network(trainer: Trainer) -> None:
+    said = tried(
+        trainer,
+        """
+port = trainer["port"]
+attempt("loopback", lambda: socket.create_connection(("127.0.0.1", port), timeout=5))
+attempt("loopback 6", lambda: socket.create_connection(("::1", port), timeout=5))
+def datagram(host):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        udp.connect((host, 53))
+attempt("a route", lambda: datagram("192.0.2.1"))
+attempt("names", lambda: socket.getaddrinfo("example.com", 80))
+for family, kind in ((socket.AF_INET, socket.SOCK_RAW), (socket.AF_PACKET, socket.SOCK_RAW), (socket.AF_NETLINK, 3),
+                     (40, socket.SOCK_STREAM), (38, socket.SOCK_SEQPACKET)):
+    attempt(f"family {family} type {kind}", lambda: socket.socket(family, kind))
+""",
+    )
+    assert refused({name: "OSError" if answer == "gaierror" else answer for name, answer in said.items()}), said
+
+
+def test_sockets_of_the_host_are_out_of_reach(trainer: Trainer) -> None:
+    said = tried(
+        trainer,
+        """
+def connect(address, kind=socket.SOCK_STREAM):
+    with socket.socket(socket.AF_UNIX, kind) as client:
+        client.connect(address)
+attempt("by path", lambda: connect(f"{trainer['folder']}/socket"))
+attempt("abstract", lambda: connect("\\0" + trainer["abstract"]))
+attempt("the log", lambda: connect("/dev/log", socket.SOCK_DGRAM))
+attempt("docker", lambda: connect("/var/run/docker.sock"))
+def sidestep():
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ours.sendto(b"x", f"{trainer['folder']}/socket")
+attempt("a pair pointed elsewhere", sidestep)
+""",
+    )
+    assert refused(said), said
+
+
+def test_other_processes_cannot_be_signalled(trainer: Trainer) -> None:
+    said = tried(
+        trainer,
+        """
+pid = trainer["pid"]
+for other in {pid, os.getppid()} - {0, 1, os.getpid()}:
+    for number in (0, signal.SIGSTOP, signal.SIGKILL):
+        attempt(f"kill {other} {number}", lambda: os.kill(other, number))
+        attempt(f"its group {other} {number}", lambda: os.killpg(other, number))
+    attempt(f"tkill {other}", lambda: system_call(200 if os.uname().machine == "x86_64" else 130, other, 9))
+    attempt(f"pidfd {other}", lambda: signal.pidfd_send_signal(os.pidfd_open(other), signal.SIGKILL))
+    attempt(f"queue {other}", lambda: system_call(129 if os.uname().machine == "x86_64" else 138, other, 9, 0))
+    attempt(f"priority {other}", lambda: os.setpriority(os.PRIO_PROCESS, other, 19))
+    attempt(f"limits {other}", lambda: resource.prlimit(other, resource.RLIMIT_NOFILE, (0, 0)))
+    attempt(f"affinity {other}", lambda: os.sched_setaffinity(other, {0}))
+""",
+    )
+    assert refused(said), said
+    assert trainer.process.poll() is None
+
+
+def test_a_program_ends_its_own_children_as_anywhere(trainer: Trainer) -> None:
+    result = trainer.run("""
+import subprocess, sys
+sleeper = subprocess.Popen(["sleep", "60"])
+sleeper.kill()
+print(sleeper.wait())
+try:
+    subprocess.run(["sleep", "60"], timeout=0.1)
+except subprocess.TimeoutExpired:
+    print("timeout")
+""")
+    assert (result.exit_code, result.stdout) == (0, "-9\ntimeout\n"), result
+
+
+def test_other_processes_cannot_be_looked_into(trainer: Trainer) -> None:
+    said = tried(
+        trainer,
+        """
+for other in {trainer["pid"], os.getppid()} - {0, os.getpid()}:
+    for name in ("environ", "mem", "maps", "fd", "root", "cwd", "exe", "auxv", "io", "stack", "task", "cmdline"):
+        path = f"/proc/{other}/{name}"
+        attempt(path, lambda: str(os.listdir(path)) if os.path.isdir(path) else str(open(path, "rb").read(100)))
+    attempt(f"trace {other}", lambda: system_call(101 if os.uname().machine == "x86_64" else 117, 16, other, 0, 0))
+    attempt(f"read {other}", lambda: system_call(310 if os.uname().machine == "x86_64" else 270, other, 0, 0, 0, 0, 0))
+    attempt(f"descriptor {other}", lambda: system_call(438, os.pidfd_open(other), 0, 0))
+""",
+    )
+    assert refused(said), said
+
+
+def test_process_ids_are_hidden_where_there_are_namespaces(trainer: Trainer) -> None:
+    """Tier B cannot: ``stat`` of /proc/PID and ``kill(PID, 0)`` tell whether a number is taken."""
+    if trainer.tier.value == "B":
+        pytest.skip("tier B does not hide process ids, and says so")
+    result = trainer.run("import os\nprint([name for name in os.listdir('/proc') if name.isdigit()], os.getpid())")
+    pids, own = result.stdout.rsplit(" ", 1)
+    assert set(ast.literal_eval(pids)) <= {"1", own.strip()}
+    assert int(own) < 10
+
+
+def test_programs_side_by_side_do_not_see_each_other(trainer: Trainer) -> None:
+    source = (
+        TRY
+        + """
+os.mkdir("here"); open("here/secret", "w").write("secret")
+open(os.environ["TMPDIR"] + "/met", "a").write(str(os.getpid()))
+time.sleep(0.5)
+with contextlib.suppress(OSError):
+    os.kill(-1, signal.SIGKILL)  # everyone but itself that it may
+said["met"] = open(os.environ["TMPDIR"] + "/met").read() == str(os.getpid())
+home = os.path.dirname(os.getcwd())
+said["theirs"] = []
+for root, _, files in os.walk(os.path.dirname(home) if home != "/scratch" else home):
+    said["theirs"] += [f"{root}/{name}" for name in files if not root.startswith(home)]
+"""
+        + TELL
+    )
+    for result in trainer.run_together({"source": source, "limits": {}}, {"source": source, "limits": {}}):
+        assert result.exit_code == 0, result
+        said = json.loads(result.stdout)
+        assert said["met"]
+        assert not said["theirs"]
+
+
+def test_there_are_no_privileges_to_be_had(trainer: Trainer) -> None:
+    said = tried(
+        trainer,
+        """
+said["root"] = os.getuid() == 0 or os.geteuid() == 0
+said["no new privileges"] = libc.prctl(39, 0, 0, 0, 0) == 1
+attempt("become root", lambda: os.setuid(0))
+attempt("a user namespace", lambda: system_call(272 if os.uname().machine == "x86_64" else 97, 0x10000000))
+attempt("a network namespace", lambda: system_call(272 if os.uname().machine == "x86_64" else 97, 0x40000000))
+attempt("change the root", lambda: os.chroot("."))
+attempt("bpf", lambda: system_call(321 if os.uname().machine == "x86_64" else 280, 0, 0, 0))
+attempt("io_uring", lambda: system_call(425, 1, 0))
+attempt("keys", lambda: system_call(250 if os.uname().machine == "x86_64" else 219, 0, -3, 0))
+attempt("more memory", lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 50, 1 << 50)))
+said["su"] = subprocess.run(["su", "-c", "true"], stdin=-3, capture_output=True).returncode != 0
+""",
+    )
+    assert said.pop("root") is False
+    assert said.pop("no new privileges") is True
+    assert said.pop("su") is True
+    assert said.pop("more memory") in ("ValueError", "PermissionError", "OSError")
+    assert refused(said), said
+
+
+def test_descriptors_of_the_trainer_are_not_inherited(trainer: Trainer) -> None:
+    result = trainer.run("""
+import os, stat
+for fd in range(3, 4096):
+    try:
+        print(fd, stat.filemode(os.fstat(fd).st_mode))
+    except OSError:
+        pass
+""")
+    assert (result.exit_code, result.stdout) == (0, ""), result
+
+
+def test_cpu_time_of_all_processes_is_bounded(trainer: Trainer) -> None:
+    source = """
+import os, signal
+for number in (signal.SIGXCPU, signal.SIGTERM, signal.SIGALRM):
+    signal.signal(number, signal.SIG_IGN)
+for _ in range(2):
+    if os.fork() == 0:
+        os.setsid()
+while True:
+    sum(range(10**7))
+"""
+    result = trainer.run(source, cpu_s=0.7, wall_s=60)
+    assert result.ended == "cpu limit"
+    assert result.cpu_s < 10
+    assert not orphans(trainer)
+
+
+def test_time_by_the_clock_is_bounded(trainer: Trainer) -> None:
+    source = """
+import os, signal
+for number in range(1, 65):
+    if number not in (9, 19, 32, 33):
+        signal.signal(number, signal.SIG_IGN)
+os.fork()
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+    result = trainer.run(source, wall_s=0.5)
+    assert result.ended == "wall limit"
+    assert not orphans(trainer)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "held = bytearray(400 << 20)\nheld[::4096] = bytes(len(held[::4096]))",
+        "import os, time\nfor _ in range(6):\n    if os.fork() == 0:\n        held = bytearray(50 << 20)\n"
+        "        held[::4096] = bytes(len(held[::4096]))\n        time.sleep(30)\n        os._exit(0)\ntime.sleep(30)",
+        "import mmap, os, time\nheld = mmap.mmap(-1, 300 << 20)\nfor at in range(0, 300 << 20, 4096):\n"
+        "    held[at] = 1\ntime.sleep(30)",
+    ],
+    ids=["one process", "children", "shared"],
+)
+def test_memory_of_all_processes_is_bounded(trainer: Trainer, source: str) -> None:
+    result = trainer.run(source, memory_mb=128, wall_s=25)
+    assert result.ended == "memory limit" or (result.ended == "exited" and result.exit_code == 1), result
+    assert not orphans(trainer)
+
+
+def test_processes_are_bounded(trainer: Trainer) -> None:
+    bomb = "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass"
+    result = trainer.run(bomb, processes=16, cpu_s=0.5, wall_s=20)
+    assert result.ended in ("cpu limit", "wall limit", "memory limit")
+    assert not orphans(trainer)
+    threads = (
+        "import threading, time\nfor _ in range(200):\n    threading.Thread(target=time.sleep, args=(30,)).start()"
+    )
+    result = trainer.run(threads, processes=16, wall_s=5)
+    assert result.exit_code != 0
+    assert trainer.run("print(1)").stdout == "1\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "for n in range(100):\n    with open(str(n), 'wb') as file:\n        file.write(bytes(1 << 20))\n",
+        "import os\nfor n in range(100):\n    file = os.open(str(n), os.O_CREAT | os.O_WRONLY)\n    os.unlink(str(n))\n"
+        "    os.write(file, bytes(1 << 20))\n",
+        "with open('big', 'wb') as file:\n    for n in range(100):\n        file.write(bytes(1 << 20))\n",
+        "for n in range(5000):\n    open(str(n), 'w').close()\n",
+        "import os, tempfile\nfor n in range(5000):\n    os.mkdir(f'{tempfile.gettempdir()}/{n}')\n",
+    ],
+    ids=["many", "without names", "one", "empty files", "directories"],
+)
+def test_scratch_space_is_bounded(trainer: Trainer, source: str) -> None:
+    result = trainer.run(source + "import time\ntime.sleep(20)", scratch_mb=16, scratch_files=1000, wall_s=15)
+    assert result.ended in ("exited", "memory limit", "signalled"), result
+    assert result.exit_code != 0
+    assert trainer.run("open('x', 'wb').write(bytes(1 << 20))", scratch_mb=16).exit_code == 0
+
+
+def test_output_is_bounded(trainer: Trainer) -> None:
+    result = trainer.run("import os\nwhile True:\n    os.write(1, b'x' * 65536)", output_bytes=1000)
+    assert result.ended == "output limit"
+    assert result.stdout == "x" * 1000
+    assert result.stdout_bytes > 1000
+
+
+def test_no_process_is_left(trainer: Trainer) -> None:
+    """Daemons, in sessions of their own, ignoring signals, started by what has ended, traced nowhere."""
+    result = trainer.run("""
+import os, signal, time
+def daemon():
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            for number in range(1, 65):
+                if number not in (9, 19, 32, 33):
+                    signal.signal(number, signal.SIG_IGN)
+            os.closerange(0, 100)
+            while True:
+                time.sleep(60)
+        os._exit(0)
+for _ in range(5):
+    daemon()
+print("gone")
+""")
+    assert (result.exit_code, result.stdout) == (0, "gone\n"), result
+    assert not orphans(trainer)
+
+
+def test_no_file_is_left(trainer: Trainer) -> None:
+    result = trainer.run("""
+import os, tempfile
+left = []
+for directory in (os.getcwd(), tempfile.gettempdir(), os.path.expanduser("~"), os.environ["HOME"], "/tmp", "/var/tmp",
+                  "/dev/shm", "/run", "/"):
+    try:
+        with open(f"{directory}/rllm-gym-left", "w") as file:
+            left.append(file.name)
+        os.mkdir(f"{directory}/rllm-gym-deep", 0o000)
+    except OSError:
+        pass
+print(left)
+""")
+    assert result.exit_code == 0, result
+    left = ast.literal_eval(result.stdout)
+    assert left
+    assert not [path for path in left if os.path.lexists(path)]
+    assert trainer.run(f"import os\nprint([p for p in {left!r} if os.path.lexists(p)])").stdout == "[]\n"
+
+
+def test_no_shared_memory_is_left(trainer: Trainer) -> None:
+    before = set(os.listdir("/dev/shm"))
+    result = trainer.run("""
+import ctypes, os
+from multiprocessing import resource_tracker, shared_memory
+resource_tracker.register = lambda *a: None
+memory = shared_memory.SharedMemory("rllm-gym-left", create=True, size=4096)
+memory.buf[:4] = b"left"
+os._exit(0 if ctypes.CDLL(None).shmget(0x1234, 4096, 0o1666) == -1 else 3)
+""")
+    assert result.exit_code == 0, result
+    assert set(os.listdir("/dev/shm")) <= before
+    after = trainer.run("from multiprocessing import shared_memory\nshared_memory.SharedMemory('rllm-gym-left')")
+    assert "FileNotFoundError" in after.stderr
+
+
+def test_no_state_is_left_in_the_worker(trainer: Trainer) -> None:
+    spoil = """
+import builtins, json, os, signal, sys, locale, random
+builtins.print = None
+json.dumps = lambda *a: "spoiled"
+sys.path.insert(0, "/spoiled"); sys.setrecursionlimit(50); os.environ["SPOILED"] = "1"; os.umask(0o777)
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.modules["math"] = None
+os.chdir("/")
+import ctypes
+ctypes.memset(id(10**6), 0, 8)
+"""
+    look = """
+import json, math, os, signal, sys
+print(json.dumps([math.sqrt(4), "/spoiled" in sys.path, sys.getrecursionlimit(), "SPOILED" in os.environ,
+                  signal.getsignal(signal.SIGINT) is signal.default_int_handler, os.umask(0)]))
+"""
+    fresh = trainer.run(look).stdout
+    for _ in range(3):
+        trainer.run(spoil)
+        assert trainer.run(look).stdout == fresh
+
+
+def test_multiprocessing_works(trainer: Trainer) -> None:
+    """What honest programs use: pools, queues, locks, shared memory."""
+    result = trainer.run("""
+import multiprocessing, multiprocessing.shared_memory
+from concurrent.futures import ProcessPoolExecutor
+def count(total, queue):
+    for _ in range(50):
+        with total.get_lock():
+            total.value += 1
+    queue.put("x" * 100_000)
+if __name__ == "__main__":
+    with multiprocessing.Pool(2) as pool:
+        print(sum(pool.map(abs, range(-10, 10))))
+    with ProcessPoolExecutor(2) as executor:
+        print(list(executor.map(abs, [-1, -2])))
+    queue, total = multiprocessing.Queue(), multiprocessing.Value("i", 0)
+    counters = [multiprocessing.Process(target=count, args=(total, queue)) for _ in range(3)]
+    for counter in counters: counter.start()
+    print(sum(len(queue.get()) for _ in counters))
+    for counter in counters: counter.join()
+    print(total.value)
+    memory = multiprocessing.shared_memory.SharedMemory(create=True, size=100)
+    other = multiprocessing.shared_memory.SharedMemory(memory.name)
+    memory.buf[0] = 7
+    print(other.buf[0])
+    other.close(); memory.close(); memory.unlink()
+""")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.split("\n") == ["100", "[1, 2]", "300000", "150", "7", ""], result
+
+
+def test_when_the_trainer_is_killed_nothing_lives_on(trainer: Trainer, ordinary_user: RunPython) -> None:
+    source = """
+import os, sys
+from rllm_gym.sandbox import *
+from rllm_gym.sandbox.tier import Tier
+import threading
+stay = '''
+import os, signal, sys, time
+if os.fork() == 0:
+    os.setsid()
+    os.fork()
+for number in range(1, 65):
+    if number not in (9, 19, 32, 33):
+        signal.signal(number, signal.SIG_IGN)
+print("up", flush=True)
+while True:
+    time.sleep(60)
+'''
+with SandboxPool(Tier(sys.argv[1])) as pool:
+    for _ in range(3):
+        threading.Thread(target=pool.run_sync, args=(Program(stay, limits=Limits(wall_s=120)),), daemon=True).start()
+    import psutil
+    while len(psutil.Process().children(recursive=True)) < 9:
+        pass
+    print("ready", flush=True)
+    input()
+"""
+    start = (
+        RunPython([], dict(os.environ) | {"PYTHONPATH": str(ROOT)}).start if _is_mine(trainer) else ordinary_user.start
+    )
+    victim = start(source, trainer.tier.value)
+    assert victim.stdout is not None
+    assert victim.stdout.readline() == "ready\n", victim.communicate()[1]
+    family = psutil.Process(victim.pid).children(recursive=True)
+    victim.kill()
+    victim.communicate()
+    killed = time.monotonic()
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+    assert time.monotonic() - killed < 10
+
+
+def test_unsafe_bounds_what_it_can_and_ends_what_it_started(unsafe_trainer: Trainer) -> None:
+    trainer = unsafe_trainer
+    assert trainer.run("while True:\n    pass", cpu_s=0.3).ended == "cpu limit"
+    assert trainer.run("import time\ntime.sleep(60)", wall_s=0.3).ended == "wall limit"
+    assert (
+        trainer.run("import os\nwhile True:\n    os.write(1, b'x' * 65536)", output_bytes=1000).ended == "output limit"
+    )
+    result = trainer.run("import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(60)\nprint(os.environ)")
+    assert result.exit_code == 0
+    assert "SECRET_TOKEN" not in result.stdout
+    assert not orphans(trainer)
+
+
+def test_the_table_names_tests_that_exist() -> None:
+    """Every guarantee in docs/sandbox.md is shown by a test, and every test named there exists."""
+    text = (ROOT / "docs" / "sandbox.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(test_\w+\.py)::(\w+)`", text))
+    assert len(named) > 15
+    for file, name in named:
+        found = list((ROOT / "tests").rglob(file))
+        assert found, f"docs/sandbox.md names {file}, which does not exist"
+        assert re.search(rf"^\s*def {name}\(", found[0].read_text(encoding="utf-8"), re.MULTILINE), f"{file}::{name}"
+    rows = [line for line in text.splitlines() if line.startswith("| ") and "guarantee" not in line]
+    assert all("::" in row for row in rows if row.count("|") >= 6), "a guarantee without its test"
+
+
+def _is_mine(trainer: Trainer) -> bool:
+    return psutil.Process(trainer.process.pid).uids().real == os.getuid()
+
+
+def orphans(trainer: Trainer) -> list[psutil.Process]:
+    """Processes below the trainer that are neither its warm workers nor what stands between."""
+    deep = []
+    for pid in trainer.left:
+        try:
+            process = psutil.Process(pid)
+            if process.status() != psutil.STATUS_ZOMBIE:
+                deep.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    # Up to four workers; in tier A each has bwrap's two processes above it.
+    return deep if len(deep) > 12 else []
