@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import replace
 
 from rllm_gym.grading.code.compare import difference, longest_right
@@ -13,6 +14,7 @@ AT_A_TIME = 4
 """Tests of one program that run at the same time."""
 
 _SHOWN = 500
+_PATH = re.compile(r'File "/[^"\n]{0,200}/main\.py"')
 
 
 async def grade_stdio(
@@ -92,7 +94,7 @@ def _syntax_error(result: Result) -> str:
     """
     if result.ended is not Ended.EXITED or result.exit_code != 1:
         return ""
-    lines = _text(result.stderr[-4000:], 4000).strip().splitlines()
+    lines = _text(result.stderr[-4000:], 4000).rstrip().splitlines()
     if not lines or not lines[-1].startswith(("SyntaxError:", "IndentationError:", "TabError:")):
         return ""
     starts = [index for index, line in enumerate(lines) if line.startswith("  File ")]
@@ -100,7 +102,8 @@ def _syntax_error(result: Result) -> str:
 
 
 def _text(data: bytes, limit: int) -> str:
-    return bounded(data[: 4 * limit].decode("utf-8", "replace"), limit)
+    # Where the program lies inside is of no use to whoever wrote it.
+    return bounded(_PATH.sub('File "main.py"', data[: 4 * limit].decode("utf-8", "replace")), limit)
 
 
 def _cut(text: str) -> str:

@@ -13,14 +13,15 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from rllm_gym.grading.swe.pytest_tables import Unmergeable, merge_pyproject, merge_setup_cfg, pytest_table
-from rllm_gym.grading.swe.screen import reaches_for_the_runner
+from rllm_gym.grading.swe.screen import mentions_the_runner, reaches_for_the_runner
 from rllm_gym.grading.swe.verdict import RepositoryTests
 
 if TYPE_CHECKING:
     from rllm_gym.sandbox.tree import Changes, TreeFile
 
 MAX_FILES = 20_000
-MAX_BYTES = 256 * 1024 * 1024
+MAX_BYTES = 64 * 1024 * 1024
+MAX_SCREENED = 8 * 1024 * 1024
 MAX_PATH_BYTES = 1024
 MAX_SHOWN = 1000
 
@@ -115,6 +116,7 @@ class _Sorting:
         self.new_modules: list[tuple[str, str]] = []
         self.refusals: list[str] = []
         self.bytes = 0
+        self.screened = 0
 
     def result(self) -> Allowed:
         dropped = self.dropped
@@ -268,6 +270,11 @@ class _Sorting:
 
     def _screened(self, path: str, file: TreeFile) -> bool:
         """Whether Python product code may be applied."""
+        if mentions_the_runner(file.data):
+            self.screened += len(file.data)
+            if self.screened > MAX_SCREENED:
+                self.drop(path, f"more than {MAX_SCREENED >> 20} MB of code that speaks of pytest")
+                return False
         before = _read(self.base / path)
         found = reaches_for_the_runner(file.data) - reaches_for_the_runner(before)
         if not found or self._product_uses_the_runner():

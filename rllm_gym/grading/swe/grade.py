@@ -19,7 +19,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rllm_gym.grading.swe.allowed import Allowed, allowed_changes
+from rllm_gym.grading.swe.allowed import allowed_changes
 from rllm_gym.grading.swe.exam import Exam, Place, Sheet
 from rllm_gym.grading.swe.log_parsers import find_parser
 from rllm_gym.grading.swe.runs import Bench, Outcome, Run
@@ -66,7 +66,8 @@ async def grade_repository(
         EnvironmentFault: The sandbox broke, or the runtime has no pytest: never the change's fault.
         TaskError: ``tests`` names an unknown log parser.
     """
-    return await _Grading(pool, base, allowed_changes(base, changes, tests), tests, runtime).verdict()
+    grading = await asyncio.to_thread(_Grading, pool, base, changes, tests, runtime)
+    return await grading.verdict()
 
 
 def grade_repository_sync(
@@ -92,10 +93,9 @@ async def check_repository_task(
         EnvironmentFault: As in :func:`grade_repository`.
         TaskError: ``tests`` names an unknown log parser.
     """
-    solution = allowed_changes(base, gold, tests)
-    solved = await _Grading(pool, base, solution, tests, runtime).verdict()
-    nothing = allowed_changes(base, Changes({}, frozenset()), tests)
-    untouched = await _Grading(pool, base, nothing, tests, runtime).verdict(whole=True)
+    solved = await grade_repository(pool, base, gold, tests, runtime=runtime)
+    nothing = Changes({}, frozenset())
+    untouched = await (await asyncio.to_thread(_Grading, pool, base, nothing, tests, runtime)).verdict(whole=True)
     found = []
     if not solved.correct:
         found.append(f"the reference solution is not accepted: {solved.reason}")
@@ -124,13 +124,13 @@ class _Grading:
     """One verdict."""
 
     def __init__(
-        self, pool: SandboxPool, base: Path, allowed: Allowed, tests: RepositoryTests, runtime: Runtime | None
+        self, pool: SandboxPool, base: Path, changes: Changes, tests: RepositoryTests, runtime: Runtime | None
     ) -> None:
         if tests.log_parser is not None:
             find_parser(tests.log_parser)
-        self.allowed = allowed
+        self.allowed = allowed_changes(base, changes, tests)
         self.tests = tests
-        self.bench = Bench(pool, base, allowed, tests, runtime)
+        self.bench = Bench(pool, base, self.allowed, tests, runtime)
         # Drawn from the system: what a test is false at must not be guessed.
         rng = random.Random(secrets.randbits(128))
         self.exam = Exam(base, tests, node_ids=self.bench.own_run, rng=rng)

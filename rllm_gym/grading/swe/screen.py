@@ -14,6 +14,11 @@ _RUNNER_NAME = re.compile(r"(_pytest|pytest|pluggy)(\.|$)")
 _LOOKUPS = frozenset({"import_module", "__import__", "modules"})
 
 
+def mentions_the_runner(source: bytes) -> bool:
+    """Whether it is worth a look."""
+    return _MENTIONS.search(source) is not None
+
+
 def reaches_for_the_runner(source: bytes) -> frozenset[str]:
     """How Python source uses pytest's own modules, or asks whether it is being tested.
 
@@ -25,7 +30,7 @@ def reaches_for_the_runner(source: bytes) -> frozenset[str]:
     >>> reaches_for_the_runner(b'"import pytest" # import pytest')
     frozenset()
     """
-    if not _MENTIONS.search(source):
+    if not mentions_the_runner(source):
         return frozenset()
     found: set[str] = set()
     before = [""] * 4

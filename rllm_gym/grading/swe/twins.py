@@ -39,13 +39,12 @@ class Twin:
 
     Attributes:
         text: The file.
-        altered: Where each altered function must fail, by its key (``"TestA::test_b"``).
-        moved: Whether parameters were altered, so that the tests' ids differ, though not their order.
+        altered: Where each altered function must fail, by its key (``"TestA::test_b"``). Where its parameters were
+            altered the ids of its tests differ, though not their order.
     """
 
     text: str
     altered: dict[str, Span] = field(default_factory=dict)
-    moved: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,6 @@ class _Alteration:
     edits: tuple[Edit, ...]
     span: Span
     strength: int
-    parameters: bool = False
 
 
 # A forged value that equals everything, and is unequal to nothing, makes an assertion of the opposite fail as it
@@ -72,7 +70,6 @@ def make_twin(source: TestSource, keys: Iterable[str], rng: random.Random) -> Tw
     insertions: list[Insertion] = []
     spans: dict[str, Span] = {}
     behind: dict[str, int] = {}
-    moved = set()
     for key in keys:
         if key not in source.functions:
             continue
@@ -83,8 +80,6 @@ def make_twin(source: TestSource, keys: Iterable[str], rng: random.Random) -> Tw
             chosen = rng.choice([alteration for alteration in found if alteration.strength == strongest])
             edits += chosen.edits
             spans[key] = chosen.span
-            if chosen.parameters:
-                moved.add(key)
         elif (last := _trailing(source, function, rng)) is not None:
             insertions.append(last)
             # Behind the line before it, wherever that comes to lie.
@@ -94,7 +89,7 @@ def make_twin(source: TestSource, keys: Iterable[str], rng: random.Random) -> Tw
     for key, line in behind.items():
         own = _shift(Span(line, line), insertions).last + 1
         altered[key] = Span(own, own)
-    return Twin(text, altered, moved)
+    return Twin(text, altered)
 
 
 def with_sentinel(source: TestSource, beside: str, rng: random.Random) -> tuple[str, str, Span] | None:
@@ -243,7 +238,7 @@ def _of_condition(
                     yield _Alteration((edit,), span, _ANOTHER_VALUE)
                 edits = _other_parameters(source, function, side, rng)
                 if edits:
-                    yield _Alteration(edits, span, _ANOTHER_VALUE, parameters=True)
+                    yield _Alteration(edits, span, _ANOTHER_VALUE)
             yield from _other_type(source, test.left, test.comparators[0], span)
         elif isinstance(test.ops[0], ast.In):
             edits = _other_members(source, test.comparators[0], rng)

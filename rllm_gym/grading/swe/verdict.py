@@ -47,7 +47,9 @@ class RepositoryTests:
         both = set(self.fail_to_pass) & set(self.pass_to_pass)
         if both:
             raise TaskError(f"{min(both)!r} is in fail_to_pass and in pass_to_pass; a test is in one of them")
-        for path in self.hidden_tests:
+        for path, text in self.hidden_tests.items():
+            if not isinstance(text, str) or any("\ud800" <= character <= "\udfff" for character in text):
+                raise TaskError(f"the text of the hidden test {path!r} is {type(text).__name__} or cannot be encoded")
             parts = PurePosixPath(path).parts
             if not parts or path.startswith("/") or ".." in parts or parts[0] == ".git" or "\0" in path:
                 raise TaskError(f"hidden_tests path {path!r} must be relative and inside the repository")

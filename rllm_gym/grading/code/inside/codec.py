@@ -477,7 +477,9 @@ _PUBLISHED = {"_io": "io", "_operator": "operator", "_bisect": "bisect", "_funct
 def _global_to_tree(value: Any, *, everything: bool) -> Tree | None:
     """The tree of a function, class or typing form that both sides have, ``None`` for one that is here alone."""
     if type(value) in _NAMED or isinstance(value, type):
-        module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+        # Methods of builtin types, such as str.upper, know their type and no module.
+        home = getattr(value, "__objclass__", value)
+        module, name = getattr(home, "__module__", None), getattr(value, "__qualname__", None)
     elif type(value).__module__ == "typing":
         module, name = "typing", getattr(value, "_name", None)
     else:

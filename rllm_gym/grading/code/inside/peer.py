@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from . import remote
 from .codec import Codec, Malformed, Tree, Uncodable, expect
+from .flavours import flavour_of, wrapped
 from .heap import Heap
 from .remote import Link, Remote, RemoteType, Unsupported, link_of
 
@@ -254,7 +255,7 @@ class Peer:
         kind = type(value)
         if issubclass(kind, tuple) and _fields_of(kind) is not None:
             return ["nt", self._class_to_tree(kind), self._codec.encode_nested(tuple.__iter__(value))]
-        return ["x", self._export(value), self._class_to_tree(kind), _flavour(value)]
+        return ["x", self._export(value), self._class_to_tree(kind), flavour_of(value)]
 
     def _export(self, value: Any) -> int:
         number = self._export_numbers.get(id(value))
@@ -378,7 +379,7 @@ class Peer:
         else:
             standin = object.__new__(kind)
             object.__setattr__(standin, "_rllm_link", link)
-            made = _wrappers(self, flavour, standin)
+            made = wrapped(self, flavour, standin)
             self._wrapped[made] = link
         self._standins[number] = made
         return made
@@ -543,58 +544,3 @@ def _is_simple(value: Any, depth: int = 4) -> bool:
     if kind is dict:
         return all(_is_simple(item, depth - 1) for pair in value.items() for item in pair)
     return (kind is list or kind is tuple) and all(_is_simple(item, depth - 1) for item in value)
-
-
-def _flavour(value: Any) -> str:
-    """What the stand-in has to be more than an object: a true generator, coroutine or coroutine function."""
-    name = type(value).__name__ if type(value).__module__ == "builtins" else ""
-    if name in ("generator", "coroutine", "async_generator"):
-        return name
-    flags = getattr(getattr(value, "__code__", None), "co_flags", 0) if name in ("function", "method") else 0
-    return "coroutine function" if flags & 0x80 else ""
-
-
-def _wrappers(peer: Peer, flavour: Any, standin: Any) -> Any:
-    if flavour == "generator":
-        return _generator(peer, standin)
-    if flavour == "coroutine":
-        return _coroutine(peer, standin)
-    if flavour == "async_generator":
-        return _async_generator(peer, standin)
-    if flavour == "coroutine function":
-
-        async def function(*args: Any, **kwargs: Any) -> Any:
-            return await peer.call(standin, args, kwargs)
-
-        return function
-    raise Malformed("an object of no known flavour")
-
-
-def _generator(peer: Peer, standin: Any) -> Any:
-    step: tuple[str, tuple[Any, ...]] = ("next", ())
-    while True:
-        try:
-            value = peer.ask(step[0], standin, *step[1])
-        except StopIteration as end:
-            return end.value
-        try:
-            sent = yield value
-            step = ("next", ()) if sent is None else ("send", (sent,))
-        except GeneratorExit:
-            peer.close(standin)
-            raise
-        except BaseException as error:
-            step = ("throw", (error,))
-
-
-async def _coroutine(peer: Peer, standin: Any) -> Any:
-    return peer.ask("await", standin)
-
-
-async def _async_generator(peer: Peer, standin: Any) -> Any:
-    while True:
-        try:
-            value = peer.ask("await_anext", standin)
-        except StopAsyncIteration:
-            return
-        yield value

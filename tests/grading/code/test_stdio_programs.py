@@ -1,0 +1,123 @@
+"""Programs that read and write, against what they should have written."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rllm_gym.core import TaskError
+from rllm_gym.grading.code import CodeVerdict, StdioTest, StdioTests, grade_program, grade_program_sync, validate
+from rllm_gym.sandbox import Ended, Limits, SandboxPool
+
+LIMITS = Limits(cpu_s=1, wall_s=8, memory_mb=256)
+DOUBLE = StdioTests(tuple(StdioTest(f"{number}\n", f"{2 * number}\n") for number in range(1, 7)), limits=LIMITS)
+
+
+def graded(pool: SandboxPool, source: str, tests: StdioTests = DOUBLE, **options: bool) -> CodeVerdict:
+    return asyncio.run(grade_program(pool, source, tests, **options))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "print(int(input()) * 2)",
+        "import sys\nsys.stdout.write(str(2 * int(sys.stdin.read())))\nsys.exit(0)",
+        "import sys\nsys.stdout.buffer.write(b'%d' % (2 * int(sys.stdin.buffer.readline())))",
+        "def main():\n    print(2 * int(open(0).read()))\nif __name__ == '__main__':\n    main()",
+        "import sys\nprint('debug', file=sys.stderr)\nprint(2 * int(sys.stdin.readline()), end='  \\n\\n')",
+    ],
+)
+def test_honest_programs_are_right(pool: SandboxPool, source: str) -> None:
+    verdict = graded(pool, source)
+    assert verdict.correct
+    assert verdict.fraction == 1
+    assert [each.name for each in verdict.outcomes] == ["1", "2", "3", "4", "5", "6"]
+
+
+@pytest.mark.parametrize(
+    ("source", "ended"),
+    [
+        ("print(2)", None),
+        ("print(int(input()) * 2)\nraise SystemExit(1)", None),
+        ("print(int(input()) * 2)\nimport os\nos._exit(3)", None),
+        ("print(int(input()) * 2, flush=True)\nimport os\nos.abort()", Ended.SIGNALLED),
+        ("print(int(input()) * 2, flush=True)\nwhile True: pass", Ended.CPU),
+        ("import sys\nwhile True: sys.stdout.write('1\\n' * 100000)", Ended.OUTPUT),
+        ("x = int(input())\nprint(2 * x)\nprint('\\n' * 300000)", None),
+        ("import sys\nsys.stdout.buffer.write(b'\\xff')", None),
+        ("class S(str):\n    def __eq__(s, o): return True\nprint(S('x'))", None),
+        ("import glob\nprint(open(glob.glob('**/*out*', recursive=True)[0]).read())", None),
+        ("", None),
+    ],
+)
+def test_wrong_programs_are_wrong_whatever_they_say_at_the_end(
+    pool: SandboxPool, source: str, ended: Ended | None
+) -> None:
+    verdict = graded(pool, source, stop_at_first_failure=True)
+    assert not verdict.correct
+    failed = next(each for each in verdict.outcomes if not each.passed)
+    assert failed.ended == ended
+
+
+def test_the_share_of_all_tests(pool: SandboxPool) -> None:
+    verdict = graded(pool, "x = int(input())\nprint(2 * x if x < 4 else 0)")
+    assert verdict.fraction == 0.5
+    assert [each.passed for each in verdict.outcomes] == [True] * 3 + [False] * 3
+
+
+def test_what_was_expected_is_told_only_when_asked(pool: SandboxPool) -> None:
+    tests = StdioTests((StdioTest("5\n", "31337\n"),), limits=LIMITS)
+    hidden = graded(pool, "print(1)", tests).outcomes[0].message
+    assert "input:\n5" in hidden
+    assert "got '1'" in hidden
+    assert "31337" not in hidden
+    assert "expected '31337'" in graded(pool, "print(1)", tests, show_expected=True).outcomes[0].message
+
+
+def test_a_syntax_error_is_told_and_nothing_is_run_again(pool: SandboxPool) -> None:
+    verdict = graded(pool, "print(1\nprint(2)")
+    assert "SyntaxError: '(' was never closed" in verdict.error
+    assert "line 1" in verdict.error
+    assert (verdict.correct, verdict.fraction, verdict.outcomes) == (False, 0, ())
+
+
+def test_an_exception_is_told(pool: SandboxPool) -> None:
+    message = graded(pool, "print([][1])", stop_at_first_failure=True).outcomes[0].message
+    assert "IndexError: list index out of range" in message
+
+
+def test_numbers_within_a_tolerance(pool: SandboxPool) -> None:
+    tests = StdioTests((StdioTest("", "0.3333\n"),), float_tolerance=1e-3, limits=LIMITS)
+    assert graded(pool, "print(1 / 3)", tests).correct
+    assert not graded(pool, "print(1 / 2)", tests).correct
+    assert not graded(pool, "print('nan')", tests).correct
+
+
+def test_without_an_event_loop_and_within_one(pool: SandboxPool) -> None:
+    assert grade_program_sync(pool, "print(2 * int(input()))", DOUBLE).correct
+
+    async def within() -> bool:
+        return grade_program_sync(pool, "print(2 * int(input()))", DOUBLE).correct
+
+    assert asyncio.run(within())
+
+
+def test_a_task_whose_reference_fails_is_refused(pool: SandboxPool) -> None:
+    assert asyncio.run(validate(pool, DOUBLE, "print(2 * int(input()))")) is None
+    reason = asyncio.run(validate(pool, DOUBLE, "print(3)"))
+    assert reason is not None
+    assert "test 1" in reason
+    assert "expected '2'" in reason
+
+
+def test_no_tests_are_an_error_of_the_task() -> None:
+    with pytest.raises(TaskError, match="no tests"):
+        StdioTests(())
+    with pytest.raises(TaskError, match="float_tolerance"):
+        StdioTests((StdioTest("", ""),), float_tolerance=float("nan"))
+
+
+def test_a_program_that_is_no_text_is_wrong(pool: SandboxPool) -> None:
+    assert not graded(pool, "print('\ud800')\x00", stop_at_first_failure=True).correct
+    assert "at most" in graded(pool, "#" * 2_000_000).error
