@@ -108,10 +108,7 @@ def tasks_of(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> Tas
     Raises:
         ConfigError: The environment cannot be made, or has no task set.
     """
-    try:
-        env = gymnasium.make(source, **kwargs) if isinstance(source, str) else source(**kwargs)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"env.id={source!r} cannot be made with {dict(kwargs)}: {error}") from error
+    env = _make(source, kwargs)
     try:
         tasks: Tasks | None = getattr(env.unwrapped, "tasks", None)
         if tasks is None:
@@ -122,6 +119,22 @@ def tasks_of(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> Tas
         return tasks
     finally:
         env.close()
+
+
+def sandbox_tier_of(world: World) -> str:
+    """What confines the programs that the training environments run; ``"none"`` where they run none."""
+    env = _make(world.env, world.train_kwargs)
+    try:
+        return str((getattr(env, "metadata", None) or {}).get("sandbox_tier", "none"))
+    finally:
+        env.close()
+
+
+def _make(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
+    try:
+        return gymnasium.make(source, **kwargs) if isinstance(source, str) else source(**kwargs)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"env.id={source!r} cannot be made with {dict(kwargs)}: {error}") from error
 
 
 class Rollouts:

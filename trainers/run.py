@@ -25,7 +25,7 @@ from trainers.entropy import EntropyBonus
 from trainers.learner import Learner, UpdateStats
 from trainers.metrics import MetricsLog, PhaseClock, holds_run, success_by_group, validation_metrics
 from trainers.model import Policy
-from trainers.rollouts import Rollouts, World, open_world
+from trainers.rollouts import Rollouts, World, open_world, sandbox_tier_of
 from trainers.serving import make_sampler
 from trainers.settings import to_mapping, write_yaml
 
@@ -109,7 +109,12 @@ class Run:
         notes = self._restore()
         self.output.mkdir(parents=True, exist_ok=True)
         write_yaml(self.output / "config.yaml", config)
-        write_manifest(self.output / "manifest.json", config=to_mapping(config), seeds={"run": config.seed})
+        write_manifest(
+            self.output / "manifest.json",
+            config=to_mapping(config),
+            seeds={"run": config.seed},
+            sandbox_tier=sandbox_tier_of(self.world),
+        )
         self.rollouts = Rollouts(
             self.world,
             sampler

@@ -26,7 +26,7 @@ from trainers.display import Display
 from trainers.learner import Learner
 from trainers.metrics import MetricsLog, PhaseClock, holds_run, validation_metrics
 from trainers.model import Policy
-from trainers.rollouts import Rollouts, World, load_object, open_world
+from trainers.rollouts import Rollouts, World, load_object, open_world, sandbox_tier_of
 from trainers.run import limit_threads
 from trainers.samples import Sample
 from trainers.serving import make_sampler
@@ -94,7 +94,10 @@ def sft(config: SftConfig, *, world: World | None = None) -> SftResult:
         renderer = ChatRenderer(policy.tokenizer)
         output.mkdir(parents=True, exist_ok=True)
         write_yaml(output / "config.yaml", config)
-        write_manifest(output / "manifest.json", config=to_mapping(config), seeds={"run": config.seed})
+        tier = "none" if world is None else sandbox_tier_of(world)
+        write_manifest(
+            output / "manifest.json", config=to_mapping(config), seeds={"run": config.seed}, sandbox_tier=tier
+        )
         rule = _Rule(config, policy, world) if measured and world is not None else None
         if rule is not None:
             closing.callback(rule.close)

@@ -284,7 +284,13 @@ def _save(options: argparse.Namespace, kwargs: dict[str, Any], episodes: list[Ep
     save_episodes(options.output, ordered)
     config = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
     manifest = options.output.with_suffix(".manifest.json")
-    write_manifest(manifest, config={**config, "env_kwargs": kwargs}, seeds={"eval": options.seed})
+    tiers = {str(episode.info.get("sandbox_tier", "none")) for episode in episodes}
+    write_manifest(
+        manifest,
+        config={**config, "env_kwargs": kwargs},
+        seeds={"eval": options.seed},
+        sandbox_tier=", ".join(sorted(tiers - {"none"})) or "none",
+    )
 
 
 def _result(options: argparse.Namespace, episodes: list[Episode], engine: AgentExecutionEngine) -> dict[str, Any]:
