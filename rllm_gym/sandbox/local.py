@@ -8,6 +8,7 @@ import logging
 import os
 import queue
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -232,6 +233,15 @@ class Host:
             self.close()
             raise SandboxBroke(why) from error
 
+    def pids(self) -> list[int]:
+        """The trusted process's id; behind bwrap, that of the process which waits for it too."""
+        pid = self._process.pid
+        try:
+            inner = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        except OSError:
+            inner = []  # it has ended, or the kernel does not tell
+        return [*map(int, inner), pid] if self.tier is Tier.NAMESPACES else [pid]
+
     @property
     def alive(self) -> bool:
         return not self._closed and self._process.poll() is None
@@ -254,7 +264,8 @@ class Host:
             try:
                 self._process.wait(_END_S)
             except subprocess.TimeoutExpired:
-                self._process.kill()
+                for pid in self.pids():
+                    os.kill(pid, signal.SIGKILL)
                 self._process.wait()
             self.channel.close()
             self._let_go()

@@ -299,11 +299,15 @@ class Session(ABC):
 
     def _alone(self, work: Callable[[], _T]) -> _T:
         with self._turn:
-            if self._closed:
-                raise RuntimeError("the session is closed; open a new one")
+            self._check_open()
             return work()
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("the session is closed; open a new one")
+
     async def _awaited(self, work: Callable[[], _T]) -> _T:
+        self._check_open()
         if self._executor is None:
             # A thread of its own: with a shared one, sixty-four sessions that wait would stand in each other's way.
             self._executor = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="session")

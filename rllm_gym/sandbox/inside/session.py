@@ -36,6 +36,10 @@ _BACKGROUND_CHUNKS = 16
 """Chunks of what background processes print that are read, and dropped, a look: a flood waits for its reader."""
 
 _DRAIN_S = 0.5
+_LONG = 100_000
+_RUN_SCRIPT = b'IFS= read -r -d "" -u %d REPLY; exec %d<&-; eval "$REPLY"'
+"""A command longer than the kernel takes as one argument is read by the shell itself."""
+
 _SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2
 _KILL_S = 10.0
 
@@ -318,8 +322,14 @@ class Session:
                 os.chdir("/")
             for number in (*_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(number, signal.SIG_DFL)
+            script = _in_memory(command) if len(command) > _LONG else -1
             self._agent.close(self._limits)
-            confine.close_all_but({0, 1, 2, report})  # which is closed on exec
+            kept = {0, 1, 2, report}  # which is closed on exec
+            if script >= 0:
+                os.set_inheritable(script, True)
+                kept.add(script)
+                command = _RUN_SCRIPT % (script, script)
+            confine.close_all_but(kept)
             shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
             os.execve(shell, [shell.encode(), b"-c", command], self._environment)
         except BaseException as error:
@@ -489,6 +499,15 @@ class Session:
         """Kill every process that is the agent's."""
         me = os.getpid()
         processes.end(lambda table: processes.descendants([me], table), time.monotonic() + _KILL_S)
+
+
+def _in_memory(text: bytes) -> int:
+    """A descriptor from which ``text`` can be read."""
+    fd = os.memfd_create("command")
+    with open(fd, "wb", closefd=False) as file:
+        file.write(text)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
 
 
 def _entries(header: dict[str, Any], found: list[files.Entry]) -> tuple[Any, ...]:

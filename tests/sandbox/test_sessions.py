@@ -1,0 +1,511 @@
+"""A session as an agent meets it, and as a hostile one does: it answers, it ends, and it leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from rllm_gym.sandbox import Ended, SandboxBroke, SandboxPool, Session, SessionLimits
+from rllm_gym.sandbox.inside.session import Output
+from rllm_gym.sandbox.tier import Tier
+from tests.sandbox.conftest import ROOT, needs
+
+SMALL = SessionLimits(memory_mb=300, processes=40, workspace_mb=64, workspace_files=3000, output_bytes=4000)
+
+
+@pytest.fixture(scope="module", params=[Tier.NAMESPACES, Tier.LANDLOCK, Tier.UNSAFE], ids=["A", "B", "C"])
+def pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
+    needs(request.param)
+    with SandboxPool(request.param) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def namespaces() -> Iterator[SandboxPool]:
+    needs(Tier.NAMESPACES)
+    with SandboxPool(Tier.NAMESPACES) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module", params=[Tier.NAMESPACES, Tier.LANDLOCK], ids=["A", "B"])
+def walls(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
+    needs(request.param)
+    with SandboxPool(request.param) as pool:
+        yield pool
+
+
+@pytest.fixture
+def session(pool: SandboxPool) -> Iterator[Session]:
+    with pool.open_session_sync(limits=SMALL) as session:
+        yield session
+
+
+ATTACKS = [
+    "f() { f | f & }; f; sleep 60",
+    "python3 -c 'import os\nwhile True:\n try: os.fork()\n except OSError: pass'",
+    "python3 -c 'import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(60,)).start()'",
+    "python3 -c 'import mmap, time\nm = [mmap.mmap(-1, 50 << 20) for i in range(12)]\n"
+    'for x in m: x.write(b"x" * (50 << 20))\ntime.sleep(60)\'',
+    "for i in 1 2 3 4 5 6 7 8; do python3 -c 'x = b\"x\" * (80 << 20); import time; time.sleep(60)' & done; wait",
+    "yes; sleep 60",
+    "yes & yes & yes & sleep 0.1",
+    "exec 0>&- 1>&- 2>&-; sleep 60",
+    "kill -STOP $$",
+    "kill -KILL -1",
+    "kill -STOP -1; sleep 60",
+    "kill -TERM -1; sleep 60",
+    "kill -KILL $PPID; sleep 60",
+    "(setsid sleep 4545 &); kill -KILL $PPID; sleep 60",
+    "kill -KILL 1; kill -STOP 1; kill -INT 1; kill -TERM 1; echo x > /proc/1/oom_score_adj; cat /proc/1/mem",
+    "chmod 000 . .. $HOME",
+    "ulimit -f unlimited; head -c 200000000 /dev/zero > big; sleep 0.3",
+    "i=0; while [ $i -lt 5000 ]; do : > f$i || break; i=$((i+1)); done; sleep 0.3",
+    "rm -rf $PWD $PWD/* $PWD/.*",
+    "d=$PWD; cd /; rm -rf $d; ln -s /etc $d; mv $d $d.x",
+    "mkdir deep; cd deep; rm -rf ../deep; exec sh -c 'sleep 60'",
+    "exec -a '[kworker/0:1]' sleep 60",
+    "cp /bin/sleep './a) R 1 1'; './a) R 1 1' 60",
+    "python3 -c 'import ctypes, os, threading, time\n"
+    "if os.fork() == 0:\n threading.Thread(target=time.sleep, args=(4545,)).start()\n"
+    " time.sleep(.1); ctypes.CDLL(None).syscall(60, 0)\ntime.sleep(60)'",
+]
+
+
+def say(session: Session, command: str, timeout: float = 60.0) -> str:
+    return session.exec_sync(command, timeout).output.decode().strip()
+
+
+class TestCommands:
+    def test_each_is_a_fresh_shell_in_the_workspace(self, session: Session) -> None:
+        assert say(session, "pwd") == session.workdir
+        assert say(session, "cd /; export X=1; Y=2; echo $X$Y") == "12"
+        assert say(session, "pwd; echo $X$Y") == session.workdir
+        say(session, "echo kept > file")
+        assert say(session, "cat file") == "kept"
+
+    def test_output_comes_as_it_was_written_with_the_exit_code(self, session: Session) -> None:
+        result = session.exec_sync("echo one; echo two >&2; echo three; exit 3")
+        assert (result.output, result.exit_code, result.ended) == (b"one\ntwo\nthree\n", 3, Ended.EXITED)
+        assert session.exec_sync("kill -9 $$").exit_code == 137
+        assert session.exec_sync("no-such-command").exit_code == 127
+        assert say(session, "cat; read x; echo $?") == "1", "standard input is empty"
+
+    def test_long_output_keeps_both_ends(self, session: Session) -> None:
+        result = session.exec_sync("echo first; head -c 3000000 /dev/zero | tr '\\0' x; echo; echo last")
+        assert result.output_bytes == 3_000_012
+        assert result.output.startswith(b"first\nxxx")
+        assert result.output.endswith(b"x\nlast\n")
+        assert b"\n[... 2996012 bytes left out ...]\n" in result.output
+        assert len(result.output) < 4100
+
+    def test_a_late_one_goes_with_all_its_children_and_the_session_stays(self, session: Session) -> None:
+        late = "(setsid sleep 4242 &); nohup sleep 4242 & (trap '' TERM HUP INT; sleep 4242) & echo begun; sleep 4242"
+        result = session.exec_sync(late, 0.5)
+        assert (result.timed_out, result.exit_code, result.ended) == (True, None, Ended.WALL)
+        assert result.output == b"begun\n"
+        assert say(session, "echo on") == "on"
+        assert not _running("sleep 4242")
+
+    def test_what_was_left_running_lives_until_the_end(self, pool: SandboxPool) -> None:
+        with pool.open_session_sync() as session:
+            begun = time.monotonic()
+            write = "(while :; do date +%N > beat; sleep 0.02; done)"
+            say(session, f"{write} & setsid sleep 4343 & nohup sleep 4343 > /dev/null 2>&1 &")
+            assert time.monotonic() - begun < 30, "the shell's end is the command's end"
+            session.exec_sync("sleep 60", 0.3)  # another one's timeout is not theirs
+            first = say(session, "cat beat")
+            assert say(session, f"while [ \"$(cat beat)\" = '{first}' ]; do sleep 0.02; done; echo beats") == "beats"
+            assert len(_running("sleep 4343")) == 2
+        assert not _running("sleep 4343")
+
+    def test_a_server_answers_the_next_commands(self, namespaces: SandboxPool) -> None:
+        with namespaces.open_session_sync() as session:
+            say(session, "echo page > index.html; python -m http.server 8000 & echo $! > pid")
+            get = "python -c \"import urllib.request as u; print(u.urlopen('http://127.0.0.1:8000/').read())\""
+            # It logs every request to a terminal that is long gone: that must not end it.
+            assert "page" in say(session, f"until {get}; do sleep 0.1; done 2> /dev/null")
+            assert "page" in say(session, f"{get}; {get}")
+            assert (
+                say(session, "kill $(cat pid); while kill -0 $(cat pid); do sleep 0.02; done 2> /dev/null; echo gone")
+                == "gone"
+            )
+
+    def test_what_a_model_writes_is_never_an_error_here(self, session: Session) -> None:
+        assert session.exec_sync("echo a\0b").exit_code == 126
+        assert session.exec_sync("x" * 2_000_000).exit_code == 126
+        assert session.exec_sync("echo \ud800").exit_code == 0
+        assert session.exec_sync("if; then").exit_code == 2
+        assert session.exec_sync("").exit_code == 0
+        long = "cat > long <<'END'\n" + "line\n" * 60_000 + "END\nwc -l < long"
+        assert say(session, long) == "60000"
+
+    def test_variables_are_its_own(self, pool: SandboxPool, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OPENAI_API_KEY", "secret")
+        with pool.open_session_sync(environment={"GREETING": "hello"}) as session:
+            variables = say(session, "env")
+            assert "GREETING=hello" in variables
+            assert "secret" not in variables
+            assert say(session, "echo hi > $HOME/f; cat ~/f; mktemp > /dev/null && echo made") == "hi\nmade"
+
+    @pytest.mark.parametrize("limit", [1, 2, 7, 100])
+    def test_the_buffer_keeps_what_it_says(self, limit: int) -> None:
+        for pieces in ([], [b"abc"], [b"a"] * 250, [b"0123456789" * 30], [b"x" * 99, b"yz"]):
+            output, all_of_it = Output(limit), b"".join(pieces)
+            for piece in pieces:
+                output.add(piece)
+            half = max(limit // 2, 1)
+            left_out = len(all_of_it) - 2 * half
+            said = b"\n[... %d bytes left out ...]\n" % left_out
+            expected = all_of_it if left_out <= 0 else all_of_it[:half] + said + all_of_it[-half:]
+            assert (output.text(), output.total) == (expected, len(all_of_it))
+
+
+class TestHostile:
+    """Whatever a command does, the next one is answered."""
+
+    def test_the_session_goes_on(self, walls: SandboxPool) -> None:
+        def attack(command: str) -> tuple[bytes, int | None]:
+            with walls.open_session_sync(limits=SMALL) as session:
+                session.exec_sync(command, 1.0)
+                result = session.exec_sync("echo alive; (exit 5)")
+                session.exec_sync("rm -f f* big")
+                session.write_sync("from-outside/file", b"1")
+                assert session.read_sync("from-outside/file") == b"1"
+                return b"".join(result.output.splitlines()[-1:]), result.exit_code
+
+        with ThreadPoolExecutor(6) as threads:
+            answers = dict(zip(ATTACKS, threads.map(attack, ATTACKS)))
+        assert answers == dict.fromkeys(ATTACKS, (b"alive", 5))
+        assert not _running("sleep 4545")
+        assert not _running("sleep 60")
+
+    def test_a_bomb_left_behind_makes_room(self, namespaces: SandboxPool) -> None:
+        with namespaces.open_session_sync(limits=SMALL) as session:
+            session.exec_sync("for i in $(seq 39); do sleep 4646 & done")
+            assert say(session, "(echo a) | cat | cat | cat") == "a"
+            assert not _running("sleep 4646")
+
+    def test_background_work_has_an_end(self, namespaces: SandboxPool) -> None:
+        with namespaces.open_session_sync(limits=SessionLimits(background_cpu_s=0.5)) as session:
+            session.exec_sync("sh -c 'while :; do :; done' 4747 &")
+            deadline = time.monotonic() + 60
+            while _running("4747") and time.monotonic() < deadline:
+                session.exec_sync("sleep 0.2")
+            assert not _running("4747")
+
+    def test_shared_memory_is_counted_once(self, namespaces: SandboxPool) -> None:
+        source = """
+            import os, time
+            held = bytearray(os.urandom(1 << 20) * 100)
+            for _ in range(8):
+                if os.fork() == 0:
+                    time.sleep(1)
+                    os._exit(0)
+            time.sleep(1)
+        """
+        with namespaces.open_session_sync(limits=SMALL) as session:
+            session.write_sync("share.py", textwrap.dedent(source).encode())
+            assert session.exec_sync("python share.py").ended is Ended.EXITED
+
+    def test_the_memory_limit_is_of_all_children(self, namespaces: SandboxPool) -> None:
+        command = (
+            "for i in 1 2 3 4 5 6; do python3 -c 'x = b\"x\" * (90 << 20); import time; time.sleep(60)' & done; wait"
+        )
+        with namespaces.open_session_sync(limits=SMALL) as session:
+            result = session.exec_sync(command, 60)
+            assert (result.ended, result.exit_code, result.timed_out) == (Ended.MEMORY, None, False)
+
+    def test_the_workspace_has_a_size(self, namespaces: SandboxPool) -> None:
+        with namespaces.open_session_sync(limits=SMALL) as session:
+            result = session.exec_sync(
+                "for i in 1 2 3; do head -c 30000000 /dev/zero > $i; done; : > $TMPDIR/x; du -sm ."
+            )
+            assert b"No space left on device" in result.output
+            with pytest.raises(OSError, match="No space left"):
+                session.write_sync("more", bytes(10_000_000))
+            assert say(session, "rm 1 2 3; echo room > x; cat x") == "room"
+            session.write_sync("more", bytes(10_000_000))
+
+    def test_nothing_of_the_machine_is_seen(self, namespaces: SandboxPool, tmp_path: Path) -> None:
+        secret, other, base = tmp_path / "secret", tmp_path / "other", tmp_path / "base"
+        secret.write_text("s3cret")
+        for folder in (base, other):
+            folder.mkdir()
+        with namespaces.open_session_sync(base) as session:
+            assert "s3cret" not in say(
+                session, f"cat {secret} /host{secret} /proc/1/root{secret}; ls -R /host {tmp_path}"
+            )
+            assert say(session, "ls /proc | grep -c '^[0-9]'").isdigit()
+            assert int(say(session, "ls -d /proc/[0-9]* | wc -l")) < 10
+            assert "Operation not permitted" in say(session, "unshare -U true")
+            assert "EPERM" in say(
+                session, "python3 -c \"import ctypes,errno; c=ctypes.CDLL(None,use_errno=True); c.ptrace(16,1,0,0);"
+                " print(errno.errorcode[ctypes.get_errno()])\""
+            )  # fmt: skip
+            status = say(session, "grep -E 'Cap(Prm|Eff|Bnd|Amb)|NoNewPrivs|Seccomp:' /proc/self/status").split()
+            assert status[1::2] == ["0" * 16] * 4 + ["1", "2"]
+            assert "Permission denied" in say(session, "ls -l /proc/1/fd")
+
+    def test_it_has_no_network_but_its_own(self, namespaces: SandboxPool) -> None:
+        with namespaces.open_session_sync() as session:
+            assert say(session, "cat /proc/net/dev | tail -n +3 | wc -l") == "1"
+            connect = "import socket; socket.create_connection(('192.0.2.1', 80), 5)"
+            assert "unreachable" in say(session, f'python3 -c "{connect}"')
+
+    def test_sessions_do_not_meet(self, namespaces: SandboxPool) -> None:
+        with namespaces.open_session_sync() as a, namespaces.open_session_sync() as b:
+            a.exec_sync("echo 1 > /tmp/left; echo 1 > here; sleep 4848 &")
+            assert say(b, "cat /tmp/left here 2>&1 | grep -c 'No such file'") == "2"
+            b.exec_sync("kill -9 -1; pkill sleep")
+            assert len(_running("sleep 4848")) == 1
+
+
+class TestFiles:
+    def test_read_what_was_written(self, session: Session) -> None:
+        session.write_sync("a/b/c.txt", b"text\0\xff")
+        assert session.read_sync("a/b/c.txt") == b"text\0\xff"
+        assert session.read_sync(f"{session.workdir}/a/../a/./b/c.txt") == b"text\0\xff"
+        assert say(session, "wc -c < a/b/c.txt") == "6"
+        session.exec_sync("echo more >> a/b/c.txt")
+        assert session.read_sync("a/b/c.txt").endswith(b"more\n")
+
+    def test_replacing_keeps_the_executable_bit(self, namespaces: SandboxPool) -> None:
+        with namespaces.open_session_sync() as session:
+            session.write_sync("run", b"#!/bin/sh\necho 1\n", executable=True)
+            assert say(session, "./run") == "1"
+            session.write_sync("run", b"#!/bin/sh\necho 2\n")
+            assert say(session, "./run") == "2"
+            session.write_sync("run", b"", executable=False)
+            assert session.exec_sync("./run").exit_code == 126
+            assert session.read_tree_sync()["run"].executable is False
+
+    def test_names_that_are_no_text_survive(self, session: Session) -> None:
+        name = "\udcff\udcfe/é ü\n"
+        session.write_sync(name, b"1")
+        assert session.read_sync(name) == b"1"
+        assert set(session.changes_sync().written) == {name}
+        assert say(session, "cat $(printf '\\377\\376')/*") == "1"
+
+    @pytest.mark.parametrize(
+        "path", ["../x", "/etc/passwd", "out/passwd", "up/x", "file-out", "a/../../x", "loop/x", "dangling-out"]
+    )
+    def test_no_path_leads_out(self, session: Session, path: str) -> None:
+        session.exec_sync("mkdir a; ln -s /etc out; ln -s .. up; ln -s /etc/passwd file-out; ln -s loop loop")
+        session.exec_sync("ln -s /nowhere dangling-out")
+        with pytest.raises(OSError):
+            session.read_sync(path)
+        with pytest.raises(OSError):
+            session.write_sync(path, b"x")
+
+    def test_links_inside_are_followed(self, session: Session) -> None:
+        session.exec_sync(f"mkdir d; echo 1 > d/f; ln -s d/f l; ln -s {session.workdir}/d abs; ln -s ../d/f d/back")
+        for path in ("l", "abs/f", "d/back"):
+            assert session.read_sync(path) == b"1\n"
+            session.write_sync(path, b"1\n")
+        assert session.read_tree_sync()["l"].kind == "symlink", "written through, not over"
+
+    def test_only_regular_files_are_read(self, session: Session) -> None:
+        session.exec_sync("mkfifo fifo; mkdir d")
+        for path, error in (("fifo", OSError), ("d", IsADirectoryError), ("gone", FileNotFoundError)):
+            with pytest.raises(error):
+                session.read_sync(path)
+        for path in ("fifo", "d"):
+            with pytest.raises(OSError):
+                session.write_sync(path, b"")
+        for path in ("", "a\0b", "\ud800", "x" * 5000, "n" * 300, "/".join("a" * 1000)):
+            with pytest.raises(OSError):
+                session.write_sync(path, b"")
+
+    def test_a_base_is_the_agents_to_write_and_stays_as_it_was(self, pool: SandboxPool, tmp_path: Path) -> None:
+        base = tmp_path / "closed" / "base"
+        base.mkdir(parents=True)
+        (base / "f").write_text("old\n")
+        (base / "run").write_text("#!/bin/sh\necho ran\n")
+        (base / "run").chmod(0o755)
+        (tmp_path / "closed").chmod(0o700)
+        with pool.open_session_sync(base) as session:
+            assert say(session, "echo new >> f; cat f; ./run").splitlines() == ["old", "new", "ran"]
+            assert say(session, "test -O f && test -O . && echo mine") == "mine"
+            assert say(session, "rm f run && ls | wc -l") == "0"
+        assert (base / "f").read_text() == "old\n"
+
+    def test_a_base_of_several_users_is_copied(self, pool: SandboxPool, tmp_path: Path) -> None:
+        if os.geteuid() != 0:
+            pytest.skip("only root can give files away")
+        base = tmp_path / "base"
+        (base / "d").mkdir(parents=True)
+        (base / "d" / "f").write_text("1")
+        (base / "l").symlink_to("d/f")
+        os.chown(base / "d" / "f", 4711, 4711)
+        with pool.open_session_sync(base) as session:
+            assert say(session, "test -O d/f && echo -n 2 >> d/f && cat l") == "12"
+            assert set(session.changes_sync().written) == {"d/f"}
+
+    def test_a_base_that_is_none_is_said(self, pool: SandboxPool, tmp_path: Path) -> None:
+        with pytest.raises(NotADirectoryError, match="gone"):
+            pool.open_session_sync(tmp_path / "gone")
+
+    def test_an_overlay_is_used_here(self, namespaces: SandboxPool, tmp_path: Path) -> None:
+        with namespaces.open_session_sync(tmp_path) as session:
+            assert session.overlay  # type: ignore[attr-defined]
+
+
+class TestLife:
+    def test_awaited(self, namespaces: SandboxPool) -> None:
+        async def main() -> None:
+            async with namespaces.open_session() as session:
+                await session.write("f", b"1")
+                assert (await session.exec("cat f")).output == b"1"
+                assert await session.read("f") == b"1"
+                assert set(await session.read_tree()) == set((await session.changes()).written) == {"f"}
+            session = await Session.open(sandbox=namespaces)
+            async with session:
+                assert (await session.exec("echo 2")).output == b"2\n"
+            with pytest.raises(RuntimeError, match="closed"):
+                await session.exec("true")
+
+        asyncio.run(main())
+
+    def test_a_cancelled_command_is_killed_and_the_session_goes_on(self, namespaces: SandboxPool) -> None:
+        async def main() -> None:
+            async with namespaces.open_session() as session:
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(session.exec("setsid sleep 4949 & sleep 4949", 300), 0.5)
+                assert (await session.exec("echo on")).output == b"on\n"
+                assert not _running("sleep 4949")
+
+        asyncio.run(main())
+
+    def test_many_at_once(self, namespaces: SandboxPool) -> None:
+        async def one(number: int) -> bytes:
+            async with namespaces.open_session() as session:
+                await session.exec(f"echo {number} > f; sleep 0.2")
+                return await session.read("f")
+
+        async def main() -> list[bytes]:
+            return await asyncio.gather(*(one(number) for number in range(24)))
+
+        assert asyncio.run(main()) == [b"%d\n" % number for number in range(24)]
+
+    def test_closing_while_a_command_runs(self, namespaces: SandboxPool) -> None:
+        session = namespaces.open_session_sync()
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                session.exec_sync("echo > begun; sleep 5050", 300)
+            except RuntimeError as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        while not _running("sleep 5050"):
+            time.sleep(0.01)
+        session.close_sync()
+        thread.join(30)
+        assert "closed" in str(failed[0])
+        assert not _running("sleep 5050")
+        session.close_sync()
+
+    def test_a_broken_world_is_a_fault(self, namespaces: SandboxPool) -> None:
+        session = namespaces.open_session_sync()
+        os.kill(session._host.pids()[0], signal.SIGKILL)  # type: ignore[attr-defined]
+        with pytest.raises(SandboxBroke):
+            session.exec_sync("sleep 5151", 600)
+        assert not _running("sleep 5151")
+        assert session.closed
+        with namespaces.open_session_sync() as fresh:
+            assert say(fresh, "echo ok") == "ok"
+
+    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+    @pytest.mark.parametrize("tier", ["namespaces", "landlock"])
+    def test_nothing_outlives_the_trainer(self, tier: str, number: int) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)  # for the spare user of tier B, as /tmp is
+            self._outlive(tier, number, Path(folder))
+
+    def _outlive(self, tier: str, number: int, tmp_path: Path) -> None:
+        needs({"namespaces": Tier.NAMESPACES, "landlock": Tier.LANDLOCK}[tier])
+        mark = f"5{os.getpid()}{number}"
+        source = f"""
+            from rllm_gym.sandbox import SandboxPool
+            session = SandboxPool({tier!r}).open_session_sync()
+            session.exec_sync("setsid sleep {mark} & nohup sleep {mark} > /dev/null 2>&1 &")
+            print("ready", session.workdir, flush=True)
+            session.exec_sync("sleep {mark}", 600)
+        """
+        trainer = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(source)],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}, start_new_session=True,
+        )  # fmt: skip
+        with trainer:
+            assert trainer.stdout is not None
+            assert trainer.stdout.readline().startswith("ready")
+            while len(_running(f"sleep {mark}")) < 3:
+                time.sleep(0.01)
+            trainer.send_signal(number)
+            trainer.wait(30)
+        deadline = time.monotonic() + 20
+        while (_running(f"sleep {mark}") or any(tmp_path.glob("rllm-gym-session-*"))) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not _running(f"sleep {mark}")
+        assert not list(tmp_path.glob("rllm-gym-session-*"))
+
+    def test_as_an_ordinary_user(self, ordinary_user: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+        """The whole of it, by somebody who owns nothing on this machine but a directory."""
+        for tier in (Tier.NAMESPACES, Tier.LANDLOCK):
+            needs(tier)
+        source = """
+            import os, tempfile, pathlib
+            from rllm_gym.sandbox import SandboxPool, SessionLimits
+            from rllm_gym.sandbox.tree import read_directory
+            base = pathlib.Path(tempfile.mkdtemp()) / "closed" / "base"
+            base.mkdir(parents=True)
+            (base / "f").write_text("old")
+            (base / "g").write_text("gone")
+            base.parent.chmod(0o700)
+            for sandbox in ("namespaces", "landlock"):
+                with SandboxPool(sandbox) as pool:
+                    with pool.open_session_sync(base, limits=SessionLimits(processes=40, memory_mb=300)) as session:
+                        assert session.exec_sync("cat f; echo -n new > f; rm g; mkdir d; echo 1 > d/x").output == b"old"
+                        assert session.read_sync("f") == b"new"
+                        changes = session.changes_sync()
+                        assert set(changes.written) == {"f", "d/x"} and changes.removed == {"g"}, changes
+                        assert changes.apply(read_directory(base)) == session.read_tree_sync()
+                        for hostile in ("f() { f | f & }; f; sleep 9", "kill -9 -1", "kill -9 $PPID; sleep 9",
+                                        "kill -STOP -1; sleep 9", "rm -rf $PWD; ln -s /etc $PWD"):
+                            session.exec_sync(hostile, 1)
+                            assert session.exec_sync("echo alive").output.endswith(b"alive\\n"), hostile
+                        print(sandbox, session.overlay if sandbox == "namespaces" else "")
+            assert (base / "f").read_text() == "old"
+            assert os.geteuid() != 0
+        """
+        done = ordinary_user(textwrap.dedent(source), timeout=120)
+        assert (done.stdout.split(), done.stderr[-3000:]) == (["namespaces", "True", "landlock"], "")
+
+
+def _running(words: str) -> list[int]:
+    """Processes of this machine, whoever's, whose command line has these words."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                line = Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue  # it ended while it was looked at
+            if line.startswith(words) or (words.isdigit() and words in line.split()):
+                found.append(int(entry))
+    return found
