@@ -46,8 +46,8 @@ class CodeEnv(AsyncTextEnv):
     else is random.
 
     **Rewards**: ``tests``: 1 if every test passes, else 0. With ``partial=True`` the share of the hidden tests that
-    pass (of all, where all are shown). A program that loops, crashes, or uses more than its limits fails the test. A reply without a program
-    gets 0, less ``invalid_action_penalty``. Should the sandbox itself break,
+    pass (of all, where all are shown). A program that loops, crashes, or uses more than its limits fails the test. A
+    reply without a program gets 0, less ``invalid_action_penalty``. Should the sandbox itself break,
     :class:`~rllm_gym.sandbox.SandboxBroke` is raised, a fault and no reward.
 
     **Episode end**: Terminates on the one reply: ``success``, ``failure``, or ``invalid_action`` where there was no
@@ -372,5 +372,3 @@ def _choose_tasks(
     if not isinstance(source, Taskset):
         source = Taskset.from_rows(source, convert=row_to_code_task)
     return source.take(num_tasks)
-
-

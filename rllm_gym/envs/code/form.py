@@ -37,7 +37,8 @@ def _stdio(task: Task) -> list[str]:
         parts.append(f"Begin with:\n{fenced(data['stub'], 'python')}")
     parts.append("Write a Python program that reads standard input and writes standard output.")
     shown = data["tests"][: data["public_tests"]]
-    examples, room = [], _SHOWN_TOTAL_CHARS
+    examples: list[str] = []
+    room = _SHOWN_TOTAL_CHARS
     for number, case in enumerate(shown[:_SHOWN_TESTS], start=1):
         example = f"Example {number}, input:\n{fenced(cut(case['stdin']))}\noutput:\n{fenced(cut(case['stdout']))}"
         room -= len(example)
@@ -61,7 +62,8 @@ def _function(task: Task) -> list[str]:
         parts = [content, f"Write it in Python, as {names}."]
     shown: Sequence[str] = data["public_tests"]
     if shown:
-        tests, room = [], _SHOWN_TOTAL_CHARS
+        tests: list[str] = []
+        room = _SHOWN_TOTAL_CHARS
         for test in shown:
             room -= len(test)
             if tests and (room < 0 or len(tests) == _SHOWN_TESTS):

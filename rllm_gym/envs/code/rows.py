@@ -270,12 +270,12 @@ def _called_in(statements: list[str], code: str) -> str:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         )
         common = names if common is None else {name: None for name in common if name in names}
-    names = list(common or {})
+    called = list(common or {})
     # Some rows ask for a function with the name of a built-in one.
     chosen = (
-        [name for name in names if _defines(code, name)]
-        or [name for name in names if not hasattr(builtins, name)]
-        or names
+        [name for name in called if _defines(code, name)]
+        or [name for name in called if not hasattr(builtins, name)]
+        or called
     )
     if not chosen:
         raise TaskError(

@@ -1,4 +1,4 @@
-"""The built-in problems: a source, then steps drawn from a vocabulary, told, tested and solved by the same description."""
+"""The built-in problems: a source, then steps out of a vocabulary; one recipe tells, tests and solves a problem."""
 
 from rllm_gym.envs.code.families.compose import DIFFICULTIES, FAMILIES, Mixture, code_tasks, reference_solution
 

@@ -109,7 +109,8 @@ SOURCES: dict[str, tuple[Source, ...]] = {
                lambda rng, size: (draw.number(rng, size),), ((0,), (1,), (-1,), (100,)), {}, 0),
     ),
     "primes": (
-        Source(primes_up_to, _N, "numbers", _N_SAY.format(0), "Make a list of the primes up to `n`, in ascending order.",
+        Source(primes_up_to, _N, "numbers", _N_SAY.format(0),
+               "Make a list of the primes up to `n`, in ascending order.",
                _up_to(2, 150), ((0,), (1,), (2,)), {}, 1),
         Source(prime_factors, _N, "numbers", _N_SAY.format(1), "Make a list of the prime factors of `n`, in ascending "
                "order, each as often as it divides `n`.", _up_to(2, 2000), ((1,), (2,), (64,)), {}, 1),
@@ -117,15 +118,15 @@ SOURCES: dict[str, tuple[Source, ...]] = {
                "order.", _up_to(2, 500), ((1,), (2,), (36,)), {}, 1),
     ),
     "number_sequences": (
-        Source(collatz_path, _N, "numbers", _N_SAY.format(1), "A path begins with `n`. An even number is followed by its "
-               "half, an odd one by ({p} times it plus {q}) modulo 1000; it ends with the first 1, or with 30 numbers. "
-               "Make a list of its numbers.", _up_to(2, 200), ((1,), (2,), (7,)),
+        Source(collatz_path, _N, "numbers", _N_SAY.format(1), "A path begins with `n`. An even number is followed by "
+               "its half, an odd one by ({p} times it plus {q}) modulo 1000; it ends with the first 1, or with 30 "
+               "numbers. Make a list of its numbers.", _up_to(2, 200), ((1,), (2,), (7,)),
                {"p": (3, 5, 7), "q": (1, 3, 5, 7, 9)}, 1),
         Source(euclid_remainders, (("a", "number"), ("b", "number")), "numbers", "`a` and `b` are integers of at least "
-               "0.", "As long as `b` is not 0, replace `a` by `b` and `b` by the remainder of the old `a` modulo the old "
-               "`b`. Make a list of the new values of `b`.", _pair, ((5, 0), (0, 4), (7, 7)), {}, 1),
-        Source(powers_modulo, _N, "numbers", _N_SAY.format(0), "Make a list of the first `n` powers of {base}, from the "
-               "first power on, each modulo {m}.", _up_to(2, 30), ((0,), (1,), (2,)),
+               "0.", "As long as `b` is not 0, replace `a` by `b` and `b` by the remainder of the old `a` modulo the "
+               "old `b`. Make a list of the new values of `b`.", _pair, ((5, 0), (0, 4), (7, 7)), {}, 1),
+        Source(powers_modulo, _N, "numbers", _N_SAY.format(0), "Make a list of the first `n` powers of {base}, from "
+               "the first power on, each modulo {m}.", _up_to(2, 30), ((0,), (1,), (2,)),
                {"base": (2, 3, 5, 7, 11), "m": (10, 13, 17, 97, 101, 1000)}, 1),
         Source(digits_in_base, _N, "numbers", _N_SAY.format(0), "Make a list of the digits of `n` in base {base}, the "
                "highest first (an empty list for 0).", _up_to(2, 5000), ((0,), (1,), (16,)),

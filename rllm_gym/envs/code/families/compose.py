@@ -1,9 +1,9 @@
 """One problem out of pieces: its statement, its tests, and its reference solution, all of one recipe.
 
-A recipe is a list of ``[name, parameters]``: a source and the steps after it. What is expected of a program is computed
-by the functions the recipe names; the reference solution is their source text. A problem is drawn again unless its
-results differ from each other and from the input, and every step makes a difference, so that neither a constant, nor the
-input, nor a part of the steps can pass for a solution.
+A recipe is a list of ``[name, parameters]``: a source and the steps after it. What is expected of a program is
+computed by the functions the recipe names; the reference solution is their source text. A problem is drawn again unless
+its results differ from each other and from the input, and every step makes a difference, so that neither a constant,
+nor the input, nor a part of the steps can pass for a solution.
 """
 
 from __future__ import annotations
@@ -50,11 +50,10 @@ FAMILIES: dict[str, tuple[Source, ...]] = {
 
 _STEPS = (*lists.STEPS, *texts.STEPS, *words.STEPS, *numbers.STEPS, *grids.STEPS)
 _BY_NAME: dict[str, Source | Step] = {
-    piece.name: piece for piece in (*_STEPS, *(source for sources in FAMILIES.values() for source in sources))
+    **{step.name: step for step in _STEPS},
+    **{source.name: source for sources in FAMILIES.values() for source in sources},
 }
-_BY_KIND: dict[str, tuple[Step, ...]] = {
-    kind: tuple(step for step in _STEPS if step.takes == kind) for kind in KINDS
-}
+_BY_KIND: dict[str, tuple[Step, ...]] = {kind: tuple(step for step in _STEPS if step.takes == kind) for kind in KINDS}
 
 ENTRY_POINT = "solve"
 PUBLIC_TESTS = 3
@@ -219,9 +218,7 @@ def _data(
         written = [{"stdin": _input_text(source, given), "stdout": _output_text(recipe, result)}
                    for given, result in cases]  # fmt: skip
         return {"kind": "stdio", "tests": written, "public_tests": len(public), "time_limit_s": 2.0, **made}
-    assertions = [
-        f"assert {ENTRY_POINT}({', '.join(map(repr, given))}) == {result!r}" for given, result in cases
-    ]
+    assertions = [f"assert {ENTRY_POINT}({', '.join(map(repr, given))}) == {result!r}" for given, result in cases]
     names = ", ".join(name for name, _ in source.inputs)
     return {
         "kind": "function",
@@ -278,7 +275,7 @@ def _spoken(parameters: Mapping[str, Any]) -> dict[str, Any]:
     spoken = dict(parameters)
     for name, value in parameters.items():
         if isinstance(value, int):
-            spoken[f"{name}_th"] = f"{value}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(value, 'th')}"
+            spoken[f"{name}_th"] = f"{value}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(value, 'th') }"
             spoken[f"{name}_less"] = value - 1
     return spoken
 

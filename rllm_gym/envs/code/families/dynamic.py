@@ -2,6 +2,7 @@
 
 # The functions are also the text of solutions that a model writes: plain Python, without annotations.
 # mypy: ignore-errors
+# ruff: noqa: RUF007
 
 from __future__ import annotations
 
@@ -133,22 +134,23 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         Source(fewest_coins, _COINS, "numbers", _COINS_SAY, "Make a list of the least number of coins that add up to "
                "0, 1, 2, … and up to `amount`; -1 for what they cannot make.", _coins,
                (([5], 3), ([2], 0), ([4, 9], 12)), {}, 2),
-        Source(ways_to_pay, _COINS, "numbers", _COINS_SAY, "Make a list of the number of ways to make 0, 1, 2, … and up "
-               "to `amount` with coins; the order of the coins makes no difference.", _coins,
+        Source(ways_to_pay, _COINS, "numbers", _COINS_SAY, "Make a list of the number of ways to make 0, 1, 2, … and "
+               "up to `amount` with coins; the order of the coins makes no difference.", _coins,
                (([5], 3), ([1], 0), ([1, 2, 5], 10)), {}, 3),
-        Source(reachable_sums, (("values", "numbers"), ("limit", "number")), "numbers", "`values` is a list of integers "
-               "of at least 1, `limit` an integer of at least 0.", "Make a list of all different sums of some of the "
-               "values (also of none; each value counts at most once) that are at most `limit`, in ascending order.",
+        Source(reachable_sums, (("values", "numbers"), ("limit", "number")), "numbers", "`values` is a list of "
+               "integers of at least 1, `limit` an integer of at least 0.", "Make a list of all different sums of some "
+               "of the values (also of none; each value counts at most once) that are at most `limit`, in ascending "
+               "order.",
                _sums, (([], 5), ([3, 3], 6), ([9], 4)), {}, 3),
     ),
     "choices": (
         Source(best_bag, (("weights", "numbers"), ("values", "numbers"), ("room", "number")), "numbers", "Thing i "
-               "weighs weights[i] and is worth values[i], all at least 1; `room` is an integer of at least 0.", "Make a "
-               "list: at index w, for w from 0 to `room`, the greatest worth of things that together weigh at most w; "
-               "each thing can be taken once.", _bag, (([], [], 2), ([5], [7], 4), ([1, 1], [2, 3], 1)), {}, 4),
+               "weighs weights[i] and is worth values[i], all at least 1; `room` is an integer of at least 0.", "Make "
+               "a list: at index w, for w from 0 to `room`, the greatest worth of things that together weigh at most "
+               "w; each thing can be taken once.", _bag, (([], [], 2), ([5], [7], 4), ([1, 1], [2, 3], 1)), {}, 4),
         Source(best_apart, (("values", "numbers"),), "numbers", "`values` is a list of integers.", "Make a list: at "
-               "index i, the greatest sum of values among those at the indices 0 to i, where between two chosen indices "
-               "there are at least {gap} others; choosing none (sum 0) is allowed.", _values,
+               "index i, the greatest sum of values among those at the indices 0 to i, where between two chosen "
+               "indices there are at least {gap} others; choosing none (sum 0) is allowed.", _values,
                (([],), ([-5],), ([4, 4, 4],)), {"gap": (1, 2, 3)}, 3),
         Source(ways_to_climb, (("stairs", "number"),), "numbers", "`stairs` is an integer of at least 0.", "Someone "
                "climbs stairs, with each step 1 to {longest} of them. Make a list of the number of ways to climb 0, 1, "
@@ -156,9 +158,9 @@ SOURCES: dict[str, tuple[Source, ...]] = {
                ((0,), (1,), (2,)), {"longest": (2, 3, 4, 5), **_MODULI}, 2),
     ),
     "two_texts": (
-        Source(common_lengths, _TEXTS, "numbers", "`first` and `second` are strings.", "Make a list: for each non-empty "
-               "beginning of `second`, from the shortest to the whole, the length of the longest common subsequence "
-               "with `first`.", _texts, (("", "abc"), ("abc", ""), ("abab", "baba")), {}, 3),
+        Source(common_lengths, _TEXTS, "numbers", "`first` and `second` are strings.", "Make a list: for each "
+               "non-empty beginning of `second`, from the shortest to the whole, the length of the longest common "
+               "subsequence with `first`.", _texts, (("", "abc"), ("abc", ""), ("abab", "baba")), {}, 3),
         Source(edit_costs, _TEXTS, "numbers", "`first` and `second` are strings.", "To insert or to delete a character "
                "costs 1, to replace one by another costs {swap}. Make a list: for each beginning of `second`, from the "
                "empty one to the whole, the least cost to turn `first` into it.", _texts,
@@ -168,7 +170,7 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         Source(sequence_terms, (("n", "number"),), "numbers", "`n` is an integer of at least 0.", "A sequence begins "
                "with {first} and {second}; each further term is {p} times the one before plus {q} times the one before "
                "that, modulo {m}. Make a list of its first `n` terms.", _stairs, ((0,), (1,), (2,)),
-               {"first": range(0, 6), "second": range(1, 8), "p": (1, 2, 3), "q": (1, 2, 5), "m": (10, 97, 1009)}, 1),
+               {"first": range(6), "second": range(1, 8), "p": (1, 2, 3), "q": (1, 2, 5), "m": (10, 97, 1009)}, 1),
         Source(pascal_row, (("n", "number"),), "numbers", "`n` is an integer of at least 0.", "A row begins as [1]. "
                "`n` times it becomes: 1, then the sums of each two neighbours modulo {m}, then 1.", _stairs,
                ((0,), (1,), (2,)), {"m": (10, 26, 97, 1000, 9973)}, 1),

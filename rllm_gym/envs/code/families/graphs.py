@@ -168,7 +168,9 @@ _ROADS_SAY = (
 _LINKS_SAY = (
     "There are `n` points, numbered from 0 to n - 1. `links` lists {} [a, b]; a pair may occur twice, and a may be b."
 )
-_WAITS_SAY = "There are `n` jobs, numbered from 0 to n - 1. Each pair [a, b] in `waits` says that a has to be done before b."
+_WAITS_SAY = (
+    "There are `n` jobs, numbered from 0 to n - 1. Each pair [a, b] in `waits` says that a has to be done before b."
+)
 _TREE_SAY = (
     "`parents` describes a tree: `parents[i]` is the node above node i (always one with a smaller number), and -1 for "
     "node 0, the root."
@@ -181,8 +183,8 @@ SOURCES: dict[str, tuple[Source, ...]] = {
                "where there is no way.", _roads, ((1, []), (3, []), (5, [[0, 1, 4], [1, 0, 2], [3, 3, 1]])),
                _START, 3),
         Source(one_way_hops, _NODES, "numbers", _LINKS_SAY.format("one-way connections"), "Make a list of the least "
-               "number of connections that lead from point {start} (if n is at most {start}: point {start} modulo n) to "
-               "each point, in the order of the points; -1 where none do.", _links,
+               "number of connections that lead from point {start} (if n is at most {start}: point {start} modulo n) "
+               "to each point, in the order of the points; -1 where none do.", _links,
                ((1, []), (2, [[1, 0]]), (4, [[0, 0], [0, 1], [1, 2], [2, 0]])), _START, 2),
     ),
     "graph_groups": (
@@ -199,12 +201,12 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     ),
     "graph_order": (
         Source(working_order, _WAITS, "numbers", _WAITS_SAY, "Do the jobs one after the other, always the one with the "
-               "least number of those not yet done whose predecessors are all done, until there is none. Make a list of "
-               "the jobs in the order in which they are done.", _waits,
+               "least number of those not yet done whose predecessors are all done, until there is none. Make a list "
+               "of the jobs in the order in which they are done.", _waits,
                ((1, []), (3, [[2, 1], [1, 0]]), (3, [[0, 1], [1, 0]])), {}, 2),
-        Source(working_order_last, _WAITS, "numbers", _WAITS_SAY, "Do the jobs one after the other, always the one with "
-               "the greatest number of those not yet done whose predecessors are all done, until there is none. Make a "
-               "list of the jobs in the order in which they are done.", _waits,
+        Source(working_order_last, _WAITS, "numbers", _WAITS_SAY, "Do the jobs one after the other, always the one "
+               "with the greatest number of those not yet done whose predecessors are all done, until there is none. "
+               "Make a list of the jobs in the order in which they are done.", _waits,
                ((1, []), (3, [[2, 1], [1, 0]]), (3, [[0, 1], [1, 0]])), {}, 2),
     ),
     "trees": (

@@ -2,6 +2,7 @@
 
 # The functions are also the text of solutions that a model writes: plain Python, without annotations.
 # mypy: ignore-errors
+# ruff: noqa: RUF007
 
 from __future__ import annotations
 
@@ -175,9 +176,7 @@ def saddle_values(table):
 def best_descent(table):
     sums = []
     for row in table:
-        sums = [
-            value + (max(sums[max(0, c - 1) : c + 2]) if sums else 0) for c, value in enumerate(row)
-        ]
+        sums = [value + (max(sums[max(0, c - 1) : c + 2]) if sums else 0) for c, value in enumerate(row)]
     return sums
 
 
@@ -227,7 +226,8 @@ SOURCES: dict[str, tuple[Source, ...]] = {
                "steps, as long as there are any (an empty list, if the top left cell is filled).", _maze, _GRIDS, {},
                3),
         Source(neighbour_counts, _GRID, "numbers", _GRID_SAY, "Make a list of the number of filled cells among the up "
-               "to eight cells around each filled cell, row by row from the top, each row from the left.", _grid("##.."),
+               "to eight cells around each filled cell, row by row from the top, each row from the left.",
+               _grid("##.."),
                _GRIDS, {}, 2),
         Source(life, _GRID, "numbers", _GRID_SAY, "Then time goes on by {generations} steps. In each, all at once: an "
                "empty cell is filled if exactly {born} of the up to eight cells around it are filled; a filled cell "
@@ -237,8 +237,9 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     ),
     "pictures": (
         Source(falling_stones, _GRID, "grid", "`grid` is a rectangle of characters, given by its rows from top to "
-               "bottom: o is a stone, # is a wall, . is empty.", "Every stone falls down until there is a wall, another "
-               "stone or the bottom below it.", _grid("oo#..."), ((["o"],), (["o", "."],), (["o", "#", "."],)), {}, 2),
+               "bottom: o is a stone, # is a wall, . is empty.", "Every stone falls down until there is a wall, "
+               "another stone or the bottom below it.", _grid("oo#..."), ((["o"],), (["o", "."],), (["o", "#", "."],)),
+               {}, 2),
         Source(picture, _GRID, "grid", "`grid` is a rectangle of characters, given by its rows from top to bottom.",
                "", _grid("#*o."), ((["#"],), (["#o"],), (["*", "."],)), {}, 1),
     ),
@@ -246,18 +247,19 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         Source(spiral, _TABLE, "numbers", _TABLE_SAY, "Make a list of the values in a spiral: the first row from left "
                "to right, down the last column, back along the last row, up the first column, and so on inwards.",
                _table, _TABLES, {}, 2),
-        Source(diagonals, _TABLE, "numbers", _TABLE_SAY, "Make a list of the sums of the diagonals that run from bottom "
-               "left to top right: first the top left cell alone, then the two next to it, and so on to the bottom "
-               "right cell.", _table, _TABLES, {}, 2),
+        Source(diagonals, _TABLE, "numbers", _TABLE_SAY, "Make a list of the sums of the diagonals that run from "
+               "bottom left to top right: first the top left cell alone, then the two next to it, and so on to the "
+               "bottom right cell.", _table, _TABLES, {}, 2),
         Source(column_sums, _TABLE, "numbers", _TABLE_SAY, "Make a list of the sums of the columns.", _table, _TABLES,
                {}, 1),
-        Source(row_spreads, _TABLE, "numbers", _TABLE_SAY, "Make a list of the largest minus the smallest value of each "
-               "row.", _table, _TABLES, {}, 1),
+        Source(row_spreads, _TABLE, "numbers", _TABLE_SAY, "Make a list of the largest minus the smallest value of "
+               "each row.", _table, _TABLES, {}, 1),
         Source(best_descent, _TABLE, "numbers", _TABLE_SAY, "A way begins in the first row and goes down row by row, "
                "each time to the cell straight below or one of the two beside that. Make a list of the largest sum of "
                "a way to each cell of the last row, both ends included.", _table, _TABLES, {}, 3),
-        Source(cheapest_path, _TABLE, "numbers", _TABLE_SAY, "A way begins in the top left cell and goes right or down. "
-               "Make a list of the smallest sum of a way to each cell of the last row, both ends included.", _table,
+        Source(cheapest_path, _TABLE, "numbers", _TABLE_SAY, "A way begins in the top left cell and goes right or "
+               "down. Make a list of the smallest sum of a way to each cell of the last row, both ends included.",
+               _table,
                _TABLES, {}, 3),
     ),
 }  # fmt: skip
@@ -270,16 +272,18 @@ STEPS: tuple[Step, ...] = (
     Step(transpose_grid, _G, _G, "Exchange rows and columns."),
     Step(mirror_grid, _G, _G, "Reverse every row."),
     Step(flip_grid, _G, _G, "Reverse the order of the rows."),
-    Step(exchange_characters, _G, _G, "Replace every \"{a}\" by \"{b}\", and every \"{b}\" by \"{a}\", at the same time.",
-         {"a": tuple("#*"), "b": tuple("o.")}),
-    Step(shift_rows, _G, _G, "Rotate every row {k} places to the left (its first character goes to its end, {k} times).",
+    Step(exchange_characters, _G, _G, "Replace every \"{a}\" by \"{b}\", and every \"{b}\" by \"{a}\", "
+         "at the same time.", {"a": tuple("#*"), "b": tuple("o.")}),
+    Step(shift_rows, _G, _G,
+         "Rotate every row {k} places to the left (its first character goes to its end, {k} times).",
          {"k": (1, 2, 3)}),
     Step(stagger_rows, _G, _G, "Rotate row i, counted from 0, by i places to the left (its first character goes to its "
          "end, i times).", level=2),
     Step(drop_rows, _G, _G, "Remove every {k_th} row: those at the positions {k}, 2·{k}, … counted from 1.",
          {"k": (2, 3, 4)}),
     Step(row_counts, _G, _L, "Make a list of how often \"{c}\" occurs in each row.", _MARKS),
-    Step(column_runs, _G, _L, "Make a list of the number of runs of equal characters in each column, from top to bottom.",
+    Step(column_runs, _G, _L,
+         "Make a list of the number of runs of equal characters in each column, from top to bottom.",
          level=2),
     Step(count_in_grid, _G, _N, "Count how often \"{c}\" occurs.", _MARKS),
     Step(diagonal_text, _G, _T, "Join the characters of the diagonal: the first of the first row, the second of the "

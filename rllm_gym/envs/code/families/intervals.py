@@ -110,9 +110,7 @@ def largest_rectangles(heights):
 
 
 def trapped_water(heights):
-    return [
-        min(max(heights[: index + 1]), max(heights[index:])) - height for index, height in enumerate(heights)
-    ]
+    return [min(max(heights[: index + 1]), max(heights[index:])) - height for index, height in enumerate(heights)]
 
 
 def stack_machine(commands, start):
@@ -189,20 +187,22 @@ def _machine(rng: random.Random, size: int) -> tuple[list[str]]:
 _SPANS = (("spans", "lists"),)
 _SPANS_SAY = "`spans` lists intervals [start, end] of integers, start less than end, in no particular order."
 _SPAN_EDGES = (([[1, 2]],), ([[1, 4], [1, 4]],), ([[1, 3], [3, 5]],), ([[1, 9], [2, 3]],))
-_HEIGHTS_SAY = "`heights` is a list of integers of at least 0, the heights of columns of width 1 that stand side by side."
+_HEIGHTS_SAY = (
+    "`heights` is a list of integers of at least 0, the heights of columns of width 1 that stand side by side."
+)
 
 SOURCES: dict[str, tuple[Source, ...]] = {
     "intervals": (
-        Source(merge_intervals, _SPANS, "numbers", _SPANS_SAY, "Join intervals that overlap or whose distance is at most "
-               "{gap}, until no two can be joined. Make a list of the lengths of the joined intervals, in the order of "
-               "their starts.", _spans, _SPAN_EDGES, {"gap": (0, 1, 2)}, 2),
+        Source(merge_intervals, _SPANS, "numbers", _SPANS_SAY, "Join intervals that overlap or whose distance is at "
+               "most {gap}, until no two can be joined. Make a list of the lengths of the joined intervals, in the "
+               "order of their starts.", _spans, _SPAN_EDGES, {"gap": (0, 1, 2)}, 2),
         Source(free_times, _SPANS, "numbers", _SPANS_SAY, "Make a list of the lengths of the gaps between the first "
                "start and the last end that no interval covers, from left to right.", _spans, _SPAN_EDGES, {}, 2),
         Source(most_at_once, _SPANS, "numbers", _SPANS_SAY, "Make a list: for each interval, in ascending order of the "
                "starts, the number of intervals (itself included) that contain its start, where an interval contains "
                "its own start but not its end.", _spans, _SPAN_EDGES, {}, 2),
-        Source(greatest_selection, _SPANS, "numbers", _SPANS_SAY, "Choose as many intervals as possible of which no two "
-               "overlap (one may start where another ends): again and again the one that ends first of those that "
+        Source(greatest_selection, _SPANS, "numbers", _SPANS_SAY, "Choose as many intervals as possible of which no "
+               "two overlap (one may start where another ends): again and again the one that ends first of those that "
                "overlap none chosen before. Make a list of the ends of those chosen, in ascending order.", _spans,
                _SPAN_EDGES, {}, 3),
         Source(rooms_needed, _SPANS, "numbers", _SPANS_SAY, "Go through the intervals in ascending order of start (of "
@@ -215,10 +215,10 @@ SOURCES: dict[str, tuple[Source, ...]] = {
                "through it from the left with a depth of 0: an opening bracket of any kind raises it by 1, a closing "
                "one lowers it by 1, but not below 0. Make a list of the depths right after each opening bracket.",
                _brackets, (("",), ("())(",), ("([{}])",)), {}, 1),
-        Source(bracket_error, (("text", "text"),), "number", "`text` is a string of brackets ( ) [ ] {{ }}.", "Take the "
-               "index (from 0) of the first closing bracket that does not close the latest open one of its kind; the "
-               "length of the string, if there is none such but a bracket is still open at the end; and -1, if all is "
-               "well.", _brackets, (("",), ("(]",), ("([{}])",), ("((",)), {}, 2),
+        Source(bracket_error, (("text", "text"),), "number", "`text` is a string of brackets ( ) [ ] {{ }}.", "Take "
+               "the index (from 0) of the first closing bracket that does not close the latest open one of its kind; "
+               "the length of the string, if there is none such but a bracket is still open at the end; and -1, if all "
+               "is well.", _brackets, (("",), ("(]",), ("([{}])",), ("((",)), {}, 2),
         Source(reverse_polish, (("text", "text"),), "number", "`text` is an expression in reverse Polish notation: "
                "integers and the operators + - *, separated by spaces; it leaves one value.", "Evaluate it; every "
                "operator takes its result modulo {m} (from 0 to {m_less}).", _polish,
@@ -234,8 +234,9 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         Source(waiting_times, (("values", "numbers"),), "numbers", "`values` is a list of integers.", "Replace every "
                "value by how many places further on the next greater value stands, or by 0 if there is none.", _values,
                (([],), ([3],), ([2, 2, 2],)), {}, 2),
-        Source(largest_rectangles, (("heights", "numbers"),), "numbers", _HEIGHTS_SAY, "Make a list: for each column the "
-               "area of the widest rectangle of exactly its height that fits into the columns and covers it.", _heights,
+        Source(largest_rectangles, (("heights", "numbers"),), "numbers", _HEIGHTS_SAY, "Make a list: for each column "
+               "the area of the widest rectangle of exactly its height that fits into the columns and covers it.",
+               _heights,
                (([],), ([0],), ([3, 3, 3],)), {}, 3),
         Source(trapped_water, (("heights", "numbers"),), "numbers", _HEIGHTS_SAY, "Rain falls until water stands "
                "wherever it is held. Make a list of the depth of the water on each column.", _heights,

@@ -2,6 +2,7 @@
 
 # The functions are also the text of solutions that a model writes: plain Python, without annotations.
 # mypy: ignore-errors
+# ruff: noqa: RUF007
 
 from __future__ import annotations
 
@@ -237,7 +238,7 @@ def remove_smallest(values):
 def fold_ends(values):
     half = len(values) // 2
     folded = [values[index] + values[-1 - index] for index in range(half)]
-    return folded + [values[half]] if len(values) % 2 else folded
+    return [*folded, values[half]] if len(values) % 2 else folded
 
 
 def exclusive_or_running(values, k):
@@ -440,8 +441,8 @@ STEPS: tuple[Step, ...] = (
     Step(move_to_end, _L, _L, "Move all values equal to {k} to the end; the others keep their order.",
          {"k": (0, 1, 2, 3)}),
     Step(evens_first, _L, _L, "Put the even values before the odd ones; both keep their order."),
-    Step(negate_every_kth, _L, _L, "Change the sign of every {k_th} value: those at the positions {k}, 2·{k}, … counted "
-         "from 1.", _SMALL),
+    Step(negate_every_kth, _L, _L, "Change the sign of every {k_th} value: those at the positions {k}, 2·{k}, … "
+         "counted from 1.", _SMALL),
     Step(collapse_runs, _L, _L, "Of equal neighbouring values keep only one."),
     Step(run_lengths, _L, _L, "Replace every run of equal neighbouring values by its length.", level=2),
     Step(peaks, _L, _L, "Keep only the values that are greater than both their neighbours (the first and the last "
@@ -453,14 +454,14 @@ STEPS: tuple[Step, ...] = (
     Step(fold_ends, _L, _L, "Fold the list: replace it by first plus last value, second plus second last, and so on; "
          "a value in the middle stays as it is.", level=2),
     Step(exclusive_or_running, _L, _L, "Begin with {k}; replace every value by the bitwise exclusive or of what was "
-         "there before it and its absolute value, where what was there before the first is {k}.", {"k": range(0, 16)},
+         "there before it and its absolute value, where what was there before the first is {k}.", {"k": range(16)},
          level=2),
     Step(total, _L, _N, "Take the sum of the list (0 for an empty one)."),
     Step(product_modulo, _L, _N, "Take the product of the list modulo {m} (from 0 to {m_less}; the product of an empty "
          "list is 1).", {"m": (97, 101, 997, 1009, 10007)}),
     Step(spread, _L, _N, "Take the largest value minus the smallest (0 for an empty list)."),
     Step(count_different, _L, _N, "Count the different values."),
-    Step(count_greater, _L, _N, "Count the values greater than {k}.", {"k": range(0, 8)}),
+    Step(count_greater, _L, _N, "Count the values greater than {k}.", {"k": range(8)}),
     Step(count_multiples, _L, _N, "Count the values divisible by {k}.", {"k": (2, 3)}),
     Step(alternating_sum, _L, _N, "Take the first value minus the second plus the third minus the fourth, and so on "
          "(0 for an empty list)."),
@@ -491,8 +492,8 @@ STEPS: tuple[Step, ...] = (
     Step(smallest_missing, _L, _N, "Take the smallest integer of at least 0 that is not in the list."),
     Step(weighted_sum, _L, _N, "Take the sum in which the values count once, twice, … {k} times, and then again once, "
          "twice, and so on.", {"k": (2, 3, 4, 5)}),
-    Step(value_at, _L, _N, "Take the value at index {k} modulo the length of the list, indices counted from 0 (0 for an "
-         "empty list).", {"k": range(1, 12)}),
+    Step(value_at, _L, _N, "Take the value at index {k} modulo the length of the list, indices counted from 0 (0 for "
+         "an empty list).", {"k": range(1, 12)}),
     Step(to_letters, _L, _T, "Replace every value by a letter, 0 by a, 1 by b, … 25 by z, other values by their "
          "remainder modulo 26 (never negative), and join the letters."),
     Step(joined_with, _L, _T, "Write the values one after the other with \"{mark}\" between them.",

@@ -168,8 +168,8 @@ STEPS: tuple[Step, ...] = (
     Step(with_separators, _N, _T, "Write it in decimal form with \"{mark}\" between groups of three digits, from the "
          "right.", {"mark": (",", "'", "_", ".")}),
     Step(digits_of, _N, _L, "Make a list of the decimal digits of its absolute value."),
-    Step(roman, _N, _T, "Take 1 plus the remainder of its absolute value modulo 3999, and write that as a Roman numeral "
-         "(with IV, IX, XL, XC, CD and CM).", level=2),
+    Step(roman, _N, _T, "Take 1 plus the remainder of its absolute value modulo 3999, and write that as a Roman "
+         "numeral (with IV, IX, XL, XC, CD and CM).", level=2),
     Step(column_name, _N, _T, "Take its absolute value and write the name of the column with that index in a "
          "spreadsheet, indices counted from 0: 0 is A, 25 is Z, 26 is AA.", level=2),
 )  # fmt: skip

@@ -330,14 +330,14 @@ _SUMS = ((["7"],), (["2 - 9"],), (["2 + 3 * 4", "(2 + 3) * 4"],))
 
 SOURCES: dict[str, tuple[Source, ...]] = {
     "records": (
-        Source(column_totals, _LINES, "words", "`lines` is a table whose fields are separated by commas. The first line "
-               "names the columns: name, thing and amount, in any order.", "A row counts if it has as many fields as the "
-               "first line and its amount is an integer (digits, perhaps after a minus sign). Make a list of KEY:TOTAL, "
-               "the sum of the amounts for each value in the column {by}, sorted by KEY.", _table,
+        Source(column_totals, _LINES, "words", "`lines` is a table whose fields are separated by commas. The first "
+               "line names the columns: name, thing and amount, in any order.", "A row counts if it has as many fields "
+               "as the first line and its amount is an integer (digits, perhaps after a minus sign). Make a list of "
+               "KEY:TOTAL, the sum of the amounts for each value in the column {by}, sorted by KEY.", _table,
                ((["name,thing,amount"],), (["amount,name,thing", "3,ann,tea", "x,ann,tea"],)),
                {"by": ("name", "thing")}, 2),
-        Source(merged_settings, _LINES, "words", "`lines` lists settings of the form NAME = VALUE.", "What follows a # is "
-               "left out, and so is a line without =. Names are made lower case, and spaces around names and values "
+        Source(merged_settings, _LINES, "words", "`lines` lists settings of the form NAME = VALUE.", "What follows a # "
+               "is left out, and so is a line without =. Names are made lower case, and spaces around names and values "
                "removed. Where a name occurs more than once its {winner} value counts. Make a list of NAME=VALUE, "
                "sorted by name.", _settings, ((["# nothing"],), (["a=1", "A = 2"],)), {"winner": ("first", "last")}, 2),
         Source(log_times, _LINES, "numbers", "`lines` lists lines of a log, most of the form \"HH:MM LEVEL TEXT\" with "
@@ -347,9 +347,10 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     ),
     "expressions": (
         Source(expression_values, _LINES, "numbers", _SUMS_SAY, "Make a list of their values modulo {m} (from 0 to "
-               "{m_less}); * binds more strongly than + and -.", _expressions, _SUMS, {"m": (97, 100, 101, 1000, 1009)}, 4),
-        Source(left_to_right, _LINES, "numbers", _SUMS_SAY, "Leave the brackets out and evaluate each strictly from left "
-               "to right, as if + - * bound equally. Make a list of the values modulo {m} (from 0 to {m_less}).",
+               "{m_less}); * binds more strongly than + and -.", _expressions, _SUMS,
+               {"m": (97, 100, 101, 1000, 1009)}, 4),
+        Source(left_to_right, _LINES, "numbers", _SUMS_SAY, "Leave the brackets out and evaluate each strictly from "
+               "left to right, as if + - * bound equally. Make a list of the values modulo {m} (from 0 to {m_less}).",
                _expressions, _SUMS, {"m": (97, 100, 101, 1000, 1009)}, 2),
         Source(nested_sums, (("text", "text"),), "number", "`text` is a list of integers and such lists, written as in "
                "Python.", "Add all integers up, each times {factor} to the power of the number of lists around it less "
@@ -357,14 +358,17 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     ),
     "formats": (
         Source(seconds_of, _LINES, "numbers", "`lines` lists lengths of time such as 1h30m or 2d 5s: numbers, each "
-               "followed by d, h, m or s for days, hours, minutes or seconds.", "Make a list of the lengths in seconds.",
+               "followed by d, h, m or s for days, hours, minutes or seconds.",
+               "Make a list of the lengths in seconds.",
                _durations, ((["0s"],), (["1d"], )), {}, 1),
         Source(roman_values, (("words", "words"),), "numbers", "`words` lists Roman numerals.", "Make a list of their "
-               "values; a letter before one of a greater value is subtracted.", _romans, (([],), (["IV"],), (["MCMXC"],)),
+               "values; a letter before one of a greater value is subtracted.", _romans, (([],), (["IV"],),
+               (["MCMXC"],)),
                {}, 1),
         Source(sort_versions, (("words", "words"),), "words", "`words` lists version numbers, such as 1.10.2: integers "
                "with dots between them.", "Sort them by the first integer, equal ones by the second, and so on; where "
-               "one is the beginning of another, the shorter comes first.", _versions, (([],), (["1"],), (["1.0", "1"],)),
+               "one is the beginning of another, the shorter comes first.", _versions, (([],), (["1"],), (["1.0",
+               "1"],)),
                {}, 1),
         Source(masked_cards, (("words", "words"),), "words", "`words` lists numbers of cards, as strings of digits.",
                "Replace all but the last {keep} characters of each by *.", _cards, (([],), (["1"],), (["1234"],)),
@@ -375,19 +379,20 @@ SOURCES: dict[str, tuple[Source, ...]] = {
                "before it.", "Write every letter as often as its number says, or once without one.", _counted,
                (("a",), ("3a",), ("12b2c",)), {}, 1),
         Source(expand_groups, (("text", "text"),), "text", "`text` is a code of letters and groups N[…], where N is a "
-               "number, or nothing for 1; groups may hold groups.", "Write what is in each group as often as its number "
-               "says.", _grouped, (("a",), ("2[]",), ("2[a3[b]]",)), {}, 3),
-        Source(query_values, (("text", "text"),), "words", "`text` is the end of a web address: a path, a question mark, "
-               "and NAME=VALUE pairs with & between them.", "Make a list of NAME=VALUES for each name, sorted by name, "
-               "its values in their order with commas between them.", _query, (("/a?b=1",), ("/a?",), ("/a?x=1&x=2",)),
+               "number, or nothing for 1; groups may hold groups.", "Write what is in each group as often as its "
+               "number says.", _grouped, (("a",), ("2[]",), ("2[a3[b]]",)), {}, 3),
+        Source(query_values, (("text", "text"),), "words", "`text` is the end of a web address: a path, a question "
+               "mark, and NAME=VALUE pairs with & between them.", "Make a list of NAME=VALUES for each name, sorted by "
+               "name, its values in their order with commas between them.", _query, (("/a?b=1",), ("/a?",),
+               ("/a?x=1&x=2",)),
                {}, 2),
-        Source(identifiers, (("text", "text"),), "text", "`text` is a name of several words: the words are separated by "
-               "characters that are neither letters nor digits, or by a capital after a small letter or a digit.",
+        Source(identifiers, (("text", "text"),), "text", "`text` is a name of several words: the words are separated "
+               "by characters that are neither letters nor digits, or by a capital after a small letter or a digit.",
                "Write it as {style}.", _identifier, (("x",), ("max-value",), ("userIdList",)),
                {"style": ("snake_case", "kebab-case", "camelCase", "PascalCase")}, 2),
         Source(wrapped, (("text", "text"),), "rows", "`text` consists of words separated by single spaces.", "Break it "
-               "into lines of at most {width} characters, each with as many words as fit, separated by single spaces; a "
-               "word that is longer stands alone.", _prose, (("a",), ("stones",), ("a a a a a a",)),
+               "into lines of at most {width} characters, each with as many words as fit, separated by single spaces; "
+               "a word that is longer stands alone.", _prose, (("a",), ("stones",), ("a a a a a a",)),
                {"width": range(8, 25)}, 2),
     ),
 }  # fmt: skip

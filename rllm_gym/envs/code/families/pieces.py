@@ -132,29 +132,34 @@ def show_lists(lists):  # type: ignore[no-untyped-def]
     return "\n".join([str(len(lists)), *(" ".join(str(value) for value in values) for values in lists)])
 
 
-_SPACED = "on one line, separated by spaces (an empty line for an empty list)"
+_ON_A_LINE = "on one line, separated by spaces (an empty line for an empty list)"
+_ONE_A_LINE = "a line with their number, then each on a line of its own"
 
 KINDS: dict[str, Kind] = {
     "number": Kind("an integer", "a line with the integer", "the integer", read_number, show_value),
     "numbers": Kind(
-        *("a list of integers", "a line with the integers, separated by spaces (it may be empty)"),
-        *(f"the integers {_SPACED}", read_numbers, show_spaced),
+        "a list of integers",
+        "a line with the integers, separated by spaces (it may be empty)",
+        f"the integers {_ON_A_LINE}",
+        read_numbers,
+        show_spaced,
     ),
     "text": Kind("a string", "a line with the string (it may be empty)", "the string", read_text, show_value),
     "words": Kind(
-        *("a list of strings", "a line with the strings, separated by spaces (it may be empty)"),
-        *(f"the strings {_SPACED}", read_words, show_spaced),
+        "a list of strings",
+        "a line with the strings, separated by spaces (it may be empty)",
+        f"the strings {_ON_A_LINE}",
+        read_words,
+        show_spaced,
     ),
-    "rows": Kind(
-        *("a list of strings", "a line with their number, then each on a line of its own"),
-        *("their number on a line, then each on a line of its own", read_rows, show_rows),
-    ),
-    "grid": Kind(
-        *("a list of strings of equal length", "a line with their number, then each on a line of its own"),
-        *("the number of rows on a line, then each row on a line of its own", read_rows, show_rows),
-    ),
+    "rows": Kind("a list of strings", _ONE_A_LINE, _ONE_A_LINE, read_rows, show_rows),
+    "grid": Kind("a list of strings of equal length", _ONE_A_LINE, _ONE_A_LINE, read_rows, show_rows),
     "lists": Kind(
-        *("a list of lists of integers", "a line with their number, then each on a line, separated by spaces"),
-        *("their number on a line, then each on a line, separated by spaces", read_lists, show_lists),
+        "a list of lists of integers",
+        "a line with their number, then each on a line, separated by spaces",
+        "their number on a line, then each on a line, separated by spaces",
+        read_lists,
+        show_lists,
     ),
 }
+"""Kinds by the names that pieces use."""

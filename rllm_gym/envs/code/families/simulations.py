@@ -214,44 +214,47 @@ _PAGE_EDGES = (([],), ([1],), ([1, 1, 1],), ([1, 2, 3, 4, 5, 1, 2, 3, 4, 5],))
 SOURCES: dict[str, tuple[Source, ...]] = {
     "robots": (
         Source(robot_distances, (("moves", "text"),), "numbers", "A robot stands at (0, 0). `moves` is a string of "
-               "moves: U raises y by 1, D lowers it, R raises x by 1, L lowers it.", "A move that would make x or y less "
-               "than -{width} or greater than {width} is not made. Make a list of |x| + |y| after each character of "
-               "`moves`.", _moves("UDLR"), (("",), ("UUUUUUUU",), ("LRLRDDDD",)), {"width": (1, 2, 3, 4, 5)}, 1),
-        Source(turning_robot, (("moves", "text"),), "numbers", "A robot stands at (0, 0) and looks up, along y. `moves` "
-               "is a string of L (turn left by a quarter), R (turn right) and F (go forward).", "Each F is {step} steps "
-               "of length 1. Make a list of how often each place was visited, the beginning included, in the order of "
-               "the first visits.", _moves("FFFLR"), (("",), ("LLLL",), ("FRFRFRF",)), {"step": (1, 2, 3)}, 2),
+               "moves: U raises y by 1, D lowers it, R raises x by 1, L lowers it.", "A move that would make x or y "
+               "less than -{width} or greater than {width} is not made. Make a list of |x| + |y| after each character "
+               "of `moves`.", _moves("UDLR"), (("",), ("UUUUUUUU",), ("LRLRDDDD",)), {"width": (1, 2, 3, 4, 5)}, 1),
+        Source(turning_robot, (("moves", "text"),), "numbers", "A robot stands at (0, 0) and looks up, along y. "
+               "`moves` is a string of L (turn left by a quarter), R (turn right) and F (go forward).", "Each F is "
+               "{step} steps of length 1. Make a list of how often each place was visited, the beginning included, in "
+               "the order of the first visits.", _moves("FFFLR"), (("",), ("LLLL",), ("FRFRFRF",)),
+               {"step": (1, 2, 3)}, 2),
     ),
     "queues": (
-        Source(circle_game, (("n", "number"),), "numbers", "`n` people, numbered from 1, stand in a circle.", "Counting "
-               "begins with person 1; every {k_th} person leaves, and counting goes on with the next, until nobody is "
-               "left. Make a list of the numbers in the order in which they leave.", _count, ((1,), (2,), (7,)),
+        Source(circle_game, (("n", "number"),), "numbers", "`n` people, numbered from 1, stand in a circle.",
+               "Counting begins with person 1; every {k_th} person leaves, and counting goes on with the next, until "
+               "nobody is left. Make a list of the numbers in the order in which they leave.", _count, ((1,), (2,),
+               (7,)),
                {"k": range(2, 10)}, 2),
-        Source(round_robin, (("times", "numbers"),), "numbers", "Job i takes times[i] units of time, at least 1.", "The "
-               "jobs wait in a queue in the order of their numbers. The first works for {quantum} units, or until it is "
-               "done if that is sooner; if it is not done it goes to the end of the queue. Make a list of the times at "
-               "which the jobs are done, in the order of their numbers; the clock begins at 0.", _times,
+        Source(round_robin, (("times", "numbers"),), "numbers", "Job i takes times[i] units of time, at least 1.",
+               "The jobs wait in a queue in the order of their numbers. The first works for {quantum} units, or until "
+               "it is done if that is sooner; if it is not done it goes to the end of the queue. Make a list of the "
+               "times at which the jobs are done, in the order of their numbers; the clock begins at 0.", _times,
                (([],), ([1],), ([3, 3, 3],)), {"quantum": (1, 2, 3, 4)}, 2),
-        Source(counters_open, (("times", "numbers"),), "numbers", "Customer i needs times[i] units of time, at least 1.",
+        Source(counters_open, (("times", "numbers"),), "numbers",
+               "Customer i needs times[i] units of time, at least 1.",
                "There are {counters} counters. One after the other, the customers go to the counter that is free "
                "earliest, of several the one with the lowest number. Make a list of the times at which the customers "
                "are done, in their order; the clock begins at 0.", _times, (([],), ([4],), ([2, 2, 2, 2],)),
                {"counters": (1, 2, 3, 4)}, 2),
     ),
     "caches": (
-        Source(cache_misses, _PAGES, "numbers", _PAGES_SAY, "A cache holds {room} pages. A page that is not in it is put "
-               "into it, if it is full in place of the page that was not asked for the longest. Make a list of the "
+        Source(cache_misses, _PAGES, "numbers", _PAGES_SAY, "A cache holds {room} pages. A page that is not in it is "
+               "put into it, if it is full in place of the page that was not asked for the longest. Make a list of the "
                "indices of the requests (from 0) whose page was not in the cache.", _requests, _PAGE_EDGES,
                {"room": (1, 2, 3, 4)}, 3),
-        Source(first_in_misses, _PAGES, "numbers", _PAGES_SAY, "A cache holds {room} pages. A page that is not in it is "
-               "put into it, if it is full in place of the page that was put in first. Make a list of the indices of "
-               "the requests (from 0) whose page was not in the cache.", _requests, _PAGE_EDGES,
+        Source(first_in_misses, _PAGES, "numbers", _PAGES_SAY, "A cache holds {room} pages. A page that is not in it "
+               "is put into it, if it is full in place of the page that was put in first. Make a list of the indices "
+               "of the requests (from 0) whose page was not in the cache.", _requests, _PAGE_EDGES,
                {"room": (1, 2, 3, 4)}, 2),
     ),
     "accounts": (
         Source(account_balances, (("orders", "rows"),), "words", "`orders` lists orders of the form \"deposit NAME "
-               "AMOUNT\" or \"withdraw NAME AMOUNT\". Every account begins with 0.", "Carry the orders out one after the "
-               "other; one that would leave an account with less than -{credit} is not carried out. Make a list of "
+               "AMOUNT\" or \"withdraw NAME AMOUNT\". Every account begins with 0.", "Carry the orders out one after "
+               "the other; one that would leave an account with less than -{credit} is not carried out. Make a list of "
                "NAME=BALANCE for every name in the orders, sorted by name.", _orders,
                ((["withdraw ann 1"],), (["deposit bob 5", "withdraw bob 5"],), (["withdraw cy 30", "deposit ann 2"],)),
                {"credit": (0, 5, 10, 20)}, 1),
@@ -270,13 +273,13 @@ SOURCES: dict[str, tuple[Source, ...]] = {
                "left to right as a binary number of three digits, 1 for alive; the cell is alive next if that bit of "
                "{rule}, counted from the lowest as bit 0, is 1.", _cells, (("#",), (".....",), ("..#..",)),
                {"rule": (30, 54, 60, 90, 110, 150, 182), "steps": (1, 2, 3, 4)}, 3),
-        Source(marble_runs, (("marbles", "numbers"),), "numbers", "`marbles` lists the numbers of marbles in piles that "
-               "stand in a row.", "Go through the piles from the left: what a pile has above {limit} goes on to the next "
-               "one, and from the last pile away. Make a list of the numbers of marbles in the end.", _piles,
+        Source(marble_runs, (("marbles", "numbers"),), "numbers", "`marbles` lists the numbers of marbles in piles "
+               "that stand in a row.", "Go through the piles from the left: what a pile has above {limit} goes on to "
+               "the next one, and from the last pile away. Make a list of the numbers of marbles in the end.", _piles,
                (([],), ([20],), ([9, 0, 0],)), {"limit": range(2, 10)}, 1),
-        Source(tug_of_war, (("scores", "numbers"),), "numbers", "`scores` is a list of integers.", "A rating begins with "
-               "the first score. Then, with each further score, it moves by (score - rating) times {share}, divided by "
-               "10 and rounded down. Make a list of the ratings after each score.", _values,
+        Source(tug_of_war, (("scores", "numbers"),), "numbers", "`scores` is a list of integers.", "A rating begins "
+               "with the first score. Then, with each further score, it moves by (score - rating) times {share}, "
+               "divided by 10 and rounded down. Make a list of the ratings after each score.", _values,
                (([],), ([5],), ([-3, 8],)), {"share": (1, 2, 3, 5, 7, 9)}, 2),
     ),
 }  # fmt: skip

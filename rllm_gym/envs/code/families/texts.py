@@ -131,9 +131,7 @@ def swap_halves(text):
 
 
 def alternate_case(text):
-    return "".join(
-        character.upper() if index % 2 == 0 else character.lower() for index, character in enumerate(text)
-    )
+    return "".join(character.upper() if index % 2 == 0 else character.lower() for index, character in enumerate(text))
 
 
 def swap_neighbours(text):

@@ -2,6 +2,7 @@
 
 # The functions are also the text of solutions that a model writes: plain Python, without annotations.
 # mypy: ignore-errors
+# ruff: noqa: RUF007
 
 from __future__ import annotations
 
@@ -253,8 +254,8 @@ STEPS: tuple[Step, ...] = (
     Step(first_characters, _W, _W, "Cut every word after its first {k} characters.", {"k": (1, 2, 3, 4)}),
     Step(sort_letters_in_words, _W, _W, "Sort the characters of every word."),
     Step(add_length, _W, _W, "Append to every word its length."),
-    Step(add_count, _W, _W, "Write every different word once, in the order of first occurrence, followed by a colon and "
-         "how often it occurs."),
+    Step(add_count, _W, _W, "Write every different word once, in the order of first occurrence, followed by a colon "
+         "and how often it occurs."),
     Step(group_anagrams, _W, _W, "Join the words that consist of the same characters (as often), with / between them, "
          "each group at the place of its first word.", level=2),
     Step(chain_neighbours, _W, _W, "Append to every word the first character of the next, and drop the last word."),
