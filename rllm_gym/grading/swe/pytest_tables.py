@@ -6,7 +6,9 @@ import re
 import tomllib
 from typing import Any
 
-MAX_BYTES = 1_000_000
+MAX_BYTES = 256_000
+MAX_LINE = 1000
+MAX_DOTS = 200
 MAX_HEADER = 500
 
 _TABLE = re.compile(r"^\s*\[{1,2}\s*(?P<key>[^\[\]]+?)\s*\]{1,2}\s*(#.*)?$")
@@ -69,8 +71,12 @@ def merge_setup_cfg(base: bytes, changed: bytes) -> bytes:
 
 
 def _parse(data: bytes) -> dict[str, Any]:
+    text = _text(data)
+    # The parser takes time that grows with the square of a key's dots.
+    if any(len(line) > MAX_LINE and line.count(".") > MAX_DOTS for line in text.splitlines()):
+        raise Unmergeable("has a line that may take long to read, so the base's file is kept")
     try:
-        return tomllib.loads(_text(data))
+        return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise Unmergeable(f"is no TOML ({str(error)[:80]}), so the base's file is kept") from None
 

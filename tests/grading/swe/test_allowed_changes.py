@@ -195,6 +195,7 @@ def test_test_tables_are_those_of_the_base_and_the_rest_is_the_agents(theirs: st
         b"[project",
         b"a = " + b"[" * 100_000,
         b"x" * 2_000_000,
+        b"a" + b".a" * 100_000 + b" = 1",
     ],
 )
 def test_what_cannot_be_told_apart_is_left_as_the_base_has_it(changed: bytes) -> None:

@@ -394,6 +394,8 @@ def test_tests_that_cannot_be_asked_are_refused() -> None:
         {"hidden_tests": hidden, "fail_to_pass": ()},
         {"hidden_tests": {"../a.py": ""}, "fail_to_pass": ("a",)},
         {"hidden_tests": {"/a.py": ""}, "fail_to_pass": ("a",)},
+        {"hidden_tests": {"a.py": "\ud800"}, "fail_to_pass": ("a",)},
+        {"hidden_tests": {"a.py": b""}, "fail_to_pass": ("a",)},
         {"hidden_tests": hidden, "fail_to_pass": ("a",), "pass_to_pass": ("a",)},
         {"hidden_tests": hidden, "fail_to_pass": ("a",), "timeout": 0},
         {"hidden_tests": hidden, "fail_to_pass": ("a",), "log_parser": "pytest"},

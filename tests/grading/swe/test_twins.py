@@ -152,7 +152,7 @@ def test_parameters_that_are_compared_with_are_altered_each() -> None:
     assert [row[0] for row in rows] == [1, 2]
     assert all(row[1] != 2 * row[0] for row in rows)
     assert "param(3, 6," not in twin.text
-    assert twin.moved == {"test_f"}
+    assert set(twin.altered) == {"test_f"}
 
 
 @pytest.mark.parametrize("decorator", ["@pytest.mark.xfail", "@raises(ValueError)", "@unittest.expectedFailure"])
