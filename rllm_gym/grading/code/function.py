@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -85,7 +88,7 @@ async def _run(
         relay = Relay(test_side, code_side)
         told = relay.told
         try:
-            side = await relay.run(config, {"source": source})
+            side = await _in_thread(lambda: relay.run(config, {"source": source}))
         except Violation as error:
             told.broken = str(error)
             return told, None
@@ -94,6 +97,23 @@ async def _run(
         if side or told.broken:
             return told, await _how_it_ended(side, test_side, code_side, told)
     return told, None
+
+
+async def _in_thread(function: Callable[[], str]) -> str:
+    """What a function returns that blocks until the programs it talks to end; they do when the caller is cancelled.
+
+    A thread of its own carries a call from one program to the other in a quarter of the time an event loop takes.
+    """
+    future: Future[str] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="rllm-gym relay", daemon=True).start()
+    return await asyncio.shield(asyncio.wrap_future(future))
 
 
 async def _how_it_ended(side: str, test_side: Running, code_side: Running, told: Told) -> Result | None:

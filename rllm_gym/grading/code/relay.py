@@ -54,29 +54,29 @@ class Relay:
         self._bytes = 0
         self.told = Told()
 
-    async def run(self, test_config: dict[str, Any], code_config: dict[str, Any]) -> str:
-        """Relay until the end; which side ended before it was done, ``"tests"`` or ``"code"``, or ``""``.
+    def run(self, test_config: dict[str, Any], code_config: dict[str, Any]) -> str:
+        """Relay until the end, blocking; which side ended before it was done, ``"tests"`` or ``"code"``, or ``""``.
 
         Raises:
             Violation: The program's side broke the rules.
         """
-        await self._tests.send(json.dumps(test_config | {"nonce": self._nonce}).encode())
-        await self._code.send(json.dumps(code_config).encode())
+        self._tests.send_sync(json.dumps(test_config | {"nonce": self._nonce}).encode())
+        self._code.send_sync(json.dumps(code_config).encode())
         turn = "tests"
         while True:
-            frame = await (self._tests if turn == "tests" else self._code).receive()
+            frame = (self._tests if turn == "tests" else self._code).receive_sync()
             if frame is None:
                 return turn
             self._count(frame)
             if turn == "code":
-                await self._from_code(frame)
+                self._from_code(frame)
                 turn = "tests"
             elif frame[:1] == b"=":
                 self._hear(frame)
                 if self.told.done or self.told.error or self.told.row_error or self.told.broken:
                     return ""
             else:
-                await self._from_tests(frame)
+                self._from_tests(frame)
                 turn = "code"
 
     def _count(self, frame: bytes) -> None:
@@ -87,19 +87,19 @@ class Relay:
                 f"the tests and the program exchanged more than {MAX_MESSAGES:,} messages or {MAX_BYTES >> 20} MiB"
             )
 
-    async def _from_tests(self, frame: bytes) -> None:
+    def _from_tests(self, frame: bytes) -> None:
         self._turn("tests", frame[:1])
         self._token = secrets.token_bytes(_TOKEN_BYTES)
-        await self._code.send(self._token + frame)
+        self._code.send_sync(self._token + frame)
 
-    async def _from_code(self, frame: bytes) -> None:
+    def _from_code(self, frame: bytes) -> None:
         if frame[:_TOKEN_BYTES] != self._token:
             raise Violation("the program answered what it was not asked")
         message = frame[_TOKEN_BYTES:]
         if message.count(b",") + message.count(b"[") > _MAX_VALUES:
             raise Violation(f"the program sent a message of more than {_MAX_VALUES:,} values")
         self._turn("code", message[:1])
-        await self._tests.send(message)
+        self._tests.send_sync(message)
 
     def _turn(self, side: str, kind: bytes) -> None:
         """A question opens a level; an answer closes the one that the other side opened."""

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 class Link:
     """What ties a stand-in to its object over there; when it goes, the other side may forget the object."""
 
-    __slots__ = ("made", "number", "owned", "peer", "received")
+    __slots__ = ("contents", "made", "number", "owned", "peer", "received")
 
     def __init__(self, peer: Peer, number: int) -> None:
         self.peer = peer
         self.number = number
         self.received = 0
+        self.contents: tuple[Any] | None = None
+        """The plain value of an object whose class derives from a plain type, once it was asked for."""
         self.owned = False
         """Whether this side made the object, by calling a class, or by an operator from such objects."""
         self.made: tuple[type, tuple[Any, ...], dict[str, Any]] | None = None
@@ -346,6 +348,9 @@ def make_class(facts: dict[str, Any], bases: tuple[type, ...], link: Link) -> Re
         "_rllm_facts": facts,
         "_rllm_replaced": {},
     }
+    if facts["module"] == "builtins":
+        # Of a function, the text that says what it does, not what functions are.
+        names["__doc__"] = property(lambda self: _link(self).peer.ask("getattr", self, "__doc__"))
     if facts["fields"] is not None:
         bases = (_Attributes, namedtuple(facts["name"], facts["fields"]))
         names["__slots__"] = ()

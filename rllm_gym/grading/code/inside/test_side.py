@@ -15,7 +15,7 @@ import warnings
 from typing import Any
 
 from .channel import Channel
-from .guard import GuardedPeer, Served
+from .guard import GuardedPeer, Served, patched_builtins
 from .names import Used, module_named, own_value
 from .peer import Broken
 from .remote import Remote, RemoteType
@@ -94,6 +94,7 @@ class TestSide:
         self.peer = GuardedPeer(wire, served, first=0, guarded=True, detached=config["detached"])
         served.peer = self.peer
         self.peer.attached = self._attached
+        self.peer.attach = self._attach
         self.report = Report(lambda message: self._tell(message), stop=config["stop"], show=config["show"])
 
     def _tell(self, message: dict[str, Any]) -> None:
@@ -108,7 +109,8 @@ class TestSide:
             if error:
                 self._tell({"kind": "error", "text": error if type(error) is str else "the program did not load"})
                 return
-            self._run_tests(*trees)
+            if not self._run_tests(*trees):
+                return
             self._tell(
                 {
                     "kind": "done",
@@ -131,7 +133,8 @@ class TestSide:
                 raise RowError(f"the {key} code is not Python: {error}") from error
         return trees[0], trees[1]
 
-    def _run_tests(self, setup: ast.Module, test: ast.Module) -> None:
+    def _run_tests(self, setup: ast.Module, test: ast.Module) -> bool:
+        """Run them; false where they could not be, and the trainer was told why."""
         path = _path_of(self.config["entry"])
         first = path[0][0]
         solution = Solution("solution")
@@ -151,14 +154,25 @@ class TestSide:
                 imported.append(name)
             if own:
                 namespace[name] = value
-        candidate = self.peer.ask("entry", path)
+        try:
+            candidate = self.peer.ask("entry", path)
+        except Exception as error:
+            self._tell({"kind": "error", "text": f"the program does not define {self.config['entry']}: {error}"})
+            return False
         entry = {first: candidate if len(path) == 1 else self.solution_value(first)[1]}
         namespace |= entry
         runner = RUNNERS[self.config["style"]](self.report, module, test, self.config["test"])
-        exec(compile(setup, "setup.py", "exec"), namespace)  # noqa: S102 - this is the sandbox
+        try:
+            exec(compile(setup, "setup.py", "exec"), namespace)  # noqa: S102 - this is the sandbox
+        except Exception as error:
+            # It may use what the program defines.
+            text = f"the code that prepares the tests failed: {type(error).__name__}: {error}"
+            self._tell({"kind": "error", "text": text})
+            return False
         # A setup may define a stub of what is tested, as the prompts of HumanEval do.
         namespace |= entry
-        runner.run(candidate, {name: namespace[name] for name in imported} | entry)
+        runner.run(candidate, {name: namespace[name] for name in imported if name in namespace} | entry)
+        return True
 
     def names(self) -> list[str]:
         names = self.peer.ask("names")
@@ -175,6 +189,10 @@ class TestSide:
             module = module_named(value) if type(value) is str else None
             return module is not None, module
         return kind == "value", value
+
+    def _attach(self) -> dict[str, Any]:
+        names = patched_builtins()
+        return {"patched": names} if names else {}
 
     def _attached(self, message: dict[str, Any]) -> None:
         for name in ("stdout", "stderr"):
