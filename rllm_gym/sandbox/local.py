@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rllm_gym.core import RllmGymError
 from rllm_gym.sandbox import bubblewrap, uids
@@ -63,7 +63,7 @@ for name, text in settings.pop("modules"):
     module = sys.modules[room + "." + name] = types.ModuleType(room + "." + name)
     setattr(sys.modules[room], name, module)
     exec(compile(text, "<" + name + ">", "exec"), module.__dict__)
-sys.modules[room + ".session"].main(control, owner, settings)
+sys.modules[room + ".session"].main(control, control, owner, settings)
 """
 
 
@@ -112,6 +112,23 @@ def _left(deadline: float) -> float:
     return left
 
 
+class TrustedProcess(Protocol):
+    """The trusted process of one session, wherever it runs."""
+
+    channel: Channel
+    tier: Tier
+
+    @property
+    def workdir(self) -> str: ...
+
+    @property
+    def variables(self) -> dict[str, str]: ...
+
+    def last_words(self) -> str: ...
+
+    def close(self) -> None: ...
+
+
 class Host:
     """The trusted process of one session, from its start to its end.
 
@@ -132,6 +149,7 @@ class Host:
         self._said = os.memfd_create("stderr", os.MFD_CLOEXEC)
         self._lock = threading.Lock()
         self._closed = False
+        self._pid = os.getpid()
         ours, theirs = socket.socketpair()
         self.channel = Channel(ours)
         try:
@@ -256,6 +274,8 @@ class Host:
 
     def close(self) -> None:
         """Hang up, and wait until it and all its processes are gone."""
+        if os.getpid() != self._pid:
+            return  # a fork of the owner: the session is the owner's
         self.channel.hang_up()
         with self._lock:
             if self._closed:
@@ -306,7 +326,14 @@ class Stock:
             raise NotADirectoryError(f"base={str(base)!r} is not a directory")
         host = self._take(runtime)
         try:
-            return LocalSession(host, base, limits, environment)
+            order = {
+                "scratch": host.scratch,
+                "host": _HOST,
+                "user": host.user,
+                "inside": bubblewrap.UID,
+                "base": _describe(base) if base is not None else None,
+            }
+            return LocalSession(host, base, limits, environment, order)
         except BaseException:
             host.close()
             raise
@@ -358,6 +385,13 @@ class Stock:
             return self._starting
 
 
+def _no_starter_after_fork() -> None:
+    global _orders, _orders_lock
+    _orders, _orders_lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_no_starter_after_fork)
+
 _orders: queue.SimpleQueue[tuple[Any, queue.SimpleQueue[Any]]] | None = None
 _orders_lock = threading.Lock()
 
@@ -389,28 +423,30 @@ def _take_orders(orders: queue.SimpleQueue[tuple[Any, queue.SimpleQueue[Any]]]) 
 class LocalSession(Session):
     """A session on this machine."""
 
-    def __init__(self, host: Host, base: Path | None, limits: SessionLimits, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        host: TrustedProcess,
+        base: Path | None,
+        limits: SessionLimits,
+        environment: Mapping[str, str],
+        order: Mapping[str, Any],
+    ) -> None:
         super().__init__(host.workdir, host.tier, limits)
         self._host = host
         weakref.finalize(self, host.close)
-        self.overlay = False
-        """Whether the workspace is an overlay over the base, not a copy."""
-        order: dict[str, Any] = {
+        asked = {
             "do": "prepare",
             "workdir": self.workdir,
-            "scratch": host.scratch,
-            "host": _HOST,
-            "user": host.user,
-            "inside": bubblewrap.UID,
-            "base": _describe(base) if base is not None else None,
             "limits": asdict(limits),
             "environment": {**host.variables, **environment},
+            **order,
         }
-        answer, _ = self._ask(order, timeout=60.0)
+        answer, _ = self._ask(asked, timeout=300.0)
         self.overlay = bool(answer["overlay"])
+        """Whether the workspace is an overlay over the base, not a copy."""
         if base is not None and not self.overlay:
             for entries, body in _packed(base):
-                self._ask({"do": "fill", "entries": entries}, body, timeout=60.0)
+                self._ask({"do": "fill", "entries": entries}, body)
 
     def _exec(self, command: bytes, timeout: float) -> ExecResult:
         header, output = self._ask({"do": "exec", "timeout": timeout}, command, timeout=timeout + 30.0)

@@ -57,6 +57,16 @@ class Namespaces:
         return False
 
 
+class Container(Namespaces):
+    """A container: its engine caps the processes, and has taken all rights away already."""
+
+    def become_user(self, limits: dict[str, Any], trusted: int) -> None:
+        """As :meth:`Namespaces.become_user`."""
+        confine.be_dumpable()
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+
+
 class Lower:
     """Tiers B and C: Landlock and seccomp around each command, or nothing; and a watch."""
 
@@ -124,3 +134,14 @@ class Lower:
             allowed["workspace_mb"] += size // 4 + 1
             allowed["workspace_files"] += count // 4 + 1
         return allowed
+
+
+def of(settings: dict[str, Any]) -> Namespaces | Lower:
+    """What the session's settings ask for."""
+    match settings["confinement"]:
+        case "namespaces":
+            return Namespaces()
+        case "container":
+            return Container()
+        case _:
+            return Lower(settings)

@@ -15,7 +15,6 @@ import json
 import os
 import select
 import signal
-import socket
 import struct
 import time
 from collections import deque
@@ -49,13 +48,13 @@ class Hangup(Exception):
 
 
 class Wire:
-    """Frames to and from the owner."""
+    """Frames to and from the owner, over a socket or two pipes."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
+    def __init__(self, reading: int, writing: int) -> None:
+        self._reading, self._writing = reading, writing
 
     def fileno(self) -> int:
-        return self._sock.fileno()
+        return self._reading
 
     def receive(self) -> tuple[dict[str, Any], bytes]:
         header, body = _FRAME.unpack(self._exactly(_FRAME.size))
@@ -64,9 +63,10 @@ class Wire:
     def send(self, header: dict[str, Any], *bodies: bytes) -> None:
         text = json.dumps(header, separators=(",", ":")).encode()
         try:
-            self._sock.sendall(_FRAME.pack(len(text), sum(map(len, bodies))) + text)
-            for body in bodies:
-                self._sock.sendall(body)
+            for piece in (_FRAME.pack(len(text), sum(map(len, bodies))) + text, *bodies):
+                view = memoryview(piece)
+                while view:
+                    view = view[os.write(self._writing, view) :]
         except OSError as error:
             raise Hangup from error
 
@@ -74,7 +74,7 @@ class Wire:
         data = bytearray()
         while len(data) < size:
             try:
-                piece = self._sock.recv(min(size - len(data), 1 << 20))
+                piece = os.read(self._reading, min(size - len(data), 1 << 20))
             except ConnectionError:
                 piece = b""
             if not piece:
@@ -133,11 +133,8 @@ class Session:
     def __init__(self, wire: Wire, owner: int, settings: dict[str, Any]) -> None:
         self._wire = wire
         self._owner = owner
-        self._agent: agent.Namespaces | agent.Lower
-        if settings["confinement"] == "namespaces":
-            self._agent = agent.Namespaces()
-        else:
-            self._agent = agent.Lower(settings)
+        self._confinement: str = settings["confinement"]
+        self._agent = agent.of(settings)
         self._limits: dict[str, Any] = {}
         self._allowed: dict[str, Any] = {}
         """The limits, where no kernel keeps the workspace's: with room for what lies there already."""
@@ -204,13 +201,18 @@ class Session:
 
     def _do_prepare(self, header: dict[str, Any], body: bytes) -> tuple[dict[str, Any]]:
         self._limits = self._allowed = header["limits"]
-        self._environment = {os.fsencode(k): os.fsencode(v) for k, v in header["environment"].items()}
-        if isinstance(self._agent, agent.Lower):
-            self._agent.furnish(("workspace", "tmp", "shm"))
-            self._workspace = workspace.Workspace(header["workdir"], workspace.open_directory(header["workdir"]))
-        else:
+        variables = header["environment"]
+        if self._confinement == "namespaces":
             self._workspace = workspace.prepare(header)
             confine.drop_bounding_set()
+        elif self._confinement == "container":
+            self._workspace = workspace.take_over(header["workdir"], adopt=header["adopt"])
+            variables = {**os.environ, **variables}
+        else:
+            if isinstance(self._agent, agent.Lower):
+                self._agent.furnish(("workspace", "tmp", "shm"))
+            self._workspace = workspace.Workspace(header["workdir"], workspace.open_directory(header["workdir"]))
+        self._environment = {os.fsencode(key): os.fsencode(value) for key, value in variables.items()}
         confine.be_undumpable()
         return ({"overlay": self._workspace.upper is not None},)
 
@@ -515,14 +517,14 @@ def _entries(header: dict[str, Any], found: list[files.Entry]) -> tuple[Any, ...
     return (header, *(entry.data for entry in found))
 
 
-def main(control: int, owner: int, settings: dict[str, Any]) -> None:
+def main(reading: int, writing: int, owner: int, settings: dict[str, Any]) -> None:
     """Serve until the owner hangs up or ends, then end: the kernel takes the namespace, and all in it, down."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     if settings["mount_proc"]:
         confine.mount("proc", "/proc", "proc", confine.MS_NOSUID | confine.MS_NODEV | confine.MS_NOEXEC)
     confine.be_undumpable()
-    wire = Wire(socket.socket(fileno=control))
+    wire = Wire(reading, writing)
     session = Session(wire, owner, settings)
     try:
         wire.send({"op": "ready"})

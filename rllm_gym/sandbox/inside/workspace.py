@@ -6,6 +6,7 @@ Sent in as source text: standard library only.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Any
 from rllm_gym.sandbox.inside import confine, files, mounts
 
 _BLOCK = 4096
+_ADOPTED_BYTES, _ADOPTED_FILES = 8 << 30, 1_000_000
 _FLAGS = confine.MS_NOSUID | confine.MS_NODEV
 _BIND = confine.MS_BIND | confine.MS_REC
 
@@ -105,6 +107,26 @@ def prepare(order: dict[str, Any]) -> Workspace:
             os.close(base)
         if order["user"] is None:
             mounts.detach(order["host"])
+
+
+def take_over(name: str, *, adopt: bool) -> Workspace:
+    """A directory of the container this process is in, made if it is not there.
+
+    Args:
+        name: Which.
+        adopt: What lies there is the base; otherwise it must be empty, to be filled.
+
+    Raises:
+        OSError: It cannot be made, or is not as it must be.
+    """
+    os.makedirs(name, exist_ok=True)
+    found = Workspace(name, open_directory(name))
+    if adopt:
+        for entry in files.walk(found.root, files.Budget(_ADOPTED_BYTES, _ADOPTED_FILES), frozenset({".git"})):
+            found.marks[entry.path] = files.mark(entry)
+    elif os.listdir(name):
+        raise OSError(errno.ENOTEMPTY, "there is something in the workspace already", name)
+    return found
 
 
 def open_directory(directory: str) -> int:
