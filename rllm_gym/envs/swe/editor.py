@@ -12,6 +12,7 @@ from typing import Protocol
 
 from rllm_gym.envs.swe.actions import Create, Edit, Replace, Undo, View
 from rllm_gym.envs.swe.shown import cut, plain
+from rllm_gym.sandbox.local import WORKDIR
 from rllm_gym.sandbox.tree import TreeTooLarge
 
 MAX_FILE_BYTES = 2_000_000
@@ -80,6 +81,8 @@ class Editor:
 
     def _inside(self, path: str) -> str:
         root = self.workspace.workdir
+        if path == WORKDIR or path.startswith(WORKDIR + "/"):
+            path = "." + path.removeprefix(WORKDIR)  # as it is called where it can be called anything
         whole = posixpath.normpath(posixpath.join(root, path))
         if whole != root and not whole.startswith(root.rstrip("/") + "/"):
             raise EditError(f"The path {plain(path)} is outside the repository, which is at {root}.")

@@ -38,6 +38,9 @@ _ENVIRONMENT = {
     "GIT_CONFIG_COUNT": "1",
     "GIT_CONFIG_KEY_0": "safe.directory",
     "GIT_CONFIG_VALUE_0": "*",
+    # Where files of the host may not be looked at, git takes one that it may not see for a fault.
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_ATTR_NOSYSTEM": "1",
     "GIT_PAGER": "cat",
     "GIT_EDITOR": "true",
     "GIT_TERMINAL_PROMPT": "0",
