@@ -12,7 +12,7 @@ from typing import Protocol
 
 from rllm_gym.envs.swe.actions import Create, Edit, Replace, Undo, View
 from rllm_gym.envs.swe.shown import cut, plain
-from rllm_gym.sandbox.local import WORKDIR
+from rllm_gym.sandbox.host import WORKDIR
 from rllm_gym.sandbox.tree import TreeTooLarge
 
 MAX_FILE_BYTES = 2_000_000

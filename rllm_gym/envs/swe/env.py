@@ -23,7 +23,7 @@ from rllm_gym.envs.swe.shown import cut, plain, terminal
 from rllm_gym.grading.swe import RepositoryTests, RepositoryVerdict, grade_repository
 from rllm_gym.grading.swe.allowed import allowed_changes
 from rllm_gym.sandbox import SandboxPool, shared_pool
-from rllm_gym.sandbox.local import WORKDIR
+from rllm_gym.sandbox.host import WORKDIR
 from rllm_gym.sandbox.runtime import Runtime
 from rllm_gym.sandbox.session import ExecResult, Session, SessionLimits
 from rllm_gym.sandbox.tree import Changes, TreeTooLarge
