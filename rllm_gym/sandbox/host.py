@@ -1,0 +1,297 @@
+"""The trusted process of a session: how it is started behind the wall of a tier, and how it is spoken to."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
+
+from rllm_gym.sandbox import bubblewrap, uids
+from rllm_gym.sandbox.errors import SandboxBroke
+from rllm_gym.sandbox.runtime import Runtime
+from rllm_gym.sandbox.tier import Tier
+from rllm_gym.sandbox.worker import sources
+
+WORKDIR = "/workspace"
+"""Where the workspace is inside, in tier A."""
+
+HOST = "/host"
+"""Where the host's tree is inside until the workspace has been made; nothing hostile runs before."""
+
+_FRAME = struct.Struct(">II")
+_MAX_HEADER, _MAX_BODY = 1 << 28, 1 << 31
+_START_S = 120.0
+_END_S = 20.0
+
+_CONFINEMENT = {Tier.NAMESPACES: "namespaces", Tier.LANDLOCK: "landlock", Tier.UNSAFE: "none"}
+_MODULES = ("confine", "seccomp", "processes", "files", "mounts", "workspace", "agent", "session")
+_LOWER_MODULES = ("confine", "landlock", "seccomp", "named_memory", "landlocked", *_MODULES[2:])
+_BOOT = """
+import json, sys, types
+reading, writing, owner, sources = map(int, sys.argv[1:5])
+with open(sources, "rb") as file:
+    settings = json.load(file)
+room = "rllm_gym.sandbox.inside"
+for name in ("rllm_gym", "rllm_gym.sandbox", room):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = []
+for name, text in settings.pop("modules"):
+    module = sys.modules[room + "." + name] = types.ModuleType(room + "." + name)
+    setattr(sys.modules[room], name, module)
+    exec(compile(text, "<" + name + ">", "exec"), module.__dict__)
+sys.modules[room + ".session"].main(reading, writing, owner, settings)
+"""
+
+
+class Channel:
+    """Frames to and from one trusted process, with deadlines."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def send(self, header: dict[str, Any], body: bytes, deadline: float) -> None:
+        text = json.dumps(header, separators=(",", ":")).encode()
+        self._sock.settimeout(_left(deadline))
+        self._sock.sendall(_FRAME.pack(len(text), len(body)) + text)
+        if body:
+            self._sock.settimeout(_left(deadline))
+            self._sock.sendall(body)
+
+    def receive(self, deadline: float) -> tuple[dict[str, Any], bytes]:
+        header, body = _FRAME.unpack(self._exactly(_FRAME.size, deadline))
+        if header > _MAX_HEADER or body > _MAX_BODY:
+            raise EOFError(f"a frame of {header} + {body} bytes was announced")
+        return json.loads(self._exactly(header, deadline)), self._exactly(body, deadline)
+
+    def _exactly(self, size: int, deadline: float) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            self._sock.settimeout(_left(deadline))
+            piece = self._sock.recv(min(size - len(data), 1 << 20))
+            if not piece:
+                raise EOFError("it hung up")
+            data += piece
+        return bytes(data)
+
+    def hang_up(self) -> None:
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("the deadline passed")
+    return left
+
+
+class TrustedProcess(Protocol):
+    """The trusted process of one session, wherever it runs."""
+
+    channel: Channel
+    tier: Tier
+
+    @property
+    def workdir(self) -> str: ...
+
+    @property
+    def variables(self) -> dict[str, str]: ...
+
+    def last_words(self) -> str: ...
+
+    def close(self) -> None: ...
+
+
+class Host:
+    """The trusted process of one session, from its start to its end.
+
+    Args:
+        tier: How it is walled in.
+        runtime: What its commands see.
+
+    Raises:
+        SandboxUnavailable: The wall cannot be built.
+        SandboxBroke: The process could not be started.
+    """
+
+    def __init__(self, tier: Tier, runtime: Runtime) -> None:
+        self.tier = tier
+        self.runtime = runtime
+        self.user = uids.take() if tier in (Tier.NAMESPACES, Tier.LANDLOCK) else None
+        self.folder: str | None = None
+        self._said = os.memfd_create("stderr", os.MFD_CLOEXEC)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._pid = os.getpid()
+        ours, theirs = socket.socketpair()
+        self.channel = Channel(ours)
+        try:
+            self._process = _starter.submit(self._start, theirs.fileno()).result()
+        except BaseException as error:
+            ours.close()
+            self._let_go()
+            if isinstance(error, OSError):
+                raise SandboxBroke(f"a session's process could not be started: {error}") from error
+            raise
+        finally:
+            theirs.close()
+
+    def _start(self, control: int) -> subprocess.Popen[bytes]:
+        owner = os.pidfd_open(os.getpid())
+        said = os.memfd_create("sources", os.MFD_CLOEXEC)
+        outer = None
+        try:
+            fds = [control, owner, said]
+            command = [self.runtime.python, "-I", "-S", "-B", "-c", _BOOT, *map(str, (control, *fds))]
+            settings: dict[str, Any] = {
+                "confinement": _CONFINEMENT[self.tier],
+                "mount_proc": self.tier is Tier.NAMESPACES and self.user is not None,
+                "folder": None,
+            }
+            if self.tier is Tier.NAMESPACES:
+                extra = ["--dir", WORKDIR, "--dir", HOST, "--bind", "/", HOST]
+                if self.user is None:
+                    extra += ["--cap-add", "ALL"]  # in the user namespace that bwrap makes
+                outer = bubblewrap.Outer(self.runtime, command, extra=extra)
+                command, fds = outer.command, [*fds, *outer.fds]
+                settings["modules"] = sources(_MODULES)
+            else:
+                settings |= self._lower_settings()
+                settings["modules"] = sources(_LOWER_MODULES)
+            os.write(said, json.dumps(settings).encode())
+            os.lseek(said, 0, os.SEEK_SET)
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._said,
+                pass_fds=fds,
+                start_new_session=True,
+                env={"LANG": "C.UTF-8"},
+            )
+        finally:
+            os.close(owner)
+            os.close(said)
+            if outer is not None:
+                outer.close()
+
+    def _lower_settings(self) -> dict[str, Any]:
+        """A directory on the disk, and what is shown of the machine besides."""
+        self.folder = tempfile.mkdtemp(prefix="rllm-gym-session-")
+        os.chmod(self.folder, 0o711)  # the spare user passes it, and cannot list it
+        scratch, site = self.scratch, f"{self.folder}/packages"
+        os.mkdir(scratch, 0o700)
+        os.mkdir(site)
+        for name, path in self.runtime.packages:
+            os.symlink(path, f"{site}/{name}")
+        outside = [path for _, path in (*self.runtime.files, *self.runtime.packages)]
+        return {
+            "folder": self.folder,
+            "scratch": scratch,
+            "uid": self.user,
+            "readable": [self.runtime.python, *outside, site, *bubblewrap.READABLE],
+            "without": ["/usr/local", *self.runtime.hidden],
+            "devices": [f"/dev/{name}" for name in bubblewrap.DEVICES],
+        }
+
+    @property
+    def scratch(self) -> str:
+        """The directory inside that holds all that the agent can write."""
+        return bubblewrap.SCRATCH if self.folder is None else f"{self.folder}/scratch"
+
+    @property
+    def workdir(self) -> str:
+        return WORKDIR if self.folder is None else f"{self.scratch}/workspace"
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment of its commands."""
+        variables = bubblewrap.environment(self.runtime) | {"PAGER": "cat"}
+        if self.folder is not None:
+            temporary = f"{self.scratch}/tmp"
+            variables |= {"HOME": temporary, "TMPDIR": temporary, "PYTHONPATH": f"{self.folder}/packages"}
+        return variables
+
+    def wait_until_ready(self) -> None:
+        """
+        Raises:
+            SandboxBroke: It did not come up.
+        """
+        try:
+            self.channel.receive(time.monotonic() + _START_S)
+        except (OSError, EOFError) as error:
+            why = f"a session's process did not start: {error}{self.last_words()}"
+            self.close()
+            raise SandboxBroke(why) from error
+
+    def pids(self) -> list[int]:
+        """The trusted process's id; behind bwrap, that of the process which waits for it too."""
+        pid = self._process.pid
+        try:
+            inner = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        except OSError:
+            inner = []  # it has ended, or the kernel does not tell
+        return [*map(int, inner), pid] if self.tier is Tier.NAMESPACES else [pid]
+
+    @property
+    def alive(self) -> bool:
+        return not self._closed and self._process.poll() is None
+
+    def last_words(self) -> str:
+        """What it wrote to its standard error, for messages."""
+        if self._said < 0:
+            return ""
+        size = os.fstat(self._said).st_size
+        words = os.pread(self._said, 2000, max(0, size - 2000)).decode(errors="replace").strip()
+        return f": {words}" if words else ""
+
+    def close(self) -> None:
+        """Hang up, and wait until it and all its processes are gone."""
+        if os.getpid() != self._pid:
+            return  # a fork of the owner: the session is the owner's
+        self.channel.hang_up()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                self._process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                for pid in self.pids():
+                    os.kill(pid, signal.SIGKILL)
+                self._process.wait()
+            self.channel.close()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        os.close(self._said)
+        self._said = -1
+        uids.give_back(self.user)
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+_starter = ThreadPoolExecutor(1, thread_name_prefix="session-starter")
+"""What ``bwrap`` starts dies with the *thread* that started it; this one lives as long as the program."""
+
+
+def _new_starter_after_fork() -> None:
+    global _starter
+    _starter = ThreadPoolExecutor(1, thread_name_prefix="session-starter")
+
+
+os.register_at_fork(after_in_child=_new_starter_after_fork)
