@@ -16,7 +16,7 @@ class Limits:
             depend on what else the machine is doing.
         wall_s: Seconds by the clock. A program that waits is ended by this one; choose it well above ``cpu_s``, since
             on a busy machine honest work takes longer. Time in which the program was ready to run and the machine
-            gave it no processor does not count, up to twice this limit.
+            gave it no processor does not count, up to nine times this limit.
         memory_mb: Memory of all processes together, shared memory and scratch files included, above what a bare
             Python with ``preload`` holds. Found by looking, so a program may be a little above it for a moment. An
             allocation that is far too large fails at once with ``MemoryError``, which is an ordinary exception.

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import selectors
-import shutil
 import socket
 import stat
 import struct
@@ -21,7 +20,8 @@ from typing import Any
 
 from rllm_gym.sandbox import uids
 from rllm_gym.sandbox.bubblewrap import DEVICES, READABLE, SCRATCH, Outer, environment
-from rllm_gym.sandbox.errors import SandboxBroke
+from rllm_gym.sandbox.errors import SandboxBroke, SandboxUnavailable
+from rllm_gym.sandbox.inside.landlocked import open_to_others, remove
 from rllm_gym.sandbox.loop import Loop, Timer
 from rllm_gym.sandbox.program import Ended, Program, Result
 from rllm_gym.sandbox.running import Running, settle
@@ -37,6 +37,10 @@ _SLACK_S = 60.0
 
 _KNOWN_MODULES = 64
 """Library modules a worker keeps compiled; past that it starts over."""
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_LONGEST_NAME = 85
+"""Characters of a name in any file system: 255 bytes."""
 
 _CONFINEMENT = {Tier.NAMESPACES: "namespaces", Tier.LANDLOCK: "landlock", Tier.UNSAFE: "none"}
 _MODULES = ("confine", "processes", "seccomp", "life", "program", "worker")
@@ -159,7 +163,7 @@ class Worker:
                 outer = Outer(runtime, command)
                 command, fds = outer.command, [*fds, *outer.fds]
             else:
-                self._folder = tempfile.mkdtemp(prefix="rllm-gym-")
+                self._folder = tempfile.mkdtemp(prefix="rllm-gym-", dir=_temporary(self._uid))
                 os.chmod(self._folder, 0o711)  # the spare user passes it, and cannot list it
                 scratch = os.path.join(self._folder, "scratch")
                 os.mkdir(scratch, 0o700)
@@ -218,7 +222,8 @@ class Worker:
             self._said = -1
             uids.give_back(self._uid)
             if self._folder is not None:
-                shutil.rmtree(self._folder, ignore_errors=True)
+                with contextlib.suppress(OSError):  # a worker that was killed left a hostile tree: what goes, goes
+                    remove(self._folder)
 
     def _broke(self, why: str) -> None:
         """It failed: tell whoever waits for it, and take it away."""
@@ -387,6 +392,18 @@ def _landlock(runtime: Runtime, site: str) -> dict[str, list[str]]:
     }
 
 
+def _temporary(uid: int | None) -> str:
+    """The directory for temporary files; for a spare user, one that such a user can reach."""
+    if uid is None:
+        return tempfile.gettempdir()
+    for path in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"):
+        if os.path.isdir(path) and open_to_others(os.path.join(path, "it")):
+            return path
+    raise SandboxUnavailable(
+        f"the sandbox's user cannot reach {tempfile.gettempdir()!r}: set TMPDIR to an open directory"
+    )
+
+
 def check(program: Program) -> None:
     """Refuse what no sandbox could run.
 
@@ -397,13 +414,22 @@ def check(program: Program) -> None:
     for name, value in asdict(limits).items():
         if not value > 0:
             raise ValueError(f"Limits({name}={value!r}) must be above 0")
+    directories: set[str] = set()
     for path in program.files:
         parts = PurePosixPath(path).parts
-        if not parts or path.startswith("/") or ".." in parts or "\0" in path:
+        if not parts or path.startswith("/") or ".." in parts or "\0" in path or max(map(len, parts)) > _LONGEST_NAME:
             raise ValueError(f"Program(files={{{path!r}: ...}}): paths are relative and stay in the working directory")
-    size = sum(map(len, program.files.values())) + len(program.source)
-    if size > limits.scratch_mb << 20:
-        raise ValueError(f"source and files are {size} bytes, above Limits(scratch_mb={limits.scratch_mb})")
+        directories.update("/".join(parts[:end]) for end in range(1, len(parts)))
+    for path in program.files:
+        if "/".join(PurePosixPath(path).parts) in directories:
+            raise ValueError(f"Program(files={{{path!r}: ...}}): there are files below it; it cannot be one itself")
+    pages = sum(
+        -(-len(data) // _PAGE) for data in (program.source.encode("utf-8", "surrogatepass"), *program.files.values())
+    )
+    if pages * _PAGE > limits.scratch_mb << 20:
+        raise ValueError(f"source and files take {pages * _PAGE} bytes, above Limits(scratch_mb={limits.scratch_mb})")
+    if len(program.files) + len(directories) > limits.scratch_files:
+        raise ValueError(f"{len(program.files)} files and their directories are above {limits.scratch_files=}")
 
 
 def _result(header: dict[str, Any], body: bytes, program: Program, tier: Tier) -> Result:
@@ -427,7 +453,7 @@ def _result(header: dict[str, Any], body: bytes, program: Program, tier: Tier) -
 
 def _longest(program: Program) -> float:
     """Seconds after which a worker that has not answered is hung: it is patient with programs, see inside/worker.py."""
-    return 3 * program.limits.wall_s + _SLACK_S
+    return 10 * program.limits.wall_s + _SLACK_S
 
 
 def _end(running: Running, outcome: Result | BaseException) -> None:

@@ -49,7 +49,7 @@ class Wall:
         # A Python in root's own home: the spare user gets the right to pass closed directories, and so must not
         # change the files there either. Which of them it reads is still for Landlock to say.
         self._passes = 0
-        if uid is not None and not all(_open_to_others(path) for path in readable):
+        if uid is not None and not all(open_to_others(path) for path in readable):
             self._passes = _passing_capability()
         self._shared = uid is None or self._passes != 0
         self._rules = landlock.ruleset(readable, [scratch], devices, without)
@@ -111,7 +111,7 @@ class Wall:
             _libc.setfsgid(gid)
 
 
-def _open_to_others(path: str) -> bool:
+def open_to_others(path: str) -> bool:
     """Whether any user may pass all directories above."""
     parts = os.path.realpath(path).split("/")
     for end in range(1, len(parts)):

@@ -21,7 +21,10 @@ from typing import Any, NoReturn
 
 from rllm_gym.sandbox.inside import confine
 
-_WARM = "bisect collections copy dataclasses datetime functools heapq itertools math operator re string typing".split()
+_WARM = (
+    "bisect", "collections", "copy", "dataclasses", "datetime", "functools", "heapq", "itertools", "math", "operator",
+    "re", "string", "typing",
+)  # fmt: skip
 """Imported before the fork, besides what the worker itself needs: nearly every program wants some of them."""
 
 _streams: list[Any] = []

@@ -37,7 +37,7 @@ _FLOOD = 10
 """A program that writes this many times its output limit is ended."""
 
 
-_PATIENCE = 2
+_PATIENCE = 9
 """How many times its wall limit a program gets on top, at most, for time in which it was given no processor."""
 
 
@@ -254,7 +254,7 @@ class Execution:
         cpu = sum(table[pid].cpu_s for pid in family)
         self.cpu_s = max(self.cpu_s, cpu)
         limit = self.limits["memory_mb"] << 20
-        used = _memory(family, limit + self.before.resident, place.scratch_used(family)) - self.before.resident
+        used = _memory(family, limit, place.scratch_used(family), self.before.resident)
         if cpu > self.limits["cpu_s"]:
             self.ended = "cpu limit"
         elif used > limit:
@@ -301,13 +301,13 @@ class Execution:
             self._close(fd)
 
 
-def _memory(family: set[int], limit: int, scratch: int) -> int:
+def _memory(family: set[int], limit: int, scratch: int, shared_before: int) -> int:
     """Bytes held by those processes and their scratch space, what is shared counted once if it matters.
 
-    Adding up resident pages is cheap and never too low; only when that is above ``limit`` is the kernel asked to
-    divide shared pages among their holders.
+    Adding up resident pages, but for those that the first of them shares with the worker, is cheap and not too low;
+    only when that is above ``limit`` is the kernel asked to divide shared pages among their holders.
     """
-    rough = scratch
+    rough = scratch - shared_before
     for pid in family:
         with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/statm", "rb") as file:
             rough += int(file.read().split()[1]) * _PAGE

@@ -1,0 +1,645 @@
+"""Programs in a pool: honest ones just work, limits hold and are told truthfully, nothing is left, nothing hangs."""
+
+# ruff: noqa: E501 - programs are written on as few lines as they need
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from rllm_gym.sandbox import Ended, Limits, Program, Result, SandboxBroke, SandboxPool, Tier, shared_pool
+from rllm_gym.sandbox.probe import examine
+from tests.sandbox.honest import HONEST
+
+CONFINED = [Tier.NAMESPACES, Tier.LANDLOCK]
+SPIN = "while True:\n    pass\n"
+SLEEP = "import time\ntime.sleep(1000)\n"
+
+
+@pytest.fixture(scope="module")
+def pools() -> Iterator[dict[Tier, SandboxPool]]:
+    """One pool a tier for all tests here: what one program leaves behind would show in the next."""
+    found: dict[Tier, SandboxPool] = {}
+    try:
+        yield found
+    finally:
+        for pool in found.values():
+            pool.close()
+
+
+def needs(tier: Tier) -> None:
+    """Skip the calling test, with the reason, where a tier does not work on this machine."""
+    finding = examine(tier)
+    if not finding.works:
+        pytest.skip(f"tier {tier.value} does not work here: {finding.reason} {finding.way_out}")
+
+
+def pool_of(pools: dict[Tier, SandboxPool], tier: Tier) -> SandboxPool:
+    if tier not in pools:
+        needs(tier)
+        pools[tier] = SandboxPool(tier)
+    return pools[tier]
+
+
+def processes_below(pid: int) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).children(recursive=True)
+    return []
+
+
+def until(condition: object, seconds: float = 10.0) -> bool:
+    """Whether it becomes true in time. Polls, since nothing tells of the end of another process's children."""
+    end = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+# Honest programs --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_programs_just_work(pools: dict[Tier, SandboxPool], any_tier: Tier, name: str) -> None:
+    program, expected = HONEST[name]
+    result = pool_of(pools, any_tier).run_sync(program)
+    assert (result.ended, result.exit_code, result.stdout) == (Ended.EXITED, 0, expected), result.stderr.decode()
+    assert result.tier == any_tier.value
+
+
+def test_honest_programs_just_work_for_an_ordinary_user(each_user: Any) -> None:
+    source = """
+from rllm_gym.sandbox import SandboxPool, Tier
+from rllm_gym.sandbox.probe import examine
+from tests.sandbox.honest import HONEST
+with SandboxPool(Tier.NAMESPACES, max_workers=2) as pool:
+    for name, (program, expected) in HONEST.items():
+        result = pool.run_sync(program)
+        if result.exit_code != 0 or result.stdout != expected:
+            print(name, result)
+"""
+    needs(Tier.NAMESPACES)
+    done = each_user(source, timeout=120)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+# Ends -------------------------------------------------------------------------------------------------------------
+
+ENDS = {
+    "exit code": ("raise SystemExit(7)", Limits(), Ended.EXITED, 7, None),
+    "exit code above a byte": ("import sys\nsys.exit(256 + 3)", Limits(), Ended.EXITED, 3, None),
+    "exit message": ("raise SystemExit('so')", Limits(), Ended.EXITED, 1, None),
+    "os._exit": ("import os\nos._exit(5)", Limits(), Ended.EXITED, 5, None),
+    "exception": ("1 / 0", Limits(), Ended.EXITED, 1, None),
+    "no Python": ("this is not Python", Limits(), Ended.EXITED, 1, None),
+    "null bytes": ("print(1)\0", Limits(), Ended.EXITED, 1, None),
+    "lone surrogates": ("print('\ud800')", Limits(), Ended.EXITED, 1, None),
+    "deep nesting": ("(" * 100_000, Limits(), Ended.EXITED, 1, None),
+    "segmentation fault": ("import ctypes\nctypes.string_at(0)", Limits(), Ended.SIGNALLED, None, signal.SIGSEGV),
+    "abort": ("import os\nos.abort()", Limits(), Ended.SIGNALLED, None, signal.SIGABRT),
+    "kills itself": ("import os\nos.kill(os.getpid(), 9)", Limits(), Ended.SIGNALLED, None, signal.SIGKILL),
+    "ends by its alarm": ("import signal\nsignal.alarm(1)\nsignal.pause()", Limits(), Ended.SIGNALLED, None, signal.SIGALRM),
+    "loop": (SPIN, Limits(cpu_s=0.3), Ended.CPU, None, None),
+    "loop in C": ("sum(range(10**15))", Limits(cpu_s=0.3), Ended.CPU, None, None),
+    "loop that ignores signals": (
+        "import signal\nfor n in range(1, 64):\n    try: signal.signal(n, signal.SIG_IGN)\n    except (OSError, ValueError): pass\n"
+        + SPIN, Limits(cpu_s=0.3), Ended.CPU, None, None,
+    ),
+    "loops in four children": (
+        "import os\nfor _ in range(2): os.fork()\n" + SPIN, Limits(cpu_s=0.5), Ended.CPU, None, None,
+    ),
+    "loops in children that are not waited for": (
+        "import os, signal, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nwhile True:\n"
+        "    if os.fork() == 0:\n        t = time.process_time()\n        while time.process_time() < t + 0.1: pass\n        os._exit(0)\n"
+        "    time.sleep(0.1)", Limits(cpu_s=1, wall_s=4), None, None, None,
+    ),
+    "sleep": (SLEEP, Limits(wall_s=0.5), Ended.WALL, None, None),
+    "stopped by itself": ("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", Limits(wall_s=0.5), Ended.WALL, None, None),
+    "memory": ("x = []\nwhile True: x.append(bytearray(b'x') * (1 << 20))", Limits(memory_mb=64), Ended.MEMORY, None, None),
+    "memory of children": (
+        "import os, time\nfor _ in range(3): os.fork()\nx = bytearray(b'x') * (20 << 20)\ntime.sleep(1000)",
+        Limits(memory_mb=100, wall_s=20), Ended.MEMORY, None, None,
+    ),
+    "memory all at once": ("x = bytearray(1 << 40)", Limits(memory_mb=64), Ended.EXITED, 1, None),
+    "flood": ("while True: print('x' * 10_000)", Limits(output_bytes=1000), Ended.OUTPUT, None, None),
+    "flood of errors": ("import os\nwhile True: os.write(2, b'x' * 10_000)", Limits(output_bytes=1000), Ended.OUTPUT, None, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_ends_are_told_truthfully(pools: dict[Tier, SandboxPool], any_tier: Tier, name: str) -> None:
+    source, limits, ended, code, number = ENDS[name]
+    pool = pool_of(pools, any_tier)
+    result = pool.run_sync(Program(source, limits=limits))
+    if ended is None:  # an end, in time, whichever limit is met first
+        assert result.ended in (Ended.CPU, Ended.WALL)
+    else:
+        assert (result.ended, result.exit_code, result.signal) == (ended, code, number), result
+    after = pool.run_sync(Program("print(1)"))
+    assert after.stdout == b"1\n"
+
+
+def test_a_program_that_was_caught_late_is_caught_all_the_same(pools: dict[Tier, SandboxPool], any_tier: Tier) -> None:
+    source = "import time\nwhile time.process_time() < 0.3: pass\nprint('done')"
+    assert pool_of(pools, any_tier).run_sync(Program(source, limits=Limits(cpu_s=0.1))).ended is Ended.CPU
+
+
+def test_shared_pages_are_counted_once(pools: dict[Tier, SandboxPool], confined_tier: Tier) -> None:
+    source = (
+        "import os, time\nx = bytearray(b'x') * (60 << 20)\nfor _ in range(3): os.fork()\ntime.sleep(0.5)\nprint(1)"
+    )
+    result = pool_of(pools, confined_tier).run_sync(Program(source, limits=Limits(memory_mb=128)))
+    assert result.ended is Ended.EXITED, result
+
+
+def test_scratch_files_count_as_memory(pools: dict[Tier, SandboxPool]) -> None:
+    source = "import time\nx = bytearray(b'x') * (30 << 20)\nopen('f', 'wb').write(x)\nopen('g', 'wb').write(x)\ntime.sleep(1000)"
+    limits = Limits(memory_mb=80, scratch_mb=64, wall_s=20)
+    result = pool_of(pools, Tier.NAMESPACES).run_sync(Program(source, limits=limits))
+    assert result.ended is Ended.MEMORY, result
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "for i in range(100): open(f'f{i}', 'wb').write(bytes(1 << 20))",
+        "for i in range(100): open(f'/tmp/f{i}', 'wb').write(bytes(1 << 20))",
+        "for i in range(100): open(f'/dev/shm/f{i}', 'wb').write(bytes(1 << 20))",
+        "import os\nfor i in range(100):\n    f = open('f', 'wb')\n    os.unlink('f')\n    f.write(bytes(1 << 20))\n    globals()[f'x{i}'] = f",
+    ],
+    ids=["working directory", "/tmp", "/dev/shm", "files without a name"],
+)
+def test_scratch_space_is_one_and_capped(pools: dict[Tier, SandboxPool], source: str) -> None:
+    caught = "try:\n    " + source.replace("\n", "\n    ") + "\nexcept OSError as e:\n    print(e.errno)"
+    result = pool_of(pools, Tier.NAMESPACES).run_sync(Program(caught, limits=Limits(scratch_mb=16)))
+    assert result.stdout == b"28\n", result  # ENOSPC
+
+
+def test_the_number_of_files_is_capped(pools: dict[Tier, SandboxPool]) -> None:
+    source = (
+        "import os\ntry:\n    for i in range(10_000): os.mkdir(str(i))\nexcept OSError as e:\n    print(e.errno, i)"
+    )
+    result = pool_of(pools, Tier.NAMESPACES).run_sync(Program(source, limits=Limits(scratch_files=500)))
+    assert result.stdout == b"28 500\n", result
+
+
+@pytest.mark.parametrize("kind", ["processes", "threads"])
+def test_processes_and_threads_are_capped(pools: dict[Tier, SandboxPool], kind: str) -> None:
+    begin = {
+        "processes": "if os.fork() == 0: time.sleep(1000)",
+        "threads": "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()",
+    }[kind]
+    source = f"import os, threading, time\nn = 1\ntry:\n    for n in range(2, 100):\n        {begin}\nexcept (OSError, RuntimeError):\n    print(n - 1, flush=True)\nos._exit(0)"
+    result = pool_of(pools, Tier.NAMESPACES).run_sync(Program(source, limits=Limits(processes=12)))
+    assert result.stdout == b"12\n", result
+
+
+def test_output_is_cut_and_counted(pools: dict[Tier, SandboxPool], any_tier: Tier) -> None:
+    source = "import sys\nsys.stdout.write('o' * 5000)\nsys.stderr.write('e' * 3000)"
+    result = pool_of(pools, any_tier).run_sync(Program(source, limits=Limits(output_bytes=1000)))
+    assert (result.exit_code, result.stdout, result.stdout_bytes) == (0, b"o" * 1000, 5000)
+    assert (result.stderr, result.stderr_bytes) == (b"e" * 1000, 3000)
+
+
+def test_what_children_use_is_counted(pools: dict[Tier, SandboxPool], any_tier: Tier) -> None:
+    source = (
+        "import os, time\nif os.fork() == 0:\n    while time.process_time() < 0.4: pass\n    os._exit(0)\nos.wait()"
+    )
+    result = pool_of(pools, any_tier).run_sync(Program(source))
+    assert 0.4 <= result.cpu_s < 2
+
+
+def test_fifty_megabytes_in_and_out(pools: dict[Tier, SandboxPool], any_tier: Tier) -> None:
+    data = bytes(range(256)) * 200_000
+    source = "import shutil, sys\nshutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer)"
+    result = pool_of(pools, any_tier).run_sync(Program(source, stdin=data, limits=Limits(output_bytes=60_000_000)))
+    assert result.stdout == data
+
+
+# What a program sees ----------------------------------------------------------------------------------------------
+
+
+def test_a_program_sees_nothing_of_the_trainer(pools: dict[Tier, SandboxPool], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "a secret")
+    source = """
+import json, os, sys
+secret = "a sec" + "ret"
+env = dict(os.environ)
+processes = [name for name in os.listdir("/proc") if name.isdigit()]
+fds = sorted(int(fd) for fd in os.listdir("/proc/self/fd"))
+environs = open("/proc/self/environ").read()
+modules = sorted(name for name in sys.modules if "rllm" in name)
+found = []
+for root, directories, files in os.walk("/"):
+    if root in ("/proc", "/usr"):
+        directories.clear()
+    if os.access(root, os.W_OK):
+        found.append(root)
+interfaces = [line.split(":")[0].strip() for line in open("/proc/net/dev") if ":" in line]
+print(json.dumps([env, processes, fds, environs, modules, found, interfaces, os.getuid(), os.getgroups()]))
+"""
+    with SandboxPool(Tier.NAMESPACES) as pool:
+        result = pool.run_sync(Program(source))
+    environment, processes, fds, environ, modules, writable, interfaces, uid, groups = json.loads(result.stdout)
+    assert set(environment) <= {
+        "PATH", "HOME", "TMPDIR", "USER", "LOGNAME", "LANG", "PYTHONHASHSEED", "PYTHONNOUSERSITE", "MALLOC_ARENA_MAX",
+        "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
+    }  # fmt: skip
+    assert "a secret" not in environ
+    assert processes == ["2"]
+    assert fds == [0, 1, 2, 3]  # 3 is the listing itself
+    assert modules == []
+    assert sorted(writable) == ["/scratch", "/scratch/shm", "/scratch/tmp", "/scratch/work"]
+    assert interfaces == ["lo"]
+    assert uid == 1000
+    assert set(groups) <= {1000, 65534}
+
+
+@pytest.mark.parametrize("package", ["rllm_gym", "trainers", "gymnasium", "torch", "psutil"])
+def test_packages_outside_the_list_do_not_exist(pools: dict[Tier, SandboxPool], package: str) -> None:
+    for source in (
+        f"import {package}",
+        f"import subprocess, sys\nsys.exit(subprocess.call([sys.executable, '-c', 'import {package}']))",
+    ):
+        result = pool_of(pools, Tier.NAMESPACES).run_sync(Program(source))
+        assert (result.exit_code, b"ModuleNotFoundError" in result.stderr) == (1, True), result
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "import os; os.kill(1, 9); import time; time.sleep(0.2); print('alive')",
+        "import ctypes; print(ctypes.CDLL(None).ptrace(16, 1, 0, 0))",
+        "print(open('/proc/1/environ').read())",
+        "import resource; resource.prlimit(1, resource.RLIMIT_NOFILE, (0, 0))",
+        "import os; os.unshare" if sys.version_info >= (3, 12) else "import ctypes; assert ctypes.CDLL(None).unshare(0x10000000) == 0",
+        "import ctypes; assert ctypes.CDLL(None).umount2(b'/scratch', 2) == 0",
+        "import ctypes; assert ctypes.CDLL(None).umount2(b'/proc', 2) == 0",
+        "import ctypes; assert ctypes.CDLL(None).mount(b'x', b'/scratch/work', b'tmpfs', 0, None) == 0",
+        "import os; os.mknod('x', 0o20666, os.makedev(1, 1))",
+        "import os; os.setuid(0)",
+        "open('/etc/passwd', 'a')",
+        "open('/x', 'w')",
+        "import os, sys; open(sys.executable, 'ab')",
+        "import socket; socket.create_connection(('1.1.1.1', 53), timeout=1)",
+        "import socket; socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
+        "import subprocess; subprocess.run(['unshare', '-r', 'true'], check=True)",
+    ],
+)  # fmt: skip
+def test_attempts_to_get_out_fail_and_harm_nobody(pools: dict[Tier, SandboxPool], attempt: str) -> None:
+    pool = pool_of(pools, Tier.NAMESPACES)
+    result = pool.run_sync(Program(attempt))
+    assert result.exit_code != 0 or result.stdout in (b"alive\n", b"-1\n"), result
+    assert pool.run_sync(Program("print(1)")).stdout == b"1\n"
+
+
+# Nothing is left --------------------------------------------------------------------------------------------------
+
+
+def test_nothing_of_a_program_is_there_for_the_next(pools: dict[Tier, SandboxPool], confined_tier: Tier) -> None:
+    leave = """
+import builtins, json, os, sys, subprocess, tempfile
+builtins.left = sys.left = json.left = 1
+sys.modules["left"] = sys
+sys.setrecursionlimit(5000)
+os.environ["LEFT"] = "1"
+for directory in (".", tempfile.gettempdir(), os.path.expanduser("~")):
+    open(directory + "/left", "w").close()
+subprocess.Popen(["sleep", "1000"], start_new_session=True)
+if os.fork() == 0:
+    os.setsid()
+    while True: pass
+"""
+    look = """
+import builtins, json, os, sys, tempfile
+print([hasattr(builtins, "left"), hasattr(sys, "left"), hasattr(json, "left"), "left" in sys.modules, "LEFT" in os.environ,
+       sys.getrecursionlimit(), *(os.path.exists(d + "/left") for d in (".", tempfile.gettempdir(), os.path.expanduser("~")))])
+"""
+    with SandboxPool(confined_tier, max_workers=1) as pool:
+        clean = pool.run_sync(Program(look)).stdout
+        before = len(processes_below(os.getpid()))
+        assert pool.run_sync(Program(leave)).exit_code == 0
+        assert pool.run_sync(Program(look)).stdout == clean
+        assert len(processes_below(os.getpid())) == before
+    assert eval(clean) == [False] * 5 + [1000] + [False] * 3  # noqa: S307 - our own words
+
+
+def test_a_fork_bomb_is_bounded_and_leaves_nothing(pools: dict[Tier, SandboxPool], confined_tier: Tier) -> None:
+    pool = pool_of(pools, confined_tier)
+    source = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass\n"
+    result = pool.run_sync(Program(source, limits=Limits(cpu_s=1, wall_s=10)))
+    assert result.ended in (Ended.CPU, Ended.WALL, Ended.PROCESSES, Ended.MEMORY)
+    assert pool.run_sync(Program("print(1)")).stdout == b"1\n"
+
+
+_TRAINER = """
+import os, sys, threading
+from rllm_gym.sandbox import SandboxPool, Program, Limits, Tier
+pool = SandboxPool(Tier(sys.argv[1]), max_workers=3)
+family = "import os\\nfor _ in range(3):\\n    if os.fork() == 0: os.setsid()\\nwhile True: pass"
+threads = [threading.Thread(target=pool.run_sync, args=(Program(family),), daemon=True) for _ in range(3)]
+for thread in threads: thread.start()
+if sys.argv[2] == "forked":
+    if os.fork() == 0:
+        sys.stdin.read()
+        os._exit(0)
+print("started", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("forked", ["", "forked"], ids=["alone", "with a fork that holds the sockets"])
+def test_a_trainer_that_is_killed_takes_everything_along(confined_tier: Tier, forked: str) -> None:
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", _TRAINER, confined_tier.value, forked], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert trainer.stdout is not None
+        assert trainer.stdout.readline() == b"started\n"
+        spinning = 3 * 8
+        assert until(lambda: len(processes_below(trainer.pid)) >= spinning + 3)
+        copies = [
+            process
+            for process in psutil.Process(trainer.pid).children()
+            if process.cmdline()[-2:] == [confined_tier.value, forked]
+        ]
+        sandboxed = [process for process in processes_below(trainer.pid) if process not in copies]
+        assert len(copies) == bool(forked)
+        trainer.kill()
+        killed = time.monotonic()
+        assert until(lambda: not any(p.is_running() and p.status() != "zombie" for p in sandboxed), 5), sandboxed
+        assert time.monotonic() - killed < 2
+    finally:
+        trainer.kill()
+        trainer.communicate()  # its copy, if there is one, ends with its input
+
+
+def test_a_pool_that_is_forgotten_ends_its_workers() -> None:
+    needs(Tier.NAMESPACES)
+    before = set(processes_below(os.getpid()))
+    pool = SandboxPool(Tier.NAMESPACES)
+    pool.run_sync(Program("print(1)"))
+    assert set(processes_below(os.getpid())) - before
+    del pool
+    gc.collect()
+    assert until(lambda: not set(processes_below(os.getpid())) - before)
+
+
+def test_an_interpreter_that_exits_ends_the_shared_pool(each_user: Any) -> None:
+    done = each_user("from rllm_gym.sandbox import *\nprint(shared_pool().run_sync(Program('print(1)')).stdout)")
+    assert done.stdout == "b'1\\n'\n", done.stderr
+
+
+# The pool ---------------------------------------------------------------------------------------------------------
+
+
+def test_sixteen_at_once_each_with_its_own_answer(pools: dict[Tier, SandboxPool], confined_tier: Tier) -> None:
+    pool = pool_of(pools, confined_tier)
+    source = "import sys, time\nn = int(input())\nwhile time.process_time() < 0.2: pass\nprint(n * n)"
+
+    async def many() -> list[Result]:
+        return await asyncio.gather(*(pool.run(Program(source, stdin=b"%d" % n)) for n in range(16)))
+
+    assert [int(result.stdout) for result in asyncio.run(many())] == [n * n for n in range(16)]
+
+
+def test_waiting_for_a_processor_is_not_the_programs_fault(pools: dict[Tier, SandboxPool]) -> None:
+    pool = pool_of(pools, Tier.NAMESPACES)
+    source = "import time\nwhile time.process_time() < 0.5: pass\nprint('done')"
+    at_once = 4 * (os.cpu_count() or 1)
+    # Alone it takes half its wall limit; together four times as long.
+    programs = [Program(source, limits=Limits(cpu_s=2, wall_s=1.0)) for _ in range(at_once)]
+    with ThreadPoolExecutor(at_once) as threads:
+        ends = [result.ended for result in threads.map(pool.run_sync, programs)]
+    assert ends == [Ended.EXITED] * at_once
+
+
+def test_more_programs_than_workers_wait_in_line() -> None:
+    needs(Tier.NAMESPACES)
+    before = set(processes_below(os.getpid()))
+    with SandboxPool(Tier.NAMESPACES, max_workers=2) as pool, ThreadPoolExecutor(20) as threads:
+        outputs = list(threads.map(lambda n: pool.run_sync(Program(f"print({n})")).stdout, range(40)))
+        assert outputs == [b"%d\n" % n for n in range(40)]
+        assert len(set(processes_below(os.getpid())) - before) == 2 * 2  # bwrap and worker
+
+
+def test_waiting_in_line_is_not_the_programs_time() -> None:
+    needs(Tier.NAMESPACES)
+    with SandboxPool(Tier.NAMESPACES, max_workers=1) as pool, ThreadPoolExecutor(4) as threads:
+        source = "import time\ntime.sleep(0.4)\nprint(1)"
+        results = list(threads.map(lambda _: pool.run_sync(Program(source, limits=Limits(wall_s=0.9))), range(4)))
+    assert [result.ended for result in results] == [Ended.EXITED] * 4
+
+
+def test_other_packages_preloaded_take_other_workers() -> None:
+    needs(Tier.NAMESPACES)
+    source = "import sys\nprint('numpy' in sys.modules, 'sqlite3' in sys.modules)"
+    with SandboxPool(Tier.NAMESPACES, max_workers=1) as pool:
+        said = [pool.run_sync(Program(source, preload=names)).stdout for names in ((), ("numpy",), ("sqlite3",), ())]
+    assert said == [b"False False\n", b"True False\n", b"False True\n", b"False False\n"]
+
+
+def test_preloaded_numpy_does_not_draw_the_same_numbers_every_time(pools: dict[Tier, SandboxPool]) -> None:
+    program = Program("import numpy as np\nprint(np.random.rand())", preload=("numpy", "numpy.random"))
+    pool = pool_of(pools, Tier.NAMESPACES)
+    assert pool.run_sync(program).stdout != pool.run_sync(program).stdout
+
+
+def test_a_package_that_cannot_be_preloaded_is_named(pools: dict[Tier, SandboxPool], any_tier: Tier) -> None:
+    pool = pool_of(pools, any_tier)
+    with pytest.raises(ValueError, match="no_such_package"):
+        pool.run_sync(Program("print(1)", preload=("no_such_package",)))
+    assert pool.run_sync(Program("print(1)")).stdout == b"1\n"
+
+
+def test_a_program_that_is_no_longer_awaited_is_stopped() -> None:
+    needs(Tier.NAMESPACES)
+
+    async def main(pool: SandboxPool) -> bytes:
+        running = asyncio.create_task(pool.run(Program(SPIN)))
+        waiting = asyncio.create_task(pool.run(Program(SPIN)))
+        await asyncio.sleep(0.2)
+        for task in (waiting, running):
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        return (await asyncio.wait_for(pool.run(Program("print(1)")), 20)).stdout
+
+    with SandboxPool(Tier.NAMESPACES, max_workers=1) as pool:
+        assert asyncio.run(main(pool)) == b"1\n"
+
+
+def test_closing_a_pool_ends_what_runs_and_refuses_what_waits() -> None:
+    needs(Tier.NAMESPACES)
+    before = set(processes_below(os.getpid()))
+    pool = SandboxPool(Tier.NAMESPACES, max_workers=1)
+    with ThreadPoolExecutor(2) as threads:
+        calls = [threads.submit(pool.run_sync, Program(SPIN)) for _ in range(2)]
+        assert until(lambda: len(set(processes_below(os.getpid())) - before) >= 4)
+        pool.close()
+        for call in calls:
+            with pytest.raises(SandboxBroke, match="closed"):
+                call.result(10)
+    assert not set(processes_below(os.getpid())) - before
+    with pytest.raises(RuntimeError, match="closed"):
+        pool.run_sync(Program("print(1)"))
+    pool.close()
+
+
+def test_a_worker_that_dies_breaks_one_call_and_is_replaced(confined_tier: Tier) -> None:
+    with SandboxPool(confined_tier, max_workers=1) as pool, ThreadPoolExecutor(1) as threads:
+        pool.run_sync(Program("print(1)"))
+        before = set(processes_below(os.getpid()))
+        call = threads.submit(pool.run_sync, Program(SLEEP))
+        assert until(lambda: set(processes_below(os.getpid())) - before)
+        workers = [p for p in before if p.ppid() != os.getpid() or confined_tier is Tier.LANDLOCK]
+        for worker in workers:
+            worker.kill()
+        with pytest.raises(SandboxBroke, match="worker"):
+            call.result(30)
+        assert pool.run_sync(Program("print(2)")).stdout == b"2\n"
+
+
+def test_any_thread_and_any_event_loop_may_use_it(pools: dict[Tier, SandboxPool]) -> None:
+    pool = pool_of(pools, Tier.NAMESPACES)
+
+    async def several(n: int) -> list[bytes]:
+        return [r.stdout for r in await asyncio.gather(*(pool.run(Program(f"print({n})")) for _ in range(3)))]
+
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(lambda n: asyncio.run(several(n)), range(4)))
+    assert answers == [[b"%d\n" % n] * 3 for n in range(4)]
+
+
+def test_a_fork_of_the_trainer_is_told_to_make_its_own(pools: dict[Tier, SandboxPool]) -> None:
+    pool = pool_of(pools, Tier.NAMESPACES)
+    pool.run_sync(Program("print(1)"))
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            pool.run_sync(Program("print(1)"))
+        except RuntimeError as error:
+            os.write(writing, str(error).encode())
+        else:
+            os.write(writing, b"it ran")
+        finally:
+            pool.close()  # harms nobody
+            os._exit(0)
+    os.close(writing)
+    with open(reading) as pipe:
+        assert "make its own" in pipe.read()
+    os.waitpid(pid, 0)
+    assert pool.run_sync(Program("print(2)")).stdout == b"2\n"
+
+
+def test_ctrl_c_ends_a_program_that_is_waited_for() -> None:
+    needs(Tier.NAMESPACES)
+    source = (
+        "import signal, threading\nfrom rllm_gym.sandbox import *\npool = SandboxPool(Tier.NAMESPACES)\n"
+        "import os\nthreading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        f"try:\n    pool.run_sync(Program({SPIN!r}, limits=Limits(cpu_s=100, wall_s=100)))\n"
+        "except KeyboardInterrupt:\n    print(pool.run_sync(Program('print(1)')).stdout)"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "b'1\\n'\n", done.stderr
+
+
+def test_the_shared_pool_is_one(pools: dict[Tier, SandboxPool]) -> None:
+    needs(Tier.NAMESPACES)
+    with ThreadPoolExecutor(8) as threads:
+        found = set(threads.map(lambda _: id(shared_pool("namespaces")), range(8)))
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (Program("", files={"../x": b""}), "relative"),
+        (Program("", files={"/x": b""}), "relative"),
+        (Program("", files={"": b""}), "relative"),
+        (Program("", files={"x": bytes(1 << 20), "y": b"1"}, limits=Limits(scratch_mb=1)), "scratch_mb=1"),
+        (Program("", files={"a": b"", "a/b": b""}), "below it"),
+        (Program("", files={"a" * 300: b""}), "relative"),
+        (Program("", files={f"{n}/x": b"" for n in range(6)}, limits=Limits(scratch_files=10)), "scratch_files=10"),
+        (Program("", limits=Limits(cpu_s=0)), "cpu_s=0"),
+        (Program("", limits=Limits(wall_s=float("nan"))), "wall_s=nan"),
+        (Program("", limits=Limits(processes=-1)), "processes=-1"),
+    ],
+)
+def test_programs_that_cannot_be_are_refused(pools: dict[Tier, SandboxPool], program: Program, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        pool_of(pools, Tier.NAMESPACES).run_sync(program)
+
+
+def test_pools_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ValueError, match="max_workers=0"):
+        SandboxPool("auto", max_workers=0)
+    with pytest.raises(ValueError, match="'firejail'"):
+        SandboxPool("firejail")
+
+
+def test_libraries_are_replaced_by_content_not_by_name(pools: dict[Tier, SandboxPool], any_tier: Tier) -> None:
+    pool = pool_of(pools, any_tier)
+    for n in range(80):  # more than a worker keeps
+        assert pool.run_sync(
+            Program("import lib\nprint(lib.x)", library={"lib": f"x = {n % 70}"})
+        ).stdout == b"%d\n" % (n % 70)
+
+
+def test_a_library_that_does_not_compile_fails_where_it_is_imported(pools: dict[Tier, SandboxPool]) -> None:
+    pool = pool_of(pools, Tier.NAMESPACES)
+    for text in ("def f(:", "\0", "(" * 100_000):
+        result = pool.run_sync(Program("print(1, flush=True)\nimport lib", library={"lib": text}))
+        assert (result.stdout, result.exit_code) == (b"1\n", 1), result
+    assert pool.run_sync(Program("print(2)")).stdout == b"2\n"
+
+
+# Memory of a thread that is not used ---------------------------------------------------------------------------------
+
+
+def test_no_threads_or_descriptors_are_left_by_pools() -> None:
+    needs(Tier.NAMESPACES)
+
+    def held() -> tuple[int, int]:
+        return threading.active_count(), len(os.listdir("/proc/self/fd"))
+
+    with SandboxPool(Tier.NAMESPACES) as pool:
+        pool.run_sync(Program("print(1)"))
+    before = held()
+    for _ in range(3):
+        with SandboxPool(Tier.NAMESPACES) as pool, pool.start(Program(SLEEP), Program("print(1)")) as (_, b):
+            b.result_sync()
+    assert held() == before
+
+
+def test_folders_of_the_lower_tiers_are_removed() -> None:
+    def folders() -> set[Path]:
+        return set(Path(tempfile.gettempdir()).glob("rllm-gym-*"))
+
+    deep = "import os\nfor _ in range(300):\n    os.mkdir('d')\n    os.chdir('d')\nos.chmod('.', 0)"
+    for tier in (Tier.LANDLOCK, Tier.UNSAFE):
+        needs(tier)
+        before = folders()
+        with SandboxPool(tier, max_workers=1) as pool:
+            assert pool.run_sync(Program(deep)).exit_code == 0
+            mine = folders() - before
+            assert mine
+        assert not mine & folders()
