@@ -194,7 +194,7 @@ def _explain(tier: Tier, message: str) -> tuple[str, str]:
         if landlock.abi() == 0:
             return (
                 "the kernel has no Landlock, or it is not enabled, or a seccomp profile refuses it.",
-                "Linux 5.13 or later with 'landlock' in the boot parameter lsm=, and Docker 20.10.22 or later.",
+                "Linux 5.13 or later with 'landlock' in the boot parameter lsm=; in Docker, version 23 or later.",
             )
         return reason, "see docs/sandbox.md."
     if shutil.which("bwrap") is None:
@@ -214,7 +214,10 @@ def _sentence(text: str) -> str:
 
 def _what_bubblewrap_says() -> str:
     """Why it cannot make the namespaces that tier A needs; ``""`` when it can."""
-    command = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
+    namespaces = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
+    if os.geteuid() != 0:
+        namespaces.append("--unshare-user")
+    command = ["bwrap", *namespaces, "--ro-bind", "/", "/", "--proc", "/proc", "true"]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=30)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -246,12 +249,20 @@ def _under_a_filter() -> bool:
     return "\nSeccomp:\t2" in status
 
 
+_UNCONFINED = (
+    "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
+    "--security-opt systempaths=unconfined"
+)
 _HINDRANCES: tuple[tuple[Callable[[], bool], str, str], ...] = (
     (
+        lambda: (_in_a_container() or _under_a_filter()) and os.geteuid() == 0,
+        "This is a container that may make no namespaces.",
+        f"{_UNCONFINED} --cap-add SYS_ADMIN --cap-add NET_ADMIN, or without the two as an ordinary user (--user)",
+    ),
+    (
         lambda: _in_a_container() or _under_a_filter(),
-        "This is a container whose profile refuses namespaces.",
-        "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
-        "--security-opt systempaths=unconfined",
+        "This is a container that may make no namespaces.",
+        _UNCONFINED,
     ),
     (
         lambda: os.geteuid() != 0 and _setting("kernel/apparmor_restrict_unprivileged_userns") == "1",

@@ -23,6 +23,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 ORDINARY_UID = 61234
 """No account has it, so nothing on the machine is its own."""
 
+USERS = ("this user", "an ordinary user") if os.geteuid() == 0 else ("this user",)
+"""Where this user is an ordinary one, there is no other to try."""
+
 Completed = subprocess.CompletedProcess[str]
 
 
@@ -135,7 +138,7 @@ class Trainer:
 
 @pytest.fixture(
     scope="session",
-    params=[(tier, user) for tier in (Tier.NAMESPACES, Tier.LANDLOCK) for user in ("this user", "an ordinary user")],
+    params=[(tier, user) for tier in (Tier.NAMESPACES, Tier.LANDLOCK) for user in USERS],
     ids=lambda param: f"{param[0].value}-{param[1]}",
 )
 def trainer(request: pytest.FixtureRequest, ordinary_user: RunPython) -> Iterator[Trainer]:
@@ -151,8 +154,6 @@ def unsafe_trainer(ordinary_user: RunPython) -> Iterator[Trainer]:
 
 def _trainer(tier: Tier, user: str, ordinary_user: RunPython) -> Iterator[Trainer]:
     needs(tier)
-    if user == "an ordinary user" and os.geteuid() != 0:
-        pytest.skip("this user is an ordinary one already")
     trainer = Trainer(
         ordinary_user.start if user == "an ordinary user" else RunPython([], _own_environment()).start, tier
     )
@@ -209,12 +210,10 @@ def ordinary_user() -> Iterator[RunPython]:
         yield user
 
 
-@pytest.fixture(params=["this user", "an ordinary user"])
+@pytest.fixture(params=USERS)
 def each_user(request: pytest.FixtureRequest, ordinary_user: RunPython) -> RunPython:
     """Whoever runs the tests, and an ordinary user."""
     if request.param == "an ordinary user":
-        if os.geteuid() != 0:
-            pytest.skip("this user is an ordinary one already")
         return ordinary_user
     return RunPython([], _own_environment())
 

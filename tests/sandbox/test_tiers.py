@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from rllm_gym.sandbox.tier import Tier
 from tests.sandbox.conftest import ROOT, RunPython, Trainer
 
 TRY = """
@@ -212,9 +213,11 @@ for other in {trainer["pid"], os.getppid()} - {0, os.getpid()}:
 
 
 def test_process_ids_are_hidden_where_there_are_namespaces(trainer: Trainer) -> None:
-    """Tier B cannot: ``stat`` of /proc/PID and ``kill(PID, 0)`` tell whether a number is taken."""
-    if trainer.tier.value == "B":
-        pytest.skip("tier B does not hide process ids, and says so")
+    """Tier B cannot, and says so: whether a number is taken shows, and nothing else of the process."""
+    if trainer.tier is Tier.LANDLOCK:
+        source = "import json, os, sys\nprint(os.path.exists('/proc/%d' % json.loads(sys.argv[1])['pid']))"
+        assert trainer.run(source).stdout == "True\n"
+        return
     result = trainer.run("import os\nprint([name for name in os.listdir('/proc') if name.isdigit()], os.getpid())")
     pids, own = result.stdout.rsplit(" ", 1)
     assert set(ast.literal_eval(pids)) <= {"1", own.strip()}
@@ -312,17 +315,29 @@ os.kill(os.getpid(), signal.SIGSTOP)
     assert not orphans(trainer)
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "held = bytearray(400 << 20)\nheld[::4096] = bytes(len(held[::4096]))",
-        "import os, time\nfor _ in range(6):\n    if os.fork() == 0:\n        held = bytearray(50 << 20)\n"
-        "        held[::4096] = bytes(len(held[::4096]))\n        time.sleep(30)\n        os._exit(0)\ntime.sleep(30)",
-        "import mmap, os, time\nheld = mmap.mmap(-1, 300 << 20)\nfor at in range(0, 300 << 20, 4096):\n"
-        "    held[at] = 1\ntime.sleep(30)",
-    ],
-    ids=["one process", "children", "shared"],
-)
+MEMORY = {
+    "one process": "held = bytearray(400 << 20)\nheld[::4096] = bytes(len(held[::4096]))",
+    "children": """
+import os, time
+for _ in range(6):
+    if os.fork() == 0:
+        held = bytearray(50 << 20)
+        held[::4096] = bytes(len(held[::4096]))
+        time.sleep(30)
+        os._exit(0)
+time.sleep(30)
+""",
+    "shared": """
+import mmap, time
+held = mmap.mmap(-1, 300 << 20)
+for at in range(0, 300 << 20, 4096):
+    held[at] = 1
+time.sleep(30)
+""",
+}
+
+
+@pytest.mark.parametrize("source", MEMORY.values(), ids=MEMORY)
 def test_memory_of_all_processes_is_bounded(trainer: Trainer, source: str) -> None:
     result = trainer.run(source, memory_mb=128, wall_s=25)
     assert result.ended == "memory limit" or (result.ended == "exited" and result.exit_code == 1), result
@@ -524,17 +539,20 @@ with SandboxPool(Tier(sys.argv[1])) as pool:
     assert time.monotonic() - killed < 10
 
 
-def test_unsafe_bounds_what_it_can_and_ends_what_it_started(unsafe_trainer: Trainer) -> None:
+def test_unsafe_bounds_what_it_can_and_ends_what_it_started(unsafe_trainer: Trainer, ordinary_user: RunPython) -> None:
     trainer = unsafe_trainer
     assert trainer.run("while True:\n    pass", cpu_s=0.3).ended == "cpu limit"
     assert trainer.run("import time\ntime.sleep(60)", wall_s=0.3).ended == "wall limit"
-    assert (
-        trainer.run("import os\nwhile True:\n    os.write(1, b'x' * 65536)", output_bytes=1000).ended == "output limit"
-    )
+    flood = "import os\nwhile True:\n    os.write(1, b'x' * 65536)"
+    assert trainer.run(flood, output_bytes=1000).ended == "output limit"
     result = trainer.run("import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(60)\nprint(os.environ)")
     assert result.exit_code == 0
     assert "SECRET_TOKEN" not in result.stdout
     assert not orphans(trainer)
+    test_memory_of_all_processes_is_bounded(trainer, MEMORY["children"])
+    test_descriptors_of_the_trainer_are_not_inherited(trainer)
+    test_no_state_is_left_in_the_worker(trainer)
+    test_when_the_trainer_is_killed_nothing_lives_on(trainer, ordinary_user)
 
 
 def test_the_table_names_tests_that_exist() -> None:
