@@ -326,7 +326,7 @@ def test_forging_what_the_agent_has_read_is_found(pool: SandboxPool, base: Path)
 import sys
 python = sys.modules["_py" + "test.python"]
 run = python.Function.runtest
-python.Function.runtest = lambda self: None if self.name.startswith("test_total") else run(self)
+python.Function.runtest = lambda self: None if self.name in ("test_total", "test_total_of_nothing") else run(self)
 """
     )
     assert PRICING_TESTS.splitlines()[-1] in HIDDEN_PRICING_TESTS
