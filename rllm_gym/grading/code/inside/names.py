@@ -18,6 +18,7 @@ _TEST_NAMES_ITS_OWN = {
     "datetime": "datetime timedelta date",
     "decimal": "Decimal",
     "fractions": "Fraction",
+    "unittest": "TestCase",
     "unittest.mock": "ANY Mock MagicMock patch call",
 }
 _HOMES = {name: module for module, names in _TEST_NAMES_ITS_OWN.items() for name in names.split()}
@@ -58,7 +59,7 @@ _MODULES = frozenset(
         "uuid",
     ]
 )
-_SHORT = {"np": "numpy", "numpy": "numpy", "dt": "datetime"}
+_SHORT = {"np": "numpy", "numpy": "numpy", "pytest": "pytest", "dt": "datetime"}
 
 
 class Used:

@@ -258,7 +258,8 @@ class PytestRunner(Runner):
         sys.modules["_rllm_given"] = given
         options = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-c", os.devnull]
         plugin = _pytest_plugin(self._report)
-        pytest.main([*options, f"--rootdir={os.getcwd()}", path], plugins=[plugin])
+        here = os.getcwd()
+        pytest.main([*options, f"--rootdir={here}", f"--confcutdir={here}", path], plugins=[plugin])
         if plugin.raised is not None:
             raise plugin.raised
 
