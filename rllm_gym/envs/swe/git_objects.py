@@ -79,6 +79,20 @@ class GitSource:
             )
         return commit
 
+    def lineage(self, revision: str | None) -> tuple[tuple[str, ...], str]:
+        """The ids of a commit's parents, and its message.
+
+        Raises:
+            TaskError: There is no such commit.
+        """
+        commit = self.resolve(revision)
+        done = _git(["cat-file", "commit", commit], self.folder)
+        if done.returncode:
+            raise TaskError(f"the commit {commit} of {self.name!r} cannot be read: {_last_line(done.stderr)}")
+        head, _, message = done.stdout.partition(b"\n\n")
+        parents = tuple(line[7:].decode() for line in head.split(b"\n") if line.startswith(b"parent "))
+        return parents, message.decode("utf-8", "replace")
+
     def entries(self, commit: str) -> Iterator[Entry]:
         """Everything in the tree of a commit, with its content as it is stored: no filters, no line ends changed.
 
