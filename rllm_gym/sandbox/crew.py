@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from rllm_gym.core import RllmGymError
 from rllm_gym.sandbox.errors import SandboxBroke
 from rllm_gym.sandbox.loop import Loop
-from rllm_gym.sandbox.running import Running, settle
+from rllm_gym.sandbox.running import Running, end, settle
 from rllm_gym.sandbox.runtime import Runtime
 from rllm_gym.sandbox.tier import Tier
 from rllm_gym.sandbox.worker import Worker
@@ -68,11 +68,9 @@ class Crew:
     def _seat(self, run: Running) -> None:
         try:
             worker = self._worker_for(run.program.preload)
-        except (OSError, RllmGymError) as error:
-            refused = error if isinstance(error, RllmGymError) else SandboxBroke(f"no worker could be started: {error}")
-            settle(run.outcome, refused)
-            if run.channel is not None:
-                run.channel.close()
+        except Exception as error:  # whatever it is, somebody waits for an answer
+            named = isinstance(error, RllmGymError)
+            end(run, error if named else SandboxBroke(f"no worker could be started: {type(error).__name__}: {error}"))
             return
         self._busy.add(worker)
         run.halt = lambda: self.loop.call(lambda: worker.stop(run))
@@ -117,16 +115,14 @@ class Crew:
         for worker in workers:
             worker.wait(_CLOSE_S)
             if worker.running is not None:
-                settle(worker.running.outcome, _closed())
+                end(worker.running, _closed())
                 if worker.running.channel is not None:
                     worker.running.channel.close()
 
     @staticmethod
     def _refuse(job: Job) -> None:
         for run in job.runs:
-            settle(run.outcome, _closed())
-            if run.channel is not None:
-                run.channel.close()
+            end(run, _closed())
         settle(job.seated, _closed())
 
 

@@ -182,6 +182,11 @@ class Channel:
         while self._outbox:
             settle(self._outbox.popleft()[1], False)
 
+    def never_mind(self) -> None:
+        """In the loop's thread: the program has ended. A channel that had not come to be never will."""
+        if self._sock is None:
+            self.close()
+
     def close(self) -> None:
         """In the loop's thread: no more frames, either way. What was received can still be taken."""
         with self._lock:
@@ -191,6 +196,13 @@ class Channel:
                 self._loop.watch(self._sock.fileno(), 0, self._ready)
                 self._sock.close()
                 self._sock = None
+
+
+def end(running: Running, outcome: Result | BaseException) -> None:
+    """Tell whoever waits for a program what came of it."""
+    settle(running.outcome, outcome)
+    if running.channel is not None:
+        running.channel.never_mind()
 
 
 class Running:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 
 _LOWEST, _HIGHEST = 61_184, 65_519
 """Beyond what distributions assign and systemd takes for services, where every container maps ids too."""
 
 _lock = threading.Lock()
-_taken: set[int] = set()
+_taken: dict[int, socket.socket] = {}
 _next = 0
 
 
@@ -20,19 +21,29 @@ def take() -> int | None:
         return None
     with _lock:
         for _ in range(_HIGHEST - _LOWEST):
-            # Other processes of this machine do the same: begin at different places.
             uid = _LOWEST + (os.getpid() * 64 + _next) % (_HIGHEST - _LOWEST)
             _next += 1
-            if uid not in _taken and _is_mapped(uid):
-                _taken.add(uid)
+            if uid not in _taken and _is_mapped(uid) and (claim := _claim(uid)) is not None:
+                _taken[uid] = claim
                 return uid
     return None
 
 
 def give_back(uid: int | None) -> None:
     with _lock:
-        if uid is not None:
-            _taken.discard(uid)
+        if uid is not None and (claim := _taken.pop(uid, None)) is not None:
+            claim.close()
+
+
+def _claim(uid: int) -> socket.socket | None:
+    """A name that one process of this machine can hold at a time, and that the kernel takes back when it ends."""
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claim.bind(f"\0rllm-gym-sandbox-uid-{uid}")
+    except OSError:
+        claim.close()
+        return None
+    return claim
 
 
 def _is_mapped(uid: int) -> bool:

@@ -24,7 +24,7 @@ from rllm_gym.sandbox.errors import SandboxBroke, SandboxUnavailable
 from rllm_gym.sandbox.inside.landlocked import open_to_others, remove
 from rllm_gym.sandbox.loop import Loop, Timer
 from rllm_gym.sandbox.program import Ended, Program, Result
-from rllm_gym.sandbox.running import Running, settle
+from rllm_gym.sandbox.running import Running, end
 from rllm_gym.sandbox.runtime import Runtime
 from rllm_gym.sandbox.tier import Tier
 
@@ -240,7 +240,7 @@ class Worker:
         running, self.running = self.running, None
         if running is not None:
             what = f"the sandbox's worker {why} (exit code {code})" + (f": {words}" if words else "")
-            _end(running, SandboxBroke(what))
+            end(running, SandboxBroke(what))
         self._died(self)
 
     def _expect(self, seconds: float) -> None:
@@ -368,7 +368,7 @@ class Worker:
             name, why = str(header["name"]), str(header["why"])
             error = ValueError(f"preload={name!r} cannot be imported where programs run: {why}")
             self.running = None
-            _end(running, error)
+            end(running, error)
             self._broke("ended")
         else:
             raise ValueError(f"{op!r}")
@@ -378,7 +378,7 @@ class Worker:
         if self._timer is not None:
             self._timer.cancelled = True
             self._timer = None
-        _end(running, outcome)
+        end(running, outcome)
         self._freed(self)
 
 
@@ -454,10 +454,6 @@ def _result(header: dict[str, Any], body: bytes, program: Program, tier: Tier) -
 def _longest(program: Program) -> float:
     """Seconds after which a worker that has not answered is hung: it is patient with programs, see inside/worker.py."""
     return 10 * program.limits.wall_s + _SLACK_S
-
-
-def _end(running: Running, outcome: Result | BaseException) -> None:
-    settle(running.outcome, outcome)
 
 
 def _socket_of(fd: int) -> socket.socket:

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -517,6 +516,33 @@ def test_a_worker_that_dies_breaks_one_call_and_is_replaced(confined_tier: Tier)
         assert pool.run_sync(Program("print(2)")).stdout == b"2\n"
 
 
+GARBAGE = [
+    b"",
+    b"\0\0\0\2\0\0\0\0{}",
+    b"\0\0\0\2\0\0\0\0[]",
+    b"\xff" * 64,
+    b"\0\0\0\1\xff\xff\xff\xff{",
+    b'\0\0\0\x0e\0\0\0\0{"op":"ended"}',
+    b'\0\0\0\x0c\0\0\0\0{"op":"what"}',
+    b"\0\0\0\4\0\0\0\0\xff\xfe\xfd\xfc",
+]
+
+
+@pytest.mark.parametrize("said", GARBAGE)
+def test_a_worker_that_talks_nonsense_is_not_believed(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "rllm_gym.sandbox.worker._BOOT",
+        f"import os, sys, time\nos.write(int(sys.argv[1]), {said!r})\ntime.sleep({bool(said)} * 1000)",
+    )
+    with SandboxPool(Tier.UNSAFE) as pool:
+        with pytest.raises(SandboxBroke, match="worker"):
+            pool.run_sync(Program("print(1)"))
+        with pool.start(Program("print(1)")) as (running,):
+            assert running.receive_sync() is None
+            with pytest.raises(SandboxBroke):
+                running.result_sync()
+
+
 def test_any_thread_and_any_event_loop_may_use_it(pools: dict[Tier, SandboxPool]) -> None:
     pool = pool_of(pools, Tier.NAMESPACES)
 
@@ -630,16 +656,14 @@ def test_no_threads_or_descriptors_are_left_by_pools() -> None:
     assert held() == before
 
 
-def test_folders_of_the_lower_tiers_are_removed() -> None:
-    def folders() -> set[Path]:
-        return set(Path(tempfile.gettempdir()).glob("rllm-gym-*"))
-
+def test_folders_of_the_lower_tiers_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     deep = "import os\nfor _ in range(300):\n    os.mkdir('d')\n    os.chdir('d')\nos.chmod('.', 0)"
-    for tier in (Tier.LANDLOCK, Tier.UNSAFE):
-        needs(tier)
-        before = folders()
-        with SandboxPool(tier, max_workers=1) as pool:
-            assert pool.run_sync(Program(deep)).exit_code == 0
-            mine = folders() - before
-            assert mine
-        assert not mine & folders()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        for tier in (Tier.LANDLOCK, Tier.UNSAFE):
+            needs(tier)
+            with SandboxPool(tier, max_workers=1) as pool:
+                assert pool.run_sync(Program(deep)).exit_code == 0
+                assert os.listdir(folder)
+            assert os.listdir(folder) == []
