@@ -270,6 +270,17 @@ def commit_all(root: Path) -> None:
     shutil.rmtree(folder / "logs", ignore_errors=True)
 
 
+def write_bundle(root: Path, path: Path) -> None:
+    """Write the commit that :func:`commit_all` made in ``root`` as a git bundle.
+
+    Raises:
+        TaskError: git is not installed, or the file cannot be written.
+    """
+    _need_git("a bundle is to be written")
+    done = _git(["bundle", "create", "--quiet", str(path), "HEAD", "refs/heads/main"], root / ".git")
+    _must(done, f"writing the bundle {path}")
+
+
 def _files_below(root: Path) -> Iterator[Path]:
     for above, folders, files in os.walk(root):
         if above == str(root):

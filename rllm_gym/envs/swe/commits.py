@@ -1,0 +1,185 @@
+"""A bug-fix commit taken apart: what was before, the fix, the tests that came with it, and what its message says.
+
+Nothing is run here. Which tests fail and pass is found by :mod:`rllm_gym.envs.swe.from_commit`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from rllm_gym.core import TaskError
+from rllm_gym.envs.swe.git_objects import Entry, GitSource, is_bundle, open_bundle, open_directory
+from rllm_gym.envs.swe.patch import file_diff
+from rllm_gym.grading.swe import is_test_path
+from rllm_gym.sandbox.tree import Changes, TreeFile
+
+_COMPILED_SOURCES = (".c", ".cc", ".cpp", ".cxx", ".pyx", ".pxd", ".rs", ".f90", ".go")
+_TRAILER = re.compile(r"[A-Z][A-Za-z]*(?:-[A-Za-z]+)+: .*|git-svn-id: .*|\(cherry picked from commit .*\)")
+_MERGE = re.compile(r"Merge (?:pull request|branch|remote-tracking branch|MR|tag)\b.*", re.IGNORECASE)
+_REFERENCE = re.compile(
+    r"\s*[(\[]?(?:(?:closes?|closed|fix(?:es|ed)?|resolves?|resolved|refs?|see|gh|issue|pr|bug|bpo)[\s:-]*)?"
+    r"(?:#\d+|GH-\d+|https?://\S+/(?:issues|pull)/\d+)[)\]]?[.,;]?",
+    re.IGNORECASE,
+)
+_FEWEST_WORDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class FixCommit:
+    """A commit and the one before it.
+
+    Attributes:
+        name: The repository's name, for ids.
+        commit: Its full id.
+        parent: The id of its first parent.
+        message: Its message.
+        fix: What it changed outside of the tests.
+        tests: Test files, and what belongs to them, that it added or changed: text by path.
+        left_out: Changes to tests that cannot be hidden, with why.
+        before: The paths of the parent's tree.
+        after: The paths of its own tree.
+        patch: ``fix`` as a unified diff.
+    """
+
+    name: str
+    commit: str
+    parent: str
+    message: str
+    fix: Changes
+    tests: Mapping[str, str]
+    left_out: tuple[str, ...]
+    before: frozenset[str]
+    after: frozenset[str]
+    patch: str
+
+    def compiled(self, module: str) -> str | None:
+        """The source that a compiled module of this repository is built from, if that is what it is."""
+        stem = module.rpartition(".")[2].lstrip("_")
+        for path in sorted(self.after):
+            name = PurePosixPath(path)
+            if name.suffix in _COMPILED_SOURCES and stem and name.stem.lstrip("_") == stem:
+                return path
+        return None
+
+
+def read_fix(repo: str | os.PathLike[str], revision: str) -> FixCommit:
+    """Take a commit of a local repository apart.
+
+    Args:
+        repo: A clone (with a work tree or bare), or a git bundle.
+        revision: The commit: an id, a tag or a branch.
+
+    Raises:
+        TaskError: There is no such repository or commit, the commit has no parent, or it changes no tests or nothing
+            but tests; says what to do.
+    """
+    path = Path(os.path.realpath(os.path.expanduser(repo)))
+    with ExitStack() as stack:
+        source = open_directory(path) if path.is_dir() else None
+        if path.is_file() and is_bundle(path):
+            source = stack.enter_context(open_bundle(path))
+        if source is None:
+            raise TaskError(f"{os.fspath(repo)!r} is neither a git repository nor a git bundle; give a local clone")
+        return _taken_apart(source, revision, path)
+
+
+def _taken_apart(source: GitSource, revision: str, path: Path) -> FixCommit:
+    commit = source.resolve(revision)
+    parents, message = source.lineage(commit)
+    if not parents:
+        raise TaskError(f"{commit[:12]} is the first commit of {str(path)!r}: there is nothing before it to start from")
+    # Of a merge, the first parent is the branch that was merged into.
+    old = {entry.path: entry for entry in source.entries(parents[0])}
+    new = {entry.path: entry for entry in source.entries(commit)}
+    changed = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
+    tests: dict[str, str] = {}
+    left_out: list[str] = []
+    written: dict[str, TreeFile] = {}
+    removed: set[str] = set()
+    for name in changed:
+        entry = new.get(name)
+        if not _belongs_to_tests(name):
+            if entry is None:
+                removed.add(name)
+            else:
+                kind = "symlink" if entry.symlink else "file"
+                written[name] = TreeFile(kind, entry.data, entry.executable)  # type: ignore[arg-type]
+        elif entry is not None:
+            try:
+                if entry.symlink:
+                    raise ValueError("is a symbolic link")
+                tests[name] = entry.data.decode()
+            except ValueError as error:
+                why = "is no text" if isinstance(error, UnicodeDecodeError) else str(error)
+                left_out.append(f"{name} {why}")
+    short = f"{commit[:12]} of {path.name!r}"
+    if not any(name.endswith(".py") and PurePosixPath(name).name != "conftest.py" for name in tests):
+        raise TaskError(
+            f"{short} adds or changes no Python tests ({_listed(changed)}); a task needs some that fail before the "
+            "commit and pass after it. Take a commit that brings its tests along"
+        )
+    if not written and not removed:
+        raise TaskError(f"{short} changes nothing but tests ({_listed(changed)}): there is nothing to fix")
+    patch = "".join(_diff(name, old.get(name), new.get(name)) for name in changed if not _belongs_to_tests(name))
+    return FixCommit(
+        name=path.name.removesuffix(".git").removesuffix(".bundle"),
+        commit=commit,
+        parent=parents[0],
+        message=message,
+        fix=Changes(written, frozenset(removed)),
+        tests=tests,
+        left_out=tuple(left_out),
+        before=frozenset(old),
+        after=frozenset(new),
+        patch=patch,
+    )
+
+
+def _belongs_to_tests(path: str) -> bool:
+    return is_test_path(path) or PurePosixPath(path).name == "conftest.py"
+
+
+def _diff(path: str, old: Entry | None, new: Entry | None) -> str:
+    modes = {}
+    for key, entry in (("old_mode", old), ("new_mode", new)):
+        if entry is not None:
+            modes[key] = "120000" if entry.symlink else "100755" if entry.executable else "100644"
+    return file_diff(path, old.data if old else None, new.data if new else None, **modes)
+
+
+def _listed(paths: list[str]) -> str:
+    shown = ", ".join(paths[:5])
+    return f"{shown} and {len(paths) - 5} more" if len(paths) > 5 else shown or "it is empty"
+
+
+def statement_of(message: str) -> str:
+    """The message of a commit as the statement of a task: without trailers and references to issues.
+
+    >>> print(statement_of("Fix rounding of negative amounts (#12)\\n\\nFixes #11.\\n\\nSigned-off-by: A <a@b.c>\\n"))
+    Fix rounding of negative amounts
+
+    Raises:
+        TaskError: What is left says too little to work from.
+    """
+    lines = [line.rstrip() for line in message.strip().splitlines()]
+    if lines and _MERGE.fullmatch(lines[0]):
+        lines = lines[1:]
+    kept = []
+    for line in lines:
+        if _TRAILER.fullmatch(line.strip()):
+            continue
+        cleaned = _REFERENCE.sub("", line).rstrip()
+        if cleaned.strip(" .,;:-") or not line.strip():
+            kept.append(cleaned)
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip()
+    if len(re.findall(r"[^\W\d_]{2,}", text)) < _FEWEST_WORDS:
+        raise TaskError(
+            f"the message of the commit says too little for a task ({message.strip()[:80]!r}); describe the problem "
+            "with statement="
+        )
+    return text

@@ -1,0 +1,368 @@
+"""A bug-fix commit of a local Python repository becomes a task: what its tests do before and after it is measured.
+
+The commit's own tests are hidden; they are run in the sandbox over its parent, with and without the fix, the same way
+they will be run when the task is graded. Nothing of the repository runs outside of the sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import re
+import shlex
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rllm_gym.core import TaskError
+from rllm_gym.envs.swe.build_outputs import missing_outputs
+from rllm_gym.envs.swe.checkout import Checkout, prepare
+from rllm_gym.envs.swe.commits import FixCommit, read_fix, statement_of
+from rllm_gym.envs.swe.git_objects import write_bundle
+from rllm_gym.envs.swe.patch import file_diff
+from rllm_gym.grading.swe import (
+    RepositoryTests,
+    allowed_changes,
+    check_repository_task,
+    is_test_path,
+)
+from rllm_gym.grading.swe.exam import Sheet
+from rllm_gym.grading.swe.runs import Bench, Run, runs_our_pytest
+from rllm_gym.sandbox import SandboxPool, shared_pool
+from rllm_gym.sandbox.runtime import Runtime
+from rllm_gym.sandbox.tree import Changes
+
+Progress = Callable[[str], None]
+
+_NOTHING = Changes({}, frozenset())
+_NO_MODULE = re.compile(r"No module named '([\w.]+)'")
+_NO_METADATA = re.compile(r"PackageNotFoundError|No package metadata was found for|DistributionNotFound")
+_SHOWN = 5
+
+
+def task_from_commit(
+    repo: str | os.PathLike[str],
+    commit: str,
+    *,
+    test_command: str | None = None,
+    runtime: str | os.PathLike[str] | None = None,
+    statement: str | None = None,
+    sandbox: str | SandboxPool = "auto",
+    repeats: int = 3,
+    timeout: float = 300.0,
+    bundle: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """A row for ``gym.make("rllm/SWE-v0", tasks=[row])`` from a commit that fixes something and brings its tests along.
+
+    The agent starts from the commit's first parent. The test files that the commit adds or changes are hidden.
+    ``fail_to_pass`` and ``pass_to_pass`` are what the whole test suite does: tests that fail without the fix and pass
+    with it, and tests that pass either way. Each is run ``repeats`` times; tests that are not the same every time are
+    left out. In the end the task is graded: the commit's own fix gets 1 and doing nothing gets 0, or there is no task.
+
+    Args:
+        repo: A local clone, or a git bundle.
+        commit: The commit, by id, tag or branch.
+        test_command: How tests are run: ``pytest`` with options and paths (our own run, the strongest evidence), or
+            any other command whose log is read, such as ``python -m unittest -v``. ``None``: pytest, all it collects.
+        runtime: A virtual environment (or its interpreter) with what the repository needs, and pytest. ``None``:
+            Python's own library, numpy and pytest. Installing packages is up to you; nothing is downloaded.
+        statement: What the agent is told. ``None``: the commit's message, less trailers and issue numbers. Messages
+            often describe the fix more than the problem: reading it over is worthwhile.
+        sandbox: Where tests run, as in :class:`~rllm_gym.sandbox.SandboxPool`, or a pool.
+        repeats: How often tests are run before and after, at least 1.
+        timeout: Seconds one run of the tests may take.
+        bundle: Write the parent's tree as a git bundle here and let the row point to it, so that the task no longer
+            needs the clone.
+        progress: Called with a line for each step.
+
+    Returns:
+        The row: ``id``, ``statement``, ``repo``, ``base_commit``, ``hidden_tests``, ``fail_to_pass``,
+        ``pass_to_pass``, what was given of ``test_command`` and ``runtime``, ``commit``, and ``patch``, the commit's
+        own fix, which the environment never shows. ``base_patch`` is there where files that a build would make had
+        to be added (a version file, the package's metadata).
+
+    Raises:
+        TaskError: The commit makes no task; says what was seen and what to do.
+        EnvironmentFault: The sandbox broke, or the runtime has no pytest.
+        SandboxUnavailable: There is no such sandbox here.
+    """
+    if repeats < 1:
+        raise TaskError(f"repeats={repeats} must be 1 or more")
+    if not timeout > 0:
+        raise TaskError(f"timeout={timeout} must be above 0 seconds")
+    if statement is not None and not statement.strip():
+        raise TaskError("statement is empty; leave it out to take the commit's message")
+    tell = progress or (lambda line: None)
+    fix = read_fix(repo, commit)
+    said = statement.strip() if statement is not None else statement_of(fix.message)
+    tell(f"{fix.commit[:12]}: {len(fix.fix.written) + len(fix.fix.removed)} files fixed, {len(fix.tests)} of tests")
+    for line in fix.left_out:
+        tell(f"left out: {line}")
+    try:
+        seen_python = None if runtime is None else Runtime.of_python(runtime)
+    except ValueError as error:
+        raise TaskError(f"runtime={os.fspath(runtime)!r} cannot be used: {error}") from error  # type: ignore[arg-type]
+    pool = sandbox if isinstance(sandbox, SandboxPool) else shared_pool(sandbox)
+    making = _Making(fix, os.fspath(repo), test_command, seen_python, pool, repeats, timeout, tell)
+    found = _wait_for(making.measured())
+    row: dict[str, Any] = {
+        "id": f"{fix.name}-{fix.commit[:12]}",
+        "statement": said,
+        "statement_from": "commit" if statement is None else "given",
+        "repo": str(Path(os.path.realpath(os.path.expanduser(repo)))),
+        "base_commit": fix.parent,
+        "hidden_tests": dict(fix.tests),
+        "fail_to_pass": found.fail_to_pass,
+        "pass_to_pass": found.pass_to_pass,
+        "commit": fix.commit,
+        "patch": fix.patch,
+    }
+    if making.base_patch:
+        row["base_patch"] = making.base_patch
+    if test_command is not None:
+        row["test_command"] = test_command
+    if runtime is not None:
+        row["runtime"] = os.path.abspath(os.fspath(runtime))
+    if bundle is not None:
+        where = Path(os.path.abspath(os.path.expanduser(bundle)))
+        write_bundle(making.base.path, where)
+        for key in ("base_commit", "base_patch"):
+            row.pop(key, None)
+        row["repo"] = str(where)
+    return row
+
+
+@dataclass(slots=True)
+class _Found:
+    """Test ids by what they do."""
+
+    fail_to_pass: list[str] = field(default_factory=list)
+    pass_to_pass: list[str] = field(default_factory=list)
+    flaky: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    """Pass before and fail after."""
+    failing: int = 0
+    """Fail before and after."""
+
+
+class _Making:
+    """One task in the making."""
+
+    def __init__(
+        self,
+        fix: FixCommit,
+        repo: str,
+        test_command: str | None,
+        runtime: Runtime | None,
+        pool: SandboxPool,
+        repeats: int,
+        timeout: float,
+        tell: Progress,
+    ) -> None:
+        self.fix = fix
+        self.repo = repo
+        self.runtime = runtime
+        self.pool = pool
+        self.repeats = repeats
+        self.tell = tell
+        self.base_patch = ""
+        self.base: Checkout = prepare(repo, fix.parent)
+        # What is asked is found out here; until then any name will do.
+        self.tests = RepositoryTests(fix.tests, ("?",), (), test_command, None, timeout)
+        self.files = self._paths_of_command()
+
+    async def measured(self) -> _Found:
+        """Tests by what they do before and after the fix, graded once.
+
+        Raises:
+            TaskError: They make no task.
+        """
+        first = await self._after()
+        if self._lacks_outputs(first):
+            first = await self._after()
+        self._check(first)
+        after, before = [first], []
+        for number in range(self.repeats):
+            if number:
+                after.append(await self._after())
+            before.append(await self._bench(_NOTHING).run(self._sheet))
+            self.tell(f"run {number + 1} of {self.repeats}: {_counted(before[-1])} before, {_counted(after[-1])} after")
+        for run in (*after, *before):
+            if run.broken:
+                raise TaskError(f"{self._name}: {run.broken}; {self._way_out(run)}")
+        found = self._sorted(before, after)
+        if found.flaky:
+            self.tell(f"{len(found.flaky)} flaky tests left out: {_some(found.flaky)}")
+        if found.broken:
+            self.tell(f"{len(found.broken)} tests fail after the commit only, left out: {_some(found.broken)}")
+        if not found.fail_to_pass:
+            raise TaskError(self._why_nothing_is_fixed(before[0], after[0], found))
+        self.tell(
+            f"{len(found.fail_to_pass)} tests to fix, {len(found.pass_to_pass)} to keep; grading the commit's fix"
+        )
+        await self._graded(found)
+        return found
+
+    # Runs ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _sheet(self) -> Sheet:
+        return Sheet(self.files, {})
+
+    def _bench(self, changes: Changes) -> Bench:
+        allowed = allowed_changes(self.base.path, changes, self.tests)
+        if allowed.refusal:
+            raise TaskError(f"{self._name}: its fix would not be accepted from an agent either: {allowed.refusal}")
+        return Bench(self.pool, self.base.path, allowed, self.tests, self.runtime)
+
+    async def _after(self) -> Run:
+        return await self._bench(self.fix.fix).run(self._sheet)
+
+    def _paths_of_command(self) -> tuple[str, ...]:
+        """The paths that a pytest command names; everything that pytest collects where it names none."""
+        command = self.tests.test_command
+        if command is None or not runs_our_pytest(self.tests):
+            return ()
+        words = shlex.split(command)
+        paths = []
+        for word in words[words.index("pytest") + 1 if "pytest" in words else 1 :]:
+            path = word.partition("::")[0].rstrip("/")
+            if not word.startswith("-") and any(
+                known == path or known.startswith(path + "/") for known in self.fix.after
+            ):
+                paths.append(word)
+        return tuple(paths)
+
+    def _lacks_outputs(self, run: Run) -> bool:
+        """Put into the base what a build would have made, where tests cannot be imported without it."""
+        trouble = " ".join(run.uncollected.values())
+        modules = set(_NO_MODULE.findall(trouble))
+        made = missing_outputs(self.base.path, modules, metadata=bool(_NO_METADATA.search(trouble)))
+        made = {path: text for path, text in made.items() if path not in self.fix.before}
+        if not made:
+            return False
+        self.tell(f"added what a build makes: {', '.join(made)}")
+        self.base_patch = "".join(file_diff(path, None, text.encode()) for path, text in sorted(made.items()))
+        self.base = prepare(self.repo, self.fix.parent, patch=self.base_patch)
+        return True
+
+    # What was seen -------------------------------------------------------------------------------------------------
+
+    @property
+    def _name(self) -> str:
+        return f"{self.fix.commit[:12]} of {self.fix.name!r}"
+
+    def _check(self, run: Run) -> None:
+        """The run after the fix must be one that tells something."""
+        if run.broken:
+            raise TaskError(f"{self._name}: with the fix {run.broken}; {self._way_out(run)}")
+        if not any(outcome.passed for outcomes in run.outcomes.values() for outcome in outcomes):
+            raise TaskError(f"{self._name}: no test passes with the fix ({_counted(run)}). {self._import_trouble(run)}")
+        if run.uncollected:
+            self.tell(f"{len(run.uncollected)} files cannot be collected: {_some(list(run.uncollected))}")
+
+    def _way_out(self, run: Run) -> str:
+        if "in time" in run.broken:
+            return f"run fewer of them (test_command='pytest tests/test_x.py') or raise timeout={self.tests.timeout:g}"
+        return (
+            "does its configuration ask for plugins that the runtime lacks? Give a virtual environment with them as "
+            "runtime=, or a test_command"
+        )
+
+    def _import_trouble(self, run: Run) -> str:
+        """What could not be imported, and what to do about it."""
+        modules: dict[str, int] = {}
+        for message in run.uncollected.values():
+            for module in _NO_MODULE.findall(message)[-1:]:
+                modules[module] = modules.get(module, 0) + 1
+        for module, files in sorted(modules.items(), key=lambda item: -item[1]):
+            source = self.fix.compiled(module)
+            if source is not None:
+                return (
+                    f"The module {module!r} is compiled from {source}, and nothing is built here: only pure Python "
+                    "repositories can be played without an image"
+                )
+            return (
+                f"{files} of {len(run.uncollected)} files that cannot be collected lack the module {module!r}: make a "
+                f"virtual environment with it (python -m venv DIR; DIR/bin/pip install pytest "
+                f"{module.partition('.')[0]}) and give it as runtime=DIR"
+            )
+        if run.uncollected:
+            path, message = next(iter(run.uncollected.items()))
+            return f"{path} cannot be collected: {' '.join(message.split())[-300:]}"
+        failed = [f"{test}: {runs[0].why}" for test, runs in run.outcomes.items() if runs and not runs[0].passed]
+        if failed:
+            return f"The first: {' '.join(failed[0].split())[:300]}"
+        return "pytest collects nothing; name the tests with test_command='pytest tests/test_x.py'"
+
+    def _why_nothing_is_fixed(self, before: Run, after: Run, found: _Found) -> str:
+        passing = len(found.pass_to_pass)
+        if passing and not found.failing and not found.flaky:
+            seen = f"all {passing} tests pass before the commit too"
+        else:
+            seen = f"{passing} tests pass before and after, {found.failing} fail before and after"
+            if found.flaky:
+                seen += f", {len(found.flaky)} are not the same every time ({_some(found.flaky)})"
+        own = [path for path in self.fix.tests if path.endswith(".py")]
+        lost = [path for path in own if path in after.uncollected]
+        if lost:
+            seen += f"; of its own tests {_some(lost)} cannot be collected. {self._import_trouble(after)}"
+        elif not any(test.partition("::")[0] in own for test in after.outcomes) and runs_our_pytest(self.tests):
+            seen += f"; its own tests ({_some(own)}) are not among them: name them with test_command='pytest PATH'"
+        return f"{self._name} fixes no test: {seen}"
+
+    def _sorted(self, before: list[Run], after: list[Run]) -> _Found:
+        found = _Found()
+        for test in dict.fromkeys(test for run in after for test in run.outcomes):
+            if "::" in test and not self._can_be_listed(test):
+                continue
+            was, now = ({_passes(run, test) for run in runs} for runs in (before, after))
+            if len(was) > 1 or len(now) > 1:
+                found.flaky.append(test)
+            elif now == {True}:
+                (found.pass_to_pass if was == {True} else found.fail_to_pass).append(test)
+            elif was == {True}:
+                found.broken.append(test)
+            else:
+                found.failing += 1
+        return found
+
+    def _can_be_listed(self, test: str) -> bool:
+        """Tests in product files (doctests) are an agent's to change, and no measure."""
+        path = test.partition("::")[0]
+        return path.endswith(".py") and (path in self.fix.tests or is_test_path(path))
+
+    async def _graded(self, found: _Found) -> None:
+        """The commit's own fix must be accepted, and doing nothing must not; what stands in the way is left out."""
+        tests = replace(self.tests, fail_to_pass=tuple(found.fail_to_pass), pass_to_pass=tuple(found.pass_to_pass))
+        wrong = await check_repository_task(self.pool, self.base.path, self.fix.fix, tests, runtime=self.runtime)
+        wrong = [line for line in wrong if not line.startswith("of the reference solution, ")]
+        if wrong:
+            raise TaskError(f"{self._name}: the task cannot be graded: {'; '.join(wrong[:3])}"[:1500])
+
+
+def _passes(run: Run, test: str) -> bool:
+    outcomes = run.outcomes.get(test, [])
+    return len(outcomes) == 1 and outcomes[0].passed
+
+
+def _counted(run: Run) -> str:
+    passed = sum(_passes(run, test) for test in run.outcomes)
+    lost = f", {len(run.uncollected)} files not collected" if run.uncollected else ""
+    return f"{passed} of {len(run.outcomes)} pass{lost}"
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
+def _wait_for(work: Coroutine[Any, Any, _Found]) -> _Found:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        return executor.submit(asyncio.run, work).result()
