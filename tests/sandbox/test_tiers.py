@@ -410,12 +410,17 @@ def test_no_file_is_left(trainer: Trainer) -> None:
     result = trainer.run("""
 import os, tempfile
 left = []
-for directory in (os.getcwd(), tempfile.gettempdir(), os.path.expanduser("~"), os.environ["HOME"], "/tmp", "/var/tmp",
-                  "/dev/shm", "/run", "/"):
+above = [os.getcwd() + "/.." * up for up in range(5)]
+for directory in (*above, tempfile.gettempdir(), os.environ["HOME"], "/tmp", "/var/tmp", "/dev/shm", "/run", "/"):
     try:
         with open(f"{directory}/rllm-gym-left", "w") as file:
             left.append(file.name)
         os.mkdir(f"{directory}/rllm-gym-deep", 0o000)
+    except OSError:
+        pass
+for directory in above:
+    try:
+        os.chmod(directory, 0)
     except OSError:
         pass
 print(left)

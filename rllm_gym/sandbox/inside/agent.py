@@ -121,7 +121,7 @@ class Lower:
             "scratch_mb": limits["workspace_mb"],
             "scratch_files": limits["workspace_files"],
         }
-        return bool(self._wall.exceeded(family, tasks, scratch, self._scratch))
+        return bool(self._wall.exceeded(family, tasks, scratch))
 
     def room(self, limits: dict[str, Any], place: workspace.Workspace) -> dict[str, Any]:
         """The limits of one command, where the disk is only watched: beside its base, and beside what an earlier one

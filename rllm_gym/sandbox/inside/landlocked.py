@@ -23,7 +23,7 @@ _CAPABILITY_VERSION_3 = 0x20080522
 _BOMB = 8
 """An ordinary user's processes are counted together, so this many times the limit is what the kernel stops at."""
 
-_OWN_FILES = 5
+_OWN_FILES = 6
 """What is in a program's scratch directory that it did not put there."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -55,7 +55,8 @@ class Wall:
         self._rules = landlock.ruleset(readable, [scratch], devices, without)
         self._filter = b"" if self._shared and self._abi < 6 else self._make_filter(0)
         if uid is not None:
-            os.chown(scratch, uid, uid)
+            # Programs own what is in their directory there, and cannot leave anything beside it, or close it.
+            os.chmod(scratch, 0o711)
 
     def _make_filter(self, pid: int) -> bytes:
         return seccomp.deny_list(
@@ -84,16 +85,15 @@ class Wall:
 
     # In the worker ---------------------------------------------------------------------------------------------
 
-    def exceeded(self, family: Iterable[int], tasks: int, limits: Mapping[str, Any], home: str) -> str:
+    def exceeded(self, family: Iterable[int], tasks: int, limits: Mapping[str, Any]) -> str:
         """The ``Ended`` of a program that has more processes or scratch space than it may; ``""`` of others."""
         if tasks > limits["processes"]:
             return "memory limit"
-        most = limits["scratch_mb"] << 20
+        most, count = limits["scratch_mb"] << 20, limits["scratch_files"] + _OWN_FILES
+        size, files = _usage(self.scratch, most, count)
         with self.as_program():
-            size, files = _usage(home, most, limits["scratch_files"] + _OWN_FILES)
-            if files > limits["scratch_files"] + _OWN_FILES or size + _unlinked(family) > most:
-                return "memory limit"
-        return ""
+            size += _unlinked(family)
+        return "memory limit" if size > most or files > count else ""
 
     @contextlib.contextmanager
     def as_program(self) -> Iterator[None]:
@@ -171,19 +171,24 @@ def _tasks_of(uid: int) -> int:
 
 
 def _usage(directory: str, size_limit: int, count_limit: int) -> tuple[int, int]:
-    """Bytes and entries below; stops counting above either limit."""
+    """Bytes and entries below; stops counting above either limit. What hides from counting counts as too much."""
     size, count = 0, 0
     todo = [directory]
     while todo and size <= size_limit and count <= count_limit:
-        with contextlib.suppress(OSError), os.scandir(todo.pop()) as entries:
-            for entry in entries:
-                count += 1
-                status = entry.stat(follow_symlinks=False)
-                size += status.st_blocks * 512
-                if stat.S_ISDIR(status.st_mode):
-                    todo.append(entry.path)
-                if size > size_limit or count > count_limit:
-                    break
+        try:
+            with os.scandir(todo.pop()) as entries:
+                for entry in entries:
+                    count += 1
+                    status = entry.stat(follow_symlinks=False)
+                    size += status.st_blocks * 512
+                    if stat.S_ISDIR(status.st_mode):
+                        todo.append(entry.path)
+                    if size > size_limit or count > count_limit:
+                        break
+        except PermissionError:
+            return size_limit + 1, count
+        except OSError:
+            continue  # it was moved or removed meanwhile
     return size, count
 
 
@@ -201,7 +206,13 @@ def _unlinked(family: Iterable[int]) -> int:
 
 
 def remove(directory: str) -> None:
-    """Remove a directory that a hostile program has filled, however deep and with whatever modes.
+    """Remove a directory that a hostile program has filled, see :func:`empty`."""
+    empty(directory)
+    os.rmdir(directory)
+
+
+def empty(directory: str) -> None:
+    """Remove all that a hostile program, which has ended, left in a directory: however deep, with whatever modes.
 
     Directories are moved up before they are emptied, so that no path becomes longer than the file system takes.
     """
@@ -210,7 +221,6 @@ def remove(directory: str) -> None:
         with os.scandir(directory) as entries:
             children = list(entries)
         if not children:
-            os.rmdir(directory)
             return
         for child in children:
             if not child.is_dir(follow_symlinks=False):

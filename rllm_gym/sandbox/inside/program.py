@@ -165,13 +165,15 @@ class Family:
     def start(self, order: Order, fds: Sequence[int], report: tuple[int, int], usage: Memory) -> tuple[int, int]:
         """As :meth:`Namespaces.start`; the process is the program's own."""
         self._count += 1
+        os.mkdir(self._home, 0o700)
+        if self._wall is not None and self._wall.uid is not None:
+            os.chown(self._home, self._wall.uid, self._wall.uid)
         pid = os.fork()
         if pid == 0:
             with _reporting(report[1]):
                 confine.die_with_parent()
                 if self._wall is not None:
                     self._wall.become_user(order.limits)
-                os.mkdir(self._home, 0o700)
                 _furnish(order, self._home)
                 _attach(fds, self._home)
                 os.environ.update(HOME=self._home, TMPDIR=f"{self._home}/tmp")
@@ -189,7 +191,7 @@ class Family:
         if self._wall is None:
             return ""
         tasks = sum(table[pid].threads for pid in family)
-        return self._wall.exceeded(family, tasks, limits, self._home)
+        return self._wall.exceeded(family, tasks, limits)
 
     def scratch_used(self, family: set[int]) -> int:
         return 0  # it lies on a disk
@@ -209,11 +211,9 @@ class Family:
             processes.reap()
             if not clean:
                 raise RuntimeError(f"processes of a program could not be ended in {_END_S:.0f} s")
-        if os.path.isdir(self._home):
-            from rllm_gym.sandbox.inside import landlocked  # tier A's workers do without it
+        from rllm_gym.sandbox.inside import landlocked  # tier A's workers do without it
 
-            with self._wall.as_program() if self._wall is not None else contextlib.nullcontext():
-                landlocked.remove(self._home)
+        landlocked.empty(self._scratch)
 
     def vacate(self) -> None:
         """:meth:`leave` for good: the directory that the trainer made for this worker goes too, were it killed."""

@@ -133,6 +133,7 @@ def deny_list(
     }
     if sockets == "none":
         denied |= {"socket": errno.EAFNOSUPPORT, "connect": errno.EPERM}
+        denied["inotify_add_watch"] = errno.EACCES  # Landlock lets it tell of files that it does not let read
         # A datagram socket, even one of a pair, may be pointed at any address.
         checked["socketpair"][1].append((1, _SOCK_TYPE, (_SOCK_STREAM, _SOCK_SEQPACKET), False))
     elif sockets == "unix":
@@ -159,7 +160,7 @@ def _protect_the_user(
     for name in _NUMBERS:
         if "xattr" in name:
             denied[name] = errno.ENOTSUP
-    denied |= {"file_setattr": errno.ENOTSUP, "inotify_add_watch": errno.EACCES}
+    denied["file_setattr"] = errno.ENOTSUP
     # Opening for reading with O_TRUNC empties the file; openat2 keeps its flags where no filter can see them.
     denied["openat2"] = errno.ENOSYS
     access_and_truncate, truncate = os.O_ACCMODE | os.O_TRUNC, os.O_TRUNC
