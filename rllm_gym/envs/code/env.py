@@ -15,12 +15,15 @@ from rllm_gym.envs.code.families import code_tasks
 from rllm_gym.envs.code.feedback import about_error, about_hidden, about_public, error_alone
 from rllm_gym.envs.code.form import assembled, posed
 from rllm_gym.envs.code.rows import MEMORY_LIMITS_MB, TIME_LIMITS_S, code_task, row_to_code_task
-from rllm_gym.grading.code import CodeVerdict, FunctionTests, StdioTest, StdioTests, grade_program
+from rllm_gym.grading.code import CodeVerdict, FunctionTests, StdioTest, StdioTests, TestOutcome, grade_program
 from rllm_gym.parsing.program import program_of
-from rllm_gym.sandbox import Limits, SandboxPool, shared_pool
+from rllm_gym.sandbox import Ended, Limits, SandboxPool, shared_pool
 
 _RENDERED_CHARS = 4_000
 _PROGRAM_CHARS = 10_000
+
+_TESTS_AT_A_TIME = 4
+_OUT_OF_TIME = (Ended.CPU, Ended.WALL)
 
 Tests = StdioTests | FunctionTests
 
@@ -220,9 +223,31 @@ class CodeEnv(AsyncTextEnv):
         return self._passed / self._total if self._total else 0.0
 
     async def _grade(self, source: str, tests: Tests, *, everything: bool, reveal: bool = False) -> CodeVerdict:
+        """Grade with all tests, or (not ``everything``) up to the first that fails."""
+        if everything and isinstance(tests, StdioTests):
+            return await self._grade_all(source, tests, reveal)
         return await grade_program(
             self._pool(), source, tests, stop_at_first_failure=not everything, show_expected=reveal
         )
+
+    async def _grade_all(self, source: str, tests: StdioTests, reveal: bool) -> CodeVerdict:
+        """Grade with all tests, a few at a time, until one uses up its time: the others would most likely do so too,
+        and waiting for each of them would take minutes. They count as failed."""
+        outcomes: tuple[TestOutcome, ...] = ()
+        output = ""
+        while len(outcomes) < len(tests.tests) and not any(outcome.ended in _OUT_OF_TIME for outcome in outcomes):
+            # The first alone: it tells the most.
+            end = len(outcomes) + (_TESTS_AT_A_TIME if outcomes else 1)
+            some = replace(tests, tests=tests.tests[len(outcomes) : end])
+            verdict = await grade_program(self._pool(), source, some, show_expected=reveal)
+            if verdict.error:
+                return replace(verdict, outcomes=(), total=len(tests.tests))
+            output = verdict.output if not outcomes else output
+            outcomes += tuple(
+                replace(outcome, name=str(len(outcomes) + number))
+                for number, outcome in enumerate(verdict.outcomes, start=1)
+            )
+        return CodeVerdict(outcomes, len(tests.tests), output=output)
 
     async def _about_hidden(self, source: str, verdict: CodeVerdict) -> str:
         if verdict.error:

@@ -79,7 +79,7 @@ async def error_alone(pool: SandboxPool, source: str, kind: str) -> str:
 
 def _ends(text: str, limit: int) -> str:
     """Both ends of a text, with what was cut between them said; printable, whatever a program wrote."""
-    text = text.encode("utf-8", "backslashreplace").decode()
+    text = text.encode("utf-8", "backslashreplace").decode().rstrip()
     if len(text) <= limit:
         return text
     half = limit // 2

@@ -195,6 +195,9 @@ def _function(row: Mapping[str, Any]) -> dict[str, Any]:
         raise TaskError(f"its 'test_style' is {style!r:.80}; it is one of {', '.join(map(repr, TEST_STYLES))}")
     if style == "check" and "check" not in test:
         raise TaskError("its 'test_style' is 'check' and its 'test' defines no check(candidate)")
+    if style == "assert" and not re.search(r"^assert\b", test, re.MULTILINE):
+        # Each assertion at the top is a test, and code around them fails if it raises: loops want one after them.
+        test += "\nassert True"
     prompt = row.get("prompt")
     stub = _text(row, "stub") or (prompt if isinstance(prompt, str) and _defines(prompt, entry_point) else "")
     setup = _text(row, "setup") or preamble_of(stub, entry_point)

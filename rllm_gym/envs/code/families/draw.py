@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 
 # One string, since a hundred lines of words would say no more.
-_WORDS = (
+_WORDS = (  # noqa: SIM905
     "apple river stone cloud amber tiger listen silent enlist bread beard night thing level radar noon lemon "
     "melon plum pear grape fig olive maple cedar birch sun son moon star tars rats arts dog god cat act tac blue "
     "green red deer reed grey white black seven eight nine ten one two three a an the in on at is it to of or ox "
     "ivy egg eye ear arm leg lamp palm meal male lame rose sore eros snow owns won now own sea east seat eats "
     "teas tea ate eat"
-).split()  # noqa: SIM905
+).split()
 
 
 def numbers(rng: random.Random, size: int) -> list[int]:

@@ -1,0 +1,428 @@
+"""``rllm/Code-v0`` and ``rllm/CodeMultiTurn-v0``: programs judged right, and nothing told of hidden tests."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import psutil
+import pytest
+
+import rllm_gym  # noqa: F401 - registers the ids
+from rllm_gym.agents import CodeAgent, default_agent
+from rllm_gym.core import Task, TaskError
+from rllm_gym.engine import AgentExecutionEngine
+from rllm_gym.envs.code import CodeEnv, CodeMultiTurnEnv
+from rllm_gym.samplers import ScriptedSampler
+from rllm_gym.sandbox import SandboxPool, SandboxUnavailable
+
+IDS = ("rllm/Code-v0", "rllm/CodeMultiTurn-v0")
+DOUBLE = {
+    "id": "double",
+    "prompt": "Double the number.",
+    "kind": "stdio",
+    "tests": [{"stdin": f"{number}\n", "stdout": f"{2 * number}\n"} for number in (2, 3, 777_123, 88, 9)],
+    "public_tests": 2,
+}
+ADD = {
+    "id": "add",
+    "prompt": "Add two numbers.",
+    "kind": "function",
+    "entry_point": "add",
+    "test": ["assert add(1, 2) == 3", "assert add(4004, 5005) == 9009", "assert add(-1, 1) == 0"],
+    "test_style": "assert",
+    "public_tests": 1,
+}
+
+
+def block(program: str) -> str:
+    return f"So:\n```python\n{program}\n```\n"
+
+
+def start(row: dict[str, Any], env_id: str = IDS[0], **arguments: Any) -> gym.Env[str, str]:
+    env = gym.make(env_id, tasks=[row], **arguments)
+    env.reset(options={"task": row.get("id", 0)})
+    return env
+
+
+def reward_of(row: dict[str, Any], program: str, **arguments: Any) -> float:
+    env = start(row, **arguments)
+    try:
+        return float(env.step(block(program))[1])
+    finally:
+        env.close()
+
+
+# Right and wrong ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("program", "reward"),
+    [
+        ("print(2 * int(input()))", 1.0),
+        ("print(2 * int(input()))\nraise SystemExit(3)", 0.0),
+        ("print(3 * int(input()))", 0.0),
+        ("n = int(input())\nprint(2 * n if n != 88 else 0)", 0.0),
+        ("n = int(input())\nprint(2 * n if n > 3 else 0)", 0.0),  # also what is shown counts
+        ("import os\nos._exit(0)", 0.0),
+        ("print(", 0.0),
+    ],
+)
+def test_a_program_that_reads_and_writes_is_judged_by_what_it_writes(program, reward):
+    assert reward_of(DOUBLE, program) == reward
+
+
+def test_numbers_may_differ_as_far_as_the_row_says():
+    row = DOUBLE | {"tests": [{"stdin": "1", "stdout": "0.333333"}], "public_tests": 0}
+    assert reward_of(row | {"float_tolerance": 1e-4}, "print(1 / 3)") == 1.0
+    assert reward_of(row, "print(1 / 3)") == 0.0
+
+
+STYLES = {
+    "check": "def check(candidate):\n    assert candidate(1, 2) == 3\n    assert candidate(-1, 1) == 0\n",
+    "assert": "assert add(1, 2) == 3\nassert add(-1, 1) == 0",
+    "unittest": "import unittest\n\nclass TestAdd(unittest.TestCase):\n    def test_one(self):\n"
+    "        self.assertEqual(add(1, 2), 3)\n    def test_two(self):\n        self.assertEqual(add(-1, 1), 0)\n",
+    "pytest": "from solution import add\nimport pytest\n\n"
+    "@pytest.mark.parametrize('a, b, c', [(1, 2, 3), (-1, 1, 0)])\ndef test_add(a, b, c):\n    assert add(a, b) == c\n",
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("named", [True, False])
+def test_a_function_is_judged_by_tests_of_every_style(style, named):
+    row = {key: value for key, value in ADD.items() if key not in ("public_tests", "test_style")}
+    row |= {"test": STYLES[style]} | ({"test_style": style} if named else {})
+    assert reward_of(row, "def add(a, b):\n    return a + b") == 1.0
+    assert reward_of(row, "def add(a, b):\n    return 3") == 0.0
+    assert reward_of(row, "add = None") == 0.0
+
+
+def test_a_share_of_the_hidden_tests_is_rewarded_on_demand():
+    program = "n = int(input())\nprint(2 * n if n != 88 else 0)"
+    env = start(DOUBLE, partial=True)
+    observation, reward, terminated, _, info = env.step(block(program))
+    assert (reward, terminated, info["success"]) == (pytest.approx(2 / 3), True, False)
+    assert info["reward_components"] == {"tests": pytest.approx(2 / 3)}
+    assert (info["tests_passed"], info["tests_total"]) == (2, 3)
+    assert "2 of 3 hidden tests" in observation
+    assert reward_of(DOUBLE, "print(2 * int(input()))", partial=True) == 1.0
+    assert reward_of(ADD, "def add(a, b):\n    return 3", partial=True) == pytest.approx(1 / 3)
+    every_test_shown = DOUBLE | {"public_tests": 5}
+    assert reward_of(every_test_shown, program, partial=True) == pytest.approx(4 / 5)
+
+
+def test_limits_of_the_row_hold_and_are_told():
+    row = DOUBLE | {"time_limit_s": 0.3, "memory_mb": 200}
+    observation, _ = start(row).reset(seed=0)
+    assert "0.3 s of processor time and 200 MB" in observation
+    assert reward_of(row, "while True: pass") == 0.0
+    assert reward_of(row, "x = bytearray(400 << 20)\nprint(2 * int(input()))") == 0.0
+    assert "60 s of processor time and 4096 MB" in start(row | {"time_limit_s": 1e9, "memory_mb": 10**9}).reset()[0]
+
+
+HOSTILE = {
+    "fork bomb": "import os\nwhile True: os.fork()",
+    "flood": "while True: print('x' * 100000)",
+    "ignored signals": "import signal\nfor s in range(1, 30):\n    try: signal.signal(s, signal.SIG_IGN)\n"
+    "    except OSError: pass\nwhile True: pass",
+    "segmentation fault": "import ctypes\nctypes.string_at(0)",
+    "deep source": "(" * 5000,
+    "nul": "print(1)\0",
+    "kill": "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nos.kill(0, signal.SIGKILL)",
+    "closed": "import os\nos.closerange(0, 100)",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("row", [DOUBLE, ADD], ids=["stdio", "function"])
+def test_a_hostile_program_is_wrong_and_the_next_one_is_judged_as_ever(name, row):
+    env = start(row | {"time_limit_s": 0.3})
+    assert env.step(block(HOSTILE[name]))[1] == 0.0
+    env.reset()
+    honest = "print(2 * int(input()))" if row is DOUBLE else "def add(a, b):\n    return a + b"
+    assert env.step(block(honest))[1] == 1.0
+
+
+def test_a_program_that_waits_for_ever_is_judged_once_and_not_once_a_test():
+    row = DOUBLE | {"tests": DOUBLE["tests"] * 10, "public_tests": 0, "time_limit_s": 0.1}
+    env = CodeEnv(tasks=[row], partial=True)
+    env.reset()
+    limits = env._read_task(env.task)
+    _, reward, *_, info = env.step(block("import time\ntime.sleep(1e6)"))
+    assert (reward, info["tests_passed"], info["tests_total"]) == (0.0, 0, 50)
+    assert limits.wall_s < 10
+
+
+# Real data ------------------------------------------------------------------------------------------------
+
+
+async def judged(rows: list[dict[str, Any]], programs: list[str]) -> list[float]:
+    async def one(row: dict[str, Any], program: str) -> float:
+        env = CodeEnv(tasks=[row])
+        await env.async_reset(seed=0)
+        return (await env.async_step(block(program)))[1]
+
+    return await asyncio.gather(*(one(row, program) for row, program in zip(rows, programs)))
+
+
+def lines_of(path: Path, every: int) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()][::every]
+
+
+def test_solutions_of_humaneval_are_right_whole_and_as_a_body_and_an_early_return_is_wrong(shared_data):
+    rows = lines_of(shared_data / "humaneval.jsonl", 8)
+    for programs, reward in (
+        ([row["prompt"] + row["canonical_solution"] for row in rows], 1.0),
+        ([row["canonical_solution"] for row in rows], 1.0),
+        ([row["prompt"] + "    return None\n" for row in rows], 0.0),
+    ):
+        assert asyncio.run(judged(rows, programs)) == [reward] * len(rows)
+
+
+def test_a_function_of_humaneval_may_leave_out_the_imports_that_were_given(shared_data):
+    row = lines_of(shared_data / "humaneval.jsonl", 1)[0]
+    program = row["prompt"].partition("\n\n\n")[2] + row["canonical_solution"]
+    assert "import" not in program
+    future = "from __future__ import annotations\n" + program
+    assert asyncio.run(judged([row] * 2, [program, future])) == [1.0, 1.0]
+
+
+def test_solutions_of_mbpp_are_right_and_none_is_wrong(shared_data):
+    rows = lines_of(shared_data / "mbpp_test.jsonl", 20)
+    assert asyncio.run(judged(rows, [row["code"] for row in rows])) == [1.0] * len(rows)
+    empty = [f"def {CodeEnv(tasks=[row]).tasks[0].data['entry_point']}(*a):\n    return None" for row in rows]
+    assert asyncio.run(judged(rows, empty)) == [0.0] * len(rows)
+
+
+def test_files_are_task_sets(shared_data):
+    env = gym.make(IDS[0], tasks=shared_data / "humaneval.jsonl", num_tasks=100)
+    observation, info = env.reset(options={"task": "HumanEval/32"})
+    assert info["task_id"] == "HumanEval/32"
+    assert "has to define `find_zero`" in observation
+    assert len(env.unwrapped.tasks) == 100  # type: ignore[attr-defined]
+    env = gym.make(IDS[0], tasks=str(shared_data / "mbpp_test.jsonl"))
+    observation, _ = env.reset(options={"task": "11"})
+    assert 'assert remove_Occ("hello","l") == "heo"' in observation
+    assert "PHP" not in observation
+
+
+# What is told ---------------------------------------------------------------------------------------------
+
+
+def test_the_problem_shows_the_public_tests_and_no_other():
+    observation, info = gym.make(IDS[0], tasks=[DOUBLE]).reset(seed=0)
+    assert "Double the number." in observation
+    assert "Example 2, input:\n```\n3\n```\noutput:\n```\n6\n```" in observation
+    assert "777123" not in observation + str(info)
+    observation, info = gym.make(IDS[0], tasks=[ADD]).reset(seed=0)
+    assert "as `add`" in observation
+    assert "assert add(1, 2) == 3" in observation
+    assert "4004" not in observation + str(info)
+    assert (info["program"], info["tests_passed"], info["tests_total"]) == ("", 0, 0)
+
+
+SPY = """
+import sys
+given = sys.stdin.read()
+if given.strip() in ("2", "3"):
+    print(2 * int(given))
+else:
+    print(given, file=sys.stderr)
+    {end}
+"""
+SPIES = [
+    SPY.format(end="raise ValueError(given)"),
+    SPY.format(end="""sys.stderr.write('  File "main.py", line 1\\nSyntaxError: ' + given); sys.exit(1)"""),
+    SPY.format(end="sys.exit(given)"),
+    SPY.format(end="print(given)"),
+    "def add(a, b):\n    if a == 1:\n        return 3\n    raise ValueError(f'{a} {b}')",
+    "def add(a, b):\n    if a == 1:\n        return 3\n    print(a, b)\n    return f'{a} {b}'",
+    "import sys\ndef add(a, b):\n    if a == 1:\n        return 3\n    sys.exit(f'{a} {b}')",
+    "def add(a, b):\n    if a == 1:\n        return 3\n    raise type(f'E{a}', (Exception,), {})()",
+]
+
+
+@pytest.mark.parametrize("spy", SPIES)
+@pytest.mark.parametrize("partial", [False, True])
+@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("shown", [True, False])
+def test_no_word_of_a_hidden_test_comes_back_whatever_a_program_writes(env_id, spy, partial, shown):
+    row = ADD if "add" in spy else DOUBLE
+    env = start(row if shown else row | {"public_tests": 0}, env_id, partial=partial, render_mode="ansi")
+    observation, reward, *_, info = env.step(block(spy))
+    said = observation + str(info) + str(env.render())
+    assert not any(secret in said for secret in ("777123", "1554246", "4004", "5005", "9009"))
+    assert reward < 1
+
+
+def test_a_reply_without_a_program_is_told_why_and_no_sandbox_is_started():
+    with SandboxPool() as pool:
+        for reply, why in (
+            ("print(4)", "no fenced"),
+            ("<think>```python\nprint(4)\n```", "never closes"),
+            ("```python\n\n```", "empty"),
+            ("```python\nprint(4)", "never closed"),
+        ):
+            before = len(psutil.Process().children(recursive=True))
+            env = start(DOUBLE, sandbox=pool)
+            observation, reward, terminated, truncated, info = env.step(reply)
+            assert why in observation
+            assert (reward, terminated, truncated) == (0.0, True, False)
+            assert (info["invalid_action"], info["stop_reason"], info["program"]) == (True, "invalid_action", "")
+            assert len(psutil.Process().children(recursive=True)) == before
+    assert start(DOUBLE, invalid_action_penalty=0.25).step("print(4)")[1] == -0.25
+
+
+def test_what_is_long_is_cut_and_that_is_said():
+    row = {
+        "id": "long",
+        "prompt": "Write much.",
+        "kind": "stdio",
+        "tests": [{"stdin": "y" * 50_000, "stdout": "z" * 50_000}] * 8,
+        "public_tests": 8,
+    }
+    env = start(row, IDS[1])
+    assert "characters cut" in env.reset()[0]
+    observation = env.step(block("print('w' * 50_000)"))[0]
+    assert "cut" in observation
+    assert len(observation) < 20_000
+    observation = start(DOUBLE, IDS[1]).step(block("raise ValueError('\\ud800\\x1b[31m' * 20_000)"))[0]
+    assert len(observation) < 20_000
+    observation.encode()
+
+
+# Several turns --------------------------------------------------------------------------------------------
+
+
+def test_a_program_is_revised_until_it_is_right():
+    env = start(DOUBLE, IDS[1], max_turns=5)
+    observation, reward, terminated, truncated, info = env.step(block("print(2 * int(input())"))
+    assert "SyntaxError: '(' was never closed" in observation
+    assert (reward, terminated, truncated, info["stop_reason"]) == (0.0, False, False, "")
+    observation, *_, info = env.step(block("import sys\nprint(1 // 0)"))
+    assert "passes 0 of the 2 tests that are shown" in observation
+    assert "ZeroDivisionError" in observation
+    observation, *_, info = env.step(block("print(3 * int(input()))"))
+    assert "got '6', expected '4'" in observation
+    assert "You have 2 turns left" in observation
+    observation, *_, info = env.step(block("n = int(input())\nprint(2 * n if n < 10 else 0)"))
+    assert observation.startswith("It fails a hidden test.")
+    assert info["tests_total"] == 3
+    observation, reward, terminated, truncated, info = env.step(block("print(2 * int(input()))"))
+    assert (reward, terminated, truncated, info["success"], info["stop_reason"]) == (1.0, True, False, True, "success")
+    assert info["program"] == "print(2 * int(input()))\n"
+
+
+def test_out_of_turns_is_truncated_and_functions_are_told_what_they_gave():
+    env = start(ADD, IDS[1], max_turns=2)
+    observation, *_ = env.step(block("import no_such_module\ndef add(a, b):\n    return a + b"))
+    assert "No module named 'no_such_module'" in observation
+    observation, reward, terminated, truncated, info = env.step(block("def add(a, b):\n    return a - b"))
+    assert "got -1, expected 3" in observation
+    assert observation.endswith("No turns are left.")
+    assert (reward, terminated, truncated, info["stop_reason"]) == (0.0, False, True, "max_turns")
+
+
+def test_shares_of_several_turns_add_up_to_the_best():
+    env = start(DOUBLE, IDS[1], partial=True, max_turns=4)
+    half = block("n = int(input())\nprint(2 * n if n != 88 else 0)")
+    rewards = [env.step(reply)[1] for reply in (half, block("print(1)"), half, block("print(2 * int(input()))"))]
+    assert rewards == pytest.approx([2 / 3, 0, 0, 1 / 3])
+
+
+def test_a_state_goes_on_where_it_was_taken():
+    env = CodeMultiTurnEnv(tasks=[DOUBLE], max_turns=3, partial=True, render_mode="ansi")
+    env.reset(seed=0)
+    env.step(block("n = int(input())\nprint(2 * n if n != 88 else 0)"))
+    twin = env.fork()
+    assert twin.render() == env.render()
+    right = block("print(2 * int(input()))")
+    assert twin.step(right) == env.step(right)
+    other = CodeMultiTurnEnv(tasks=[ADD])
+    other.reset(seed=0)
+    with pytest.raises(ValueError, match="not of"):
+        CodeEnv(tasks=[ADD]).set_state(other.get_state())
+
+
+# The sandbox ----------------------------------------------------------------------------------------------
+
+
+def test_the_tier_is_in_the_metadata_and_in_every_info():
+    env = start(DOUBLE)
+    tier = env.unwrapped.metadata["sandbox_tier"]
+    assert tier in ("A", "B")
+    assert env.reset()[1]["sandbox_tier"] == env.step("")[4]["sandbox_tier"] == tier
+    env = start(DOUBLE, sandbox="unsafe")
+    assert env.step(block("print(2 * int(input()))"))[4]["sandbox_tier"] == "C"
+    assert "sandbox_tier" not in CodeEnv.metadata
+
+
+def test_a_sandbox_that_cannot_be_had_is_an_error_when_the_environment_is_made(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    with pytest.raises(SandboxUnavailable, match=r"(?i)docker"):
+        CodeEnv(tasks=[DOUBLE], sandbox="docker")
+    with pytest.raises(ValueError, match="sandbox"):
+        CodeEnv(tasks=[DOUBLE], sandbox="none")
+
+
+def test_a_pool_of_ones_own_is_used_and_left_open():
+    with SandboxPool(max_workers=1) as pool:
+        for _ in range(2):
+            env = start(DOUBLE, sandbox=pool)
+            assert env.step(block("print(2 * int(input()))"))[1] == 1.0
+            env.close()
+
+
+def test_misuse_is_an_error_that_says_what_to_do():
+    for arguments, fault in (
+        ({"max_turns": 3}, "CodeMultiTurn"),
+        ({"num_tasks": 0}, "num_tasks"),
+        ({"partial": 1}, "partial"),
+        ({"time_limit_s": 0}, "time_limit_s"),
+        ({"time_limit_s": float("nan")}, "time_limit_s"),
+        ({"memory_mb": 10**6}, "memory_mb"),
+        ({"tasks": [DOUBLE], "families": "lists"}, "built-in"),
+        ({"tasks": [DOUBLE], "difficulty": 1}, "built-in"),
+        ({"families": "poetry"}, "choose from"),
+        ({"difficulty": 6}, "difficulty=6"),
+        ({"split": "dev"}, "'train', 'validation', 'test'"),
+        ({"tasks": []}, "empty"),
+        ({"tasks": [DOUBLE, DOUBLE]}, "taken already"),
+    ):
+        with pytest.raises(ValueError, match=fault):
+            CodeEnv(**arguments)
+    env = CodeEnv(tasks=[DOUBLE])
+    with pytest.raises(TaskError, match="'mine'"):
+        env.reset(options={"task": Task("mine", "?", {"kind": "stdio", "tests": []})})
+    with pytest.raises(TaskError, match="too long"):
+        CodeEnv(tasks=[DOUBLE | {"prompt": "x" * 5_000}], max_observation_chars=1_000).reset()
+
+
+# The engine -----------------------------------------------------------------------------------------------
+
+
+def test_the_engine_plays_honest_and_hostile_programs_alike_and_none_is_a_fault():
+    replies = itertools.cycle([block("print(2 * int(input()))"), block("while True: pass"), block("print(1)"), "no"])
+    row = DOUBLE | {"time_limit_s": 0.2}
+
+    async def play() -> list[Any]:
+        engine = AgentExecutionEngine(
+            env=IDS[0],
+            env_kwargs={"tasks": [row]},
+            sampler=ScriptedSampler(lambda request: next(replies)),
+            n_parallel=6,
+        )
+        async with engine:
+            return await engine.run([0] * 24)
+
+    episodes = asyncio.run(play())
+    assert sorted(episode.reward for episode in episodes) == [0.0] * 18 + [1.0] * 6
+    assert [episode.fault for episode in episodes] == [None] * 24
+    assert {episode.info["sandbox_tier"] for episode in episodes} <= {"A", "B"}
+    assert default_agent("rllm/CodeMultiTurn-v0") is default_agent("rllm/Code-v0") is CodeAgent

@@ -1,0 +1,199 @@
+"""The built-in problems: every one is solved by its reference and by nothing weaker, and there is no end of them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from rllm_gym.core import SPLITS, Task, TaskError
+from rllm_gym.envs.code import FAMILIES, CodeEnv, code_tasks, reference_solution
+from rllm_gym.envs.code.families import compose
+
+DIFFICULTIES = (1, 2, 3, 4, 5)
+
+
+async def rewards(pairs: Iterable[tuple[Task, str]]) -> list[float]:
+    """The reward of each program for its task, a few at a time."""
+    room = asyncio.Semaphore(8)
+
+    async def one(task: Task, program: str) -> float:
+        async with room:
+            env = CodeEnv()
+            await env.async_reset(options={"task": task})
+            return (await env.async_step(f"```python\n{program}\n```"))[1]
+
+    return await asyncio.gather(*(one(task, program) for task, program in pairs))
+
+
+def of_every_family(seed: int, per_family: int) -> list[Task]:
+    return [
+        code_tasks(families=family, difficulty=DIFFICULTIES[(index + number) % 5], seed=seed)[number]
+        for index, family in enumerate(FAMILIES)
+        for number in range(per_family)
+    ]
+
+
+def test_the_reference_solution_of_every_family_is_right():
+    tasks = of_every_family(seed=1, per_family=3)
+    assert asyncio.run(rewards([(task, reference_solution(task)) for task in tasks])) == [1.0] * len(tasks)
+
+
+def of_kind(tasks: list[Task], kind: str) -> list[Task]:
+    return [task for task in tasks if task.data["kind"] == kind]
+
+
+def expected(task: Task) -> list[str]:
+    return [case["stdout"] for case in task.data["tests"]]
+
+
+def given_and_wanted(assertion: str) -> tuple[str, str]:
+    arguments, _, result = assertion.removeprefix("assert solve(").rpartition(") == ")
+    return arguments, result
+
+
+def weak_programs(task: Task) -> list[str]:
+    """Programs that know the examples and have not read the problem."""
+    if task.data["kind"] == "stdio":
+        shown = task.data["tests"][: task.data["public_tests"]]
+        table = {case["stdin"]: case["stdout"] for case in shown}
+        common = max(expected(task), key=expected(task).count)
+        return [
+            "print(input())",
+            "import sys\nprint(sys.stdin.read())",
+            "",
+            f"print({common!r}, end='')",
+            f"import sys\nprint({table!r}.get(sys.stdin.read(), {common!r}), end='')",
+        ]
+    assertions = [given_and_wanted(line) for line in task.data["test"].split("\n")]
+    results = [result for _, result in assertions]
+    common = max(results, key=results.count)
+    shown_table = dict(given_and_wanted(line) for line in task.data["public_tests"])
+    table = "".join(f"    if repr(a)[1:-1].rstrip(',') == {given!r}: return {wanted}\n"
+                    for given, wanted in shown_table.items())  # fmt: skip
+    return [
+        "def solve(*a):\n    return a[0]",
+        f"def solve(*a):\n    return {common}",
+        f"def solve(*a):\n{table}    return {common}",
+        "def solve(*a):\n    return None",
+    ]
+
+
+def test_neither_the_input_nor_a_constant_nor_the_examples_pass_for_a_solution():
+    tasks = of_every_family(seed=2, per_family=1)
+    pairs = [(task, program) for task in tasks for program in weak_programs(task) if program]
+    assert len(pairs) > 4 * len(tasks) - 1
+    assert asyncio.run(rewards(pairs)) == [0.0] * len(pairs)
+
+
+def test_no_step_of_a_problem_can_be_left_out():
+    tasks = [task for task in of_every_family(seed=3, per_family=2) if len(task.data["recipe"]) > 2]
+    pairs = []
+    for task in tasks:
+        lines = reference_solution(task).split("\n")
+        last = max(index for index, line in enumerate(lines) if line.startswith("    result = "))
+        step = compose._BY_NAME[task.data["recipe"][-1][0]]
+        if step.gives == step.takes:  # type: ignore[union-attr]
+            pairs.append((task, "\n".join(lines[:last] + lines[last + 1 :])))
+    assert len(pairs) > 10
+    assert asyncio.run(rewards(pairs)) == [0.0] * len(pairs)
+
+
+@pytest.mark.parametrize("difficulty", DIFFICULTIES)
+def test_every_family_has_problems_of_every_difficulty_in_every_split(difficulty):
+    for family, split in itertools.product(FAMILIES, SPLITS):
+        tasks = code_tasks(families=family, difficulty=difficulty, split=split)
+        for index in range(2):
+            task = tasks[index]
+            assert task.split == split
+            assert (task.data["family"], task.data["difficulty"]) == (family, difficulty)
+
+
+def test_tests_are_many_different_and_not_those_that_are_shown():
+    for task in code_tasks(size=200):
+        if task.data["kind"] == "stdio":
+            cases = [(case["stdin"], case["stdout"]) for case in task.data["tests"]]
+            shown, hidden = cases[: task.data["public_tests"]], cases[task.data["public_tests"] :]
+        else:
+            shown = [given_and_wanted(line) for line in task.data["public_tests"]]
+            hidden = [given_and_wanted(line) for line in task.data["test"].split("\n")]
+        assert len(shown) == 3
+        assert len(set(hidden)) >= 10
+        assert not set(shown) & set(hidden)
+        assert len({result for _, result in hidden}) >= 4
+        json.dumps(task.to_json())
+
+
+def test_a_million_tasks_are_not_a_few_problems():
+    tasks = code_tasks()
+    contents = {tasks[index * 997].content for index in range(1_000)}
+    assert len(contents) > 950
+    assert len(FAMILIES) >= 25
+    recipes = {tuple(name for name, _ in tasks[index].data["recipe"]) for index in range(1_000)}
+    assert len(recipes) > 700
+    kinds = [tasks[index].data["kind"] for index in range(200)]
+    assert 50 < kinds.count("stdio") < 150
+
+
+def test_seeds_and_splits_share_no_stream():
+    one, other = ({task.content for task in code_tasks(seed=seed, size=300)} for seed in (1, 2))
+    assert len(one & other) < 10
+    parts = [{task.content for task in code_tasks(split=split, size=300)} for split in SPLITS]
+    assert not parts[0] & parts[1] | parts[0] & parts[2] | parts[1] & parts[2]
+
+
+def test_making_a_task_is_cheap():
+    for split, most in (("train", 6e-3), ("test", 12e-3)):  # 0.4 and 0.8 ms on an idle machine
+        tasks = code_tasks(split=split, seed=5)
+        started = time.process_time()
+        for index in range(100):
+            tasks[index]
+        assert (time.process_time() - started) / 100 < most
+
+
+def test_the_solution_is_nowhere_in_the_task():
+    for task in of_every_family(seed=4, per_family=1):
+        solution = reference_solution(task)
+        told = json.dumps(task.to_json()) + CodeEnv().reset(options={"task": task})[0]
+        for line in solution.split("\n"):
+            if len(line) > 30:
+                assert line.strip() not in told
+        assert "    return" not in told
+
+
+def test_a_problem_that_is_not_built_in_has_no_reference():
+    for data in ({}, {"recipe": [["os.system", {}]]}, {"recipe": []}):
+        with pytest.raises(TaskError, match="'mine'"):
+            reference_solution(Task("mine", "?", data))
+
+
+def test_families_difficulty_and_size_are_chosen_and_named_in_the_id():
+    tasks = code_tasks(families=["coins", "lists"], difficulty=(2, 3), split="test", seed=9, size=40)
+    found: list[Any] = list(tasks)
+    assert {task.data["family"] for task in found} == {"coins", "lists"}
+    assert {task.data["difficulty"] for task in found} == {2, 3}
+    assert found[3].task_id == "code.lists+coins.d2-3/test/9/3"
+    assert tasks.find(found[3].task_id) == found[3]
+    for arguments, fault in (
+        ({"families": ["poetry"]}, "lists"),
+        ({"families": []}, "choose from"),
+        ({"difficulty": 0}, "difficulty=0"),
+        ({"difficulty": (3, 1)}, "difficulty"),
+        ({"split": "dev"}, "'train'"),
+    ):
+        with pytest.raises(TaskError, match=fault):
+            code_tasks(**arguments)
+
+
+def test_the_released_problems_never_change():
+    """``-v0`` keeps its meaning: what these ids say was written down in papers and logs."""
+    tasks = code_tasks()
+    assert [tasks[index].content_hash[:16] for index in (0, 1, 999_999)] == RELEASED
+
+
+RELEASED = ["a13cb34965d9eee7", "b4fa4e42c6203d20", "94a15eda1ebb790d"]
