@@ -55,13 +55,13 @@ def rows(data: Path) -> list[Row]:
     return found
 
 
-def graded(pool: SandboxPool, programs: list[tuple[str, FunctionTests]]) -> list[CodeVerdict]:
+def graded(pool: SandboxPool, programs: list[tuple[str, FunctionTests]], *, stop: bool = False) -> list[CodeVerdict]:
     async def run() -> list[CodeVerdict]:
         free = asyncio.Semaphore(AT_A_TIME)
 
         async def one(source: str, tests: FunctionTests) -> CodeVerdict:
             async with free:
-                return await grade_program(pool, source, tests)
+                return await grade_program(pool, source, tests, stop_at_first_failure=stop)
 
         return await asyncio.gather(*(one(source, tests) for source, tests in programs))
 
@@ -117,14 +117,14 @@ def test_all_reference_solutions_are_right(pool: SandboxPool, shared_data: Path)
 
 def test_none_is_right_that_returns_at_once(pool: SandboxPool, shared_data: Path) -> None:
     found = rows(shared_data)
-    verdicts = graded(pool, [(returning_none(source), tests) for _, source, tests in found])
+    verdicts = graded(pool, [(returning_none(source), tests) for _, source, tests in found], stop=True)
     assert not [name for (name, _, _), verdict in zip(found, verdicts) if verdict.correct]
 
 
 def test_none_is_right_that_returns_something_else(pool: SandboxPool, shared_data: Path) -> None:
     found = rows(shared_data)
     programs = [(returning_wrong(source, tests.entry_point), tests) for _, source, tests in found]
-    verdicts = graded(pool, programs)
+    verdicts = graded(pool, programs, stop=True)
     assert not [name for (name, _, _), verdict in zip(found, verdicts) if verdict.correct]
 
 
