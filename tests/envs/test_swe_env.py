@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -21,6 +22,7 @@ from rllm_gym.envs.swe.checkout import prepare
 from rllm_gym.envs.swe.env import SWEEnv
 from rllm_gym.samplers import ScriptedSampler
 from rllm_gym.sandbox import SandboxPool, SandboxUnavailable, Tier
+from rllm_gym.sandbox.session import Opening
 
 TESTS = "from calc.core import add\n\n\ndef test_zero():\n    assert add(0, 0) == 0\n"
 REPO = {
@@ -355,6 +357,57 @@ def test_a_row_that_needs_an_image_says_so(pool):
     with pytest.raises(TaskError, match=r"needs the image 'ghcr\.io/me/world:3'.*Docker"):
         env.reset(seed=0)
     env.close()
+
+
+class Images(SandboxPool):
+    """Containers are not to be had where tests run: an image is a directory here, and all else is real."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.tier, self.folder, self.asked = Tier.DOCKER, folder, list[Any]()
+
+    def open_session_sync(self, base=None, *, image=None, workdir=None, environment=None, **options):
+        self.asked.append((image, workdir))
+        environment = {name: value for name, value in (environment or {}).items() if name != "PATH"}
+        place = base or self.folder / str(workdir).strip("/")
+        return super().open_session_sync(place, environment=environment, **options)
+
+    def open_session(self, base=None, **options):
+        return Opening(lambda: self.open_session_sync(base, **options))
+
+
+def test_rows_with_images_run_in_containers(pool, tmp_path):
+    for path, text in {**REPO, "../r2e_tests/test_1.py": ROW["hidden_tests"]["tests/test_core.py"]}.items():
+        (tmp_path / "testbed" / path).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / "testbed" / path).write_text(text)
+    bug = "--- a/calc/core.py\n+++ b/calc/core.py\n@@ -2 +2 @@\n-    return a - b\n+    return a * b\n"
+    tests = {"FAIL_TO_PASS": ["tests/test_core.py::test_zero"], "PASS_TO_PASS": []}
+    smith = {
+        "instance_id": "smith",
+        "repo": "a/b",
+        "image_name": "x",
+        "problem_statement": "It multiplies.",
+        "patch": bug,
+    }
+    r2e = {
+        "docker_image": "r2e",
+        "problem_statement": "It subtracts.",
+        "expected_output_json": '{"test_zero": "PASSED", "test_add": "PASSED"}',
+    }
+    with Images(tmp_path) as images:
+        env = SWEEnv(tasks=[{**smith, **tests}, r2e], sandbox=images)
+        _, info = env.reset(options={"task": "smith"})
+        assert info["sandbox_tier"] == "docker"
+        assert "a * b" in say(env, bash("cat calc/core.py; git log --oneline"))
+        env.reset(options={"task": "r2e"})
+        assert "Exit code 1" in say(env, bash("grep -r test_add ."))
+        say(env, FIX)
+        _, reward, *_, info = env.step(SUBMIT)
+        assert reward == 1.0, info
+        env.close()
+        assert {("x", "/testbed"), ("x", None), ("r2e", "/testbed"), ("r2e", "/r2e_tests"), ("r2e", None)} == set(
+            images.asked
+        )
 
 
 def test_arguments_that_cannot_be(pool):

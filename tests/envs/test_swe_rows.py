@@ -109,9 +109,32 @@ def test_a_swe_bench_row_runs_in_its_image_or_on_a_clone():
 
 
 def test_a_row_of_the_current_harness_names_its_image():
-    row = {**BENCH, "image": "swebench/x:1", "eval_script_list": ["cd /testbed", "pytest -rA"], "log_parser": "pytest"}
+    script = [
+        *("source /opt/miniconda3/bin/activate", "cd /testbed", "git apply -v - <<'EOF'\n+x\nEOF"),
+        *(
+            ": '>>>>> Start Test Output'",
+            "pytest -rA tests/test_core.py",
+            ": '>>>>> End Test Output'",
+            "git checkout x",
+        ),
+    ]
+    row = {**BENCH, "image": "swebench/x:1", "eval_script_list": script, "log_parser": "parse_log_pytest"}
     task = one(row)
-    assert (task.image, task.test_command, task.log_parser) == ("swebench/x:1", "cd /testbed\npytest -rA", "pytest")
+    assert (task.image, task.test_command, task.log_parser) == (
+        "swebench/x:1",
+        "pytest -rA tests/test_core.py",
+        "parse_log_pytest",
+    )
+    assert task.tests(prepare(BASE), 1.0).log_parser == "parse_log_pytest"
+    with pytest.raises(TaskError, match="log_parser='nonsense' is not known"):
+        one({**row, "log_parser": "nonsense"}).tests(prepare(BASE), 1.0)
+
+
+def test_django_is_tested_its_own_way():
+    patch = TEST_PATCH.replace("tests/test_core.py", "tests/queries/test_q.py")
+    task = one({**BENCH, "repo": "django/django", "test_patch": patch, "FAIL_TO_PASS": '["test_b (queries.test_q.T)"]'})
+    assert (task.test_command or "").endswith("--parallel 1 queries.test_q")
+    assert task.log_parser == "parse_log_django"
 
 
 def test_the_patch_of_a_swe_smith_row_brings_the_bug_in(tmp_path):
@@ -137,6 +160,7 @@ def test_the_patch_of_a_swe_smith_row_brings_the_bug_in(tmp_path):
 def test_an_r2e_row_wants_what_its_tests_gave():
     task = one(R2E)
     assert (task.image, task.fail_to_pass) == (R2E["docker_image"], ("test_a", "TestC.test_d"))
+    assert (task.tests_in, task.log_parser) == ("/r2e_tests", "r2e")
 
 
 def test_where_a_repository_is(tmp_path):

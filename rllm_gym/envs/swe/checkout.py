@@ -25,6 +25,7 @@ from rllm_gym.core import TaskError
 from rllm_gym.envs.swe.git_objects import GitSource, commit_all, is_bundle, open_bundle, open_directory
 from rllm_gym.envs.swe.patch import apply_patch, safe_path
 from rllm_gym.envs.swe.scratch import scratch_directory
+from rllm_gym.sandbox.tree import Tree
 
 MAX_FILES = 50_000
 MAX_BYTES = 512 << 20
@@ -90,7 +91,30 @@ def prepare(
         TaskError: The repository cannot be used: missing, too large, with submodules, damaged or dangerous; says what
             to do.
     """
-    source = _source_of(repo, base_commit)
+    return _prepared(_source_of(repo, base_commit), patch)
+
+
+def prepare_from(key: tuple[str, ...], name: str, read: Callable[[], Tree], *, patch: str | None = None) -> Checkout:
+    """:func:`prepare` for a tree that comes from elsewhere.
+
+    Args:
+        key: What identifies it: equal keys, equal trees.
+        name: What it is called in messages.
+        read: Gives the tree; asked where the tree is not there yet.
+        patch: As in :func:`prepare`.
+    """
+
+    def write(writer: TreeWriter) -> None:
+        for path, file in read().items():
+            if file.kind == "symlink":
+                writer.symlink(path, file.data)
+            else:
+                writer.file(path, file.data, file.executable)
+
+    return _prepared(_Source(key, name, write), patch)
+
+
+def _prepared(source: _Source, patch: str | None) -> Checkout:
     digest = hashlib.sha256(repr((source.key, patch)).encode("utf-8", "surrogatepass")).hexdigest()
     with _lock_of(digest):
         found = _cached(digest)

@@ -9,20 +9,21 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from rllm_gym.core import AsyncTextEnv, InvalidAction, Outcome, Task, TaskError, TaskSource
 from rllm_gym.data import Taskset, load_tasks
 from rllm_gym.envs.swe.actions import TOOLS, Bash, Submit, parse_action
 from rllm_gym.envs.swe.checkout import CACHES, Checkout
 from rllm_gym.envs.swe.editor import EditError, Editor
+from rllm_gym.envs.swe.images import ImagePool
 from rllm_gym.envs.swe.patch import file_diff
 from rllm_gym.envs.swe.repositories import swe_tasks
 from rllm_gym.envs.swe.rows import RepositoryTask, read_task, swe_task
 from rllm_gym.envs.swe.shown import cut, plain, terminal
 from rllm_gym.grading.swe import RepositoryTests, RepositoryVerdict, grade_repository
 from rllm_gym.grading.swe.allowed import allowed_changes
-from rllm_gym.sandbox import SandboxPool, shared_pool
+from rllm_gym.sandbox import SandboxPool, Tier, shared_pool
 from rllm_gym.sandbox.host import WORKDIR
 from rllm_gym.sandbox.runtime import Runtime
 from rllm_gym.sandbox.session import ExecResult, Session, SessionLimits
@@ -179,8 +180,11 @@ class SWEEnv(AsyncTextEnv):
         await self._async_end()
         self._end_of_work = _End()
         problem = read_task(task, self._repositories)
+        image: ImagePool | None = None
         if problem.repo is None:
-            raise await asyncio.to_thread(problem.needs_image)
+            if problem.image is None or self._pool.tier is not Tier.DOCKER:
+                raise await asyncio.to_thread(problem.needs_image)
+            image = ImagePool(self._pool, problem.image)
         limit = self.observation_space.max_length - _FRAME_CHARS  # type: ignore[attr-defined]
         if len(task.content) > limit:
             raise TaskError(
@@ -188,12 +192,13 @@ class SWEEnv(AsyncTextEnv):
                 "max_observation_chars"
             )
         # The first time a repository is used, its files are written out: not on the event loop.
-        checkout, tests, runtime = await asyncio.to_thread(_prepare, problem, self.grading_timeout)
-        environment = _ENVIRONMENT | _for_python(checkout.path, runtime)
+        checkout, tests, runtime = await asyncio.to_thread(_prepare, problem, image, self.grading_timeout)
+        environment = _ENVIRONMENT | _for_python(checkout.path, runtime or image)
         limits = SessionLimits(output_bytes=4 * self.max_output_chars)
-        session = await self._pool.open_session(checkout.path, limits=limits, runtime=runtime, environment=environment)
+        pool = image or self._pool
+        session = await pool.open_session(checkout.path, limits=limits, runtime=runtime, environment=environment)
         editor = Editor(_Files(session), self.max_output_chars)
-        self._work = _Work(session, editor, checkout, tests, runtime)
+        self._work = _Work(pool, session, editor, checkout, tests, runtime)
         return _first_observation(problem, session.workdir, _outline(checkout.path), self.max_turns)
 
     async def _async_act(self, action: str) -> Outcome:
@@ -271,7 +276,7 @@ class SWEEnv(AsyncTextEnv):
         # Before anything is graded, everything the agent left running is gone.
         await self._async_end()
         verdict: RepositoryVerdict = await grade_repository(
-            self._pool, work.checkout.path, changes, work.tests, runtime=work.runtime
+            cast(SandboxPool, work.pool), work.checkout.path, changes, work.tests, runtime=work.runtime
         )
         dropped = tuple(plain(entry) for entry in verdict.dropped[:50])
         patch = await asyncio.to_thread(_patch_of, changes, work)
@@ -309,6 +314,7 @@ class SWEEnv(AsyncTextEnv):
 class _Work:
     """What an episode holds while it runs."""
 
+    pool: SandboxPool | ImagePool
     session: Session
     editor: Editor
     checkout: Checkout
@@ -350,9 +356,11 @@ class _Files:
         return result.output.decode("utf-8", "surrogateescape").splitlines()
 
 
-def _prepare(problem: RepositoryTask, timeout: float) -> tuple[Checkout, RepositoryTests, Runtime | None]:
-    checkout = problem.checkout()
-    tests = problem.tests(checkout, timeout)
+def _prepare(
+    problem: RepositoryTask, image: ImagePool | None, timeout: float
+) -> tuple[Checkout, RepositoryTests, Runtime | None]:
+    checkout = problem.checkout(image)
+    tests = problem.tests(checkout, timeout, image)
     if problem.runtime is None:
         return checkout, tests, None
     try:
@@ -361,7 +369,7 @@ def _prepare(problem: RepositoryTask, timeout: float) -> tuple[Checkout, Reposit
         raise TaskError(f"task {problem.task_id!r}: its 'runtime' cannot be used: {error}") from error
 
 
-def _for_python(root: Path, runtime: Runtime | None) -> dict[str, str]:
+def _for_python(root: Path, runtime: Runtime | ImagePool | None) -> dict[str, str]:
     """Python finds the repository's packages without installing them, as the hidden tests do."""
     variables = {}
     # Relative: every command starts in the workspace. A virtual environment may have the package installed from a

@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeGuard
 
 from rllm_gym.core import Task, TaskError
 from rllm_gym.envs.swe.checkout import MAX_BYTES, Checkout, prepare
+from rllm_gym.envs.swe.images import WORKDIR, ImagePool
 from rllm_gym.envs.swe.patch import apply_patch, safe_path
 from rllm_gym.envs.swe.repositories import PREFIX as BUILT_IN
 from rllm_gym.envs.swe.repositories import repository_files
@@ -31,8 +33,28 @@ _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9_./:-]*(?::[A-Za-z0-9_.-]+|@sha256:[0-9a
 # The mirrors of SWE-smith carry the commit in their name: swesmith/oauthlib__oauthlib.1fd52536
 _MIRROR = re.compile(r"(?:[A-Za-z0-9-]+/)?([A-Za-z0-9-]+)__([A-Za-z0-9_.-]+)\.([0-9a-f]{8})")
 _BENCH_IMAGE = "docker.io/swebench/sweb.eval.x86_64.{}:latest"
+# Those of SWE-bench's repositories whose tests are not run by pytest.
+_BENCH_COMMANDS: dict[str, tuple[str, str]] = {
+    "django/django": (
+        "python tests/runtests.py --verbosity 2 --settings=test_sqlite --parallel 1",
+        "parse_log_django",
+    ),
+    "sympy/sympy": ("python bin/test -C --verbose", "parse_log_sympy"),
+}
+_SCRIPT_START, _SCRIPT_END = ">>>>> Start Test Output", ">>>>> End Test Output"
+_R2E_TESTS = PurePosixPath("/r2e_tests")
 _IMAGE_KEYS = ("image", "image_name", "docker_image")
-_TEXT_KEYS = ("base_commit", "base_patch", "test_patch", "test_command", "runtime", "log_parser", "image")
+_TEXT_KEYS = (
+    "base_commit",
+    "base_patch",
+    "test_patch",
+    "test_command",
+    "runtime",
+    "log_parser",
+    "image",
+    "workdir",
+    "tests_in",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +75,8 @@ class RepositoryTask:
         test_command: How tests are run; ``None`` for pytest.
         runtime: A virtual environment or interpreter that programs see.
         log_parser: How the log of ``test_command`` is read.
+        workdir: Where the repository lies in the image.
+        tests_in: Where hidden tests lie in the image, ``None`` where they do not.
     """
 
     task_id: str
@@ -68,23 +92,35 @@ class RepositoryTask:
     test_command: str | None
     runtime: str | None
     log_parser: str | None
+    workdir: str = WORKDIR
+    tests_in: str | None = None
 
-    def checkout(self) -> Checkout:
+    def checkout(self, image: ImagePool | None = None) -> Checkout:
         """The tree the agent starts from.
+
+        Args:
+            image: The image of the task, where it runs in one.
 
         Raises:
             TaskError: It cannot be made; names the task.
         """
-        if self.repo is None:
-            raise self.needs_image()
         try:
-            repo = repository_files(self.repo) if _is_built_in(self.repo) else self.repo
-            return prepare(repo, self.base_commit, patch=self.base_patch)
+            if self.repo is not None:
+                repo = repository_files(self.repo) if _is_built_in(self.repo) else self.repo
+                return prepare(repo, self.base_commit, patch=self.base_patch)
+            if image is not None:
+                return image.checkout(self.workdir, self.base_patch)
         except TaskError as error:
             raise TaskError(f"task {self.task_id!r}: {error}") from error
+        raise self.needs_image()
 
-    def tests(self, checkout: Checkout, timeout: float) -> RepositoryTests:
+    def tests(self, checkout: Checkout, timeout: float, image: ImagePool | None = None) -> RepositoryTests:
         """The hidden tests as files.
+
+        Args:
+            checkout: The tree the agent starts from.
+            timeout: Seconds that one run of the tests may take.
+            image: The image of the task, where it runs in one.
 
         Raises:
             TaskError: The test patch does not fit the tree, or a field cannot be used; names the task.
@@ -93,6 +129,8 @@ class RepositoryTask:
         try:
             if self.test_patch:
                 hidden |= patched_tests(self.test_patch, checkout)
+            if self.tests_in is not None and image is not None:
+                hidden |= image.texts(self.tests_in, PurePosixPath(self.tests_in).name)
             if self.log_parser is not None:
                 find_parser(self.log_parser)
             return RepositoryTests(
@@ -184,11 +222,12 @@ def _from_swe_bench(row: Mapping[str, Any]) -> dict[str, Any]:
         "log_parser": row.get("log_parser"),
     }
     known["image"] = next((row[key] for key in _IMAGE_KEYS if row.get(key)), None)
-    script = row.get("eval_script_list")
-    if known["test_command"] is None and script:
-        known["test_command"] = "\n".join(map(str, script))
     if known["test_command"] is None:
-        known["log_parser"] = None  # it reads the log of the image's own script
+        command, parser = _BENCH_COMMANDS.get(str(row.get("repo")), (None, None))
+        known["test_command"] = _tested_by(row.get("eval_script_list")) or _with_modules(command, row.get("test_patch"))
+        known["log_parser"] = known["log_parser"] or parser
+    if known["test_command"] is None:
+        known["log_parser"] = None  # there is no log to read
     smith = bool(row.get("image_name")) and not row.get("test_patch") and bool(row.get("patch"))
     if smith:
         known["base_patch"] = row["patch"]
@@ -202,6 +241,27 @@ def _from_swe_bench(row: Mapping[str, Any]) -> dict[str, Any]:
     return known
 
 
+def _tested_by(script: Any) -> str | None:
+    """The commands of an evaluation script that run tests; what prepares the tree and resets it is done here."""
+    lines = "\n".join(map(str, script)) if isinstance(script, list | tuple) else str(script or "")
+    _, start, rest = lines.partition(_SCRIPT_START)
+    tested, end, _ = rest.partition(_SCRIPT_END)
+    if not (start and end):
+        return None
+    commands = [line.strip() for line in tested.splitlines()[1:]]
+    return "\n".join(line for line in commands if line and line not in (":", ": '", "echo '", 'echo "')) or None
+
+
+def _with_modules(command: str | None, test_patch: Any) -> str | None:
+    """A test command of SWE-bench with the test files of the patch, as that harness calls it."""
+    if command is None or not isinstance(test_patch, str):
+        return command
+    files: list[str] = re.findall(r"^\+\+\+ b/(\S+\.py)$", test_patch, re.MULTILINE)
+    if "runtests" in command:
+        files = [path.removeprefix("tests/").removesuffix(".py").replace("/", ".") for path in files]
+    return shlex.join([*shlex.split(command), *files])
+
+
 def _from_r2e(row: Mapping[str, Any]) -> dict[str, Any]:
     """R2E-Gym: what the tests gave after the real change is the goal; they lie in the image."""
     expected = _loaded(row["expected_output_json"], "expected_output_json")
@@ -213,8 +273,9 @@ def _from_r2e(row: Mapping[str, Any]) -> dict[str, Any]:
         "repo": row.get("repo") if not row.get("docker_image") else None,
         "image": row.get("docker_image"),
         "fail_to_pass": [name for name, state in expected.items() if state == "PASSED"],
-        "test_command": row.get("test_command", "bash /testbed/run_tests.sh"),
+        "test_command": row.get("test_command", f"python -W ignore -m pytest -rA {_R2E_TESTS.name}"),
         "log_parser": row.get("log_parser", "r2e"),
+        "tests_in": str(_R2E_TESTS),
     }
 
 
@@ -313,6 +374,8 @@ def read_task(task: Task, repositories: Repositories) -> RepositoryTask:
         test_command=data.get("test_command"),
         runtime=data.get("runtime"),
         log_parser=data.get("log_parser"),
+        workdir=data.get("workdir", WORKDIR),
+        tests_in=data.get("tests_in"),
     )
 
 

@@ -117,10 +117,20 @@ def canonical_id(test_id: str) -> str:
     return place if place.rpartition(".")[2] == name else f"{place}.{name}"
 
 
+def parse_r2e_log(log: str) -> list[LoggedTest]:
+    """As :func:`parse_pytest_log`, with the ids of R2E-Gym: no path, and points between class and function.
+
+    >>> parse_r2e_log("PASSED r2e_tests/test_1.py::TestA::test_b")[0].id
+    'TestA.test_b'
+    """
+    return [LoggedTest(".".join(test.id.split("::")[1:]), test.passed, test.word) for test in parse_pytest_log(log)]
+
+
 LOG_PARSERS: dict[str, Callable[[str], list[LoggedTest]]] = {
     "pytest": parse_pytest_log,
     "unittest": parse_unittest_log,
     "sympy": parse_sympy_log,
+    "r2e": parse_r2e_log,
     # As rows made for the SWE-bench harness call them.
     "parse_log_pytest": parse_pytest_log,
     "parse_log_pytest_options": parse_pytest_log,

@@ -1,0 +1,86 @@
+"""Container images with a repository in them: their tree is taken as any other base, and programs run in the image.
+
+The workspace is a copy with one fresh commit, beside the image's own directory: what the image was built with stays
+where it was, and the copy comes first on Python's path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rllm_gym.core import TaskError
+from rllm_gym.envs.swe.checkout import MAX_BYTES, MAX_FILES, Checkout, prepare_from
+from rllm_gym.sandbox.tree import Tree, TreeTooLarge
+
+if TYPE_CHECKING:
+    from rllm_gym.sandbox import Runtime, SandboxPool, Tier
+    from rllm_gym.sandbox.session import Opening, SessionLimits
+
+WORKDIR = "/testbed"
+"""Where the images of SWE-bench, SWE-smith and R2E-Gym hold the repository."""
+
+# The environments of SWE-bench's and R2E-Gym's images; directories that are not there do no harm.
+_PATH = (
+    "/opt/miniconda3/envs/testbed/bin:/testbed/.venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+)
+
+
+class ImagePool:
+    """A pool whose sessions are made of one image; all that sessions of a task are opened with.
+
+    Args:
+        pool: A pool of containers.
+        image: The image, fetched when the first session is opened.
+    """
+
+    def __init__(self, pool: SandboxPool, image: str) -> None:
+        self._pool, self.image = pool, image
+
+    @property
+    def tier(self) -> Tier:
+        return self._pool.tier
+
+    def open_session(
+        self,
+        base: Path | None = None,
+        *,
+        limits: SessionLimits | None = None,
+        runtime: Runtime | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Opening:
+        """:meth:`SandboxPool.open_session` in the image.
+
+        Raises:
+            ValueError: ``runtime`` is given; the image is the runtime.
+        """
+        variables = {"PATH": _PATH, **(environment or {})}
+        return self._pool.open_session(base, limits=limits, runtime=runtime, environment=variables, image=self.image)
+
+    def checkout(self, workdir: str, patch: str | None) -> Checkout:
+        """The tree the image holds at ``workdir``, with a patch applied; read once.
+
+        Raises:
+            TaskError: It is too large, or cannot be taken.
+            EnvironmentFault: The container broke.
+        """
+        return prepare_from(
+            ("image", self.image, workdir), f"{workdir} of {self.image}", lambda: self.read(workdir), patch=patch
+        )
+
+    def read(self, workdir: str) -> Tree:
+        """All files at ``workdir`` of the image but ``.git``."""
+        with self._pool.open_session_sync(image=self.image, workdir=workdir) as session:
+            try:
+                return session.read_tree_sync(max_bytes=MAX_BYTES, max_files=MAX_FILES)
+            except (TreeTooLarge, OSError) as error:
+                raise TaskError(f"{workdir} of the image {self.image!r} cannot be taken: {error}") from error
+
+    def texts(self, folder: str, prefix: str) -> dict[str, str]:
+        """The text files the image holds below ``folder``, by path with another prefix."""
+        found = {}
+        for path, file in self.read(folder).items():
+            if file.kind == "file" and b"\0" not in file.data:
+                found[f"{prefix}/{path}"] = file.data.decode("utf-8", "replace")
+        return found
