@@ -47,6 +47,7 @@ def test_names_of_other_harnesses_and_unused_arguments():
     assert parse_action("```bash\n submit \n```") == Submit()
     assert parse_action("```bash\necho COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\n```") == Submit()
     assert parse_action('```bash\necho "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT" && cat patch.txt\n```') == Submit()
+    assert parse_action("```bash\necho COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\ngit diff\n```") == Submit()
     assert isinstance(parse_action("```bash\necho submit\n```"), Bash)
     assert isinstance(parse_action("```bash\necho COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUTS\n```"), Bash)
 

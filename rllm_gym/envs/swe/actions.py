@@ -161,7 +161,7 @@ _PARAMETERS: dict[str, frozenset[str]] = {
 # read from outside here.
 _SUBMIT_LINE = re.compile(
     r"\s*+(?:submit|echo\s++[\"']?(?:COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT|MINI_SWE_AGENT_FINAL_OUTPUT)[\"']?"
-    r"(?:\s*+(?:&&|;|\n)[^\x00]*)?)\s*",
+    r"(?:[ \t]*+(?:&&|;|\n)[^\x00]*)?)\s*",
 )
 
 
