@@ -29,6 +29,7 @@ _WARM = (
 
 _streams: list[Any] = []
 _own_modules: list[str] = []
+_kept: list[Any] = []
 _count = 0
 
 
@@ -50,6 +51,11 @@ def warm() -> None:
         os.close(fd)
     _own_modules.extend(name for name in sys.modules if name.partition(".")[0] == "rllm_gym")
     _count = len(sys.modules)
+
+
+def keep(thing: object) -> None:
+    """Do not take it apart in this process."""
+    _kept.append(thing)
 
 
 class LibraryModule:
@@ -98,8 +104,8 @@ def run(source: str, args: list[str], modules: Mapping[str, LibraryModule], home
     main = types.ModuleType("__main__")
     main.__file__ = path
     main.__dict__["__builtins__"] = builtins
-    for name in _own_modules:
-        del sys.modules[name]
+    # Out of sight, and not taken apart: that would touch, and so copy, every page they are on.
+    _kept.extend([sys.modules.pop(name) for name in _own_modules])
     sys.modules["__main__"] = main
     sys.argv = [path, *args]
     sys.orig_argv = [sys.executable, path, *args]

@@ -9,6 +9,7 @@ Sent in as source text: standard library only.
 
 from __future__ import annotations
 
+import _signal
 import contextlib
 import os
 import resource
@@ -251,7 +252,7 @@ def _attach(fds: Sequence[int], home: str) -> None:
     os.setsid()
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _signal.signal(_signal.SIGINT, _signal.default_int_handler)
     os.chdir(f"{home}/work")
     os.umask(0o022)
 

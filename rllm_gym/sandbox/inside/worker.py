@@ -149,6 +149,7 @@ class Execution:
             self.first, self.watched = worker.place.start(order, theirs, (self.status, status_write), self.before)
         except program.Become:
             worker.control.detach()  # closed in this process already: its number may become another's
+            life.keep(self)
             raise
         self.fds.add(self.watched)
         for fd in (*theirs, status_write):
