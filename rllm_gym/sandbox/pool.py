@@ -14,6 +14,8 @@ from typing import Self
 
 from rllm_gym.sandbox import probe
 from rllm_gym.sandbox.crew import Crew, Job
+from rllm_gym.sandbox.docker import Containers, Containment
+from rllm_gym.sandbox.errors import SandboxUnavailable
 from rllm_gym.sandbox.local import Stock
 from rllm_gym.sandbox.program import Program, Result
 from rllm_gym.sandbox.running import Running
@@ -55,8 +57,15 @@ class SandboxPool:
         self.max_workers = max_workers or max(16, 8 * (os.cpu_count() or 1))
         self._pid = os.getpid()
         # The crew and its thread do not know the pool: a forgotten pool is closed all the same.
-        self._crew = Crew(self.tier, self.max_workers, f"rllm-gym sandbox {self.tier.value}")
-        self._stock = Stock(self.tier)
+        name = f"rllm-gym sandbox {self.tier.value}"
+        self._crew: Crew | Containment
+        self._stock: Stock | Containers
+        if self.tier is Tier.DOCKER:
+            self._stock = Containers()
+            self._crew = Containment(self._stock, self.max_workers, name)
+        else:
+            self._stock = Stock(self.tier)
+            self._crew = Crew(self.tier, self.max_workers, name)
         self._finalizer = weakref.finalize(self, _close, self._crew, self._stock, self._pid)
 
     async def run(self, program: Program) -> Result:
@@ -86,12 +95,18 @@ class SandboxPool:
 
         Raises:
             ValueError: More programs than the pool has workers, or a program that cannot be.
+            SandboxUnavailable: The pool's programs run in containers, which have no such channel.
         """
         if not 1 <= len(programs) <= self.max_workers:
             raise ValueError(f"{len(programs)} programs cannot run side by side with max_workers={self.max_workers}")
         for program in programs:
             check(program)
         self._check_owner()
+        if self.tier is Tier.DOCKER:
+            raise SandboxUnavailable(
+                "programs in containers have no channel to the trainer, which tests of functions need: use "
+                "sandbox='namespaces' or 'landlock' for them"
+            )
         return Start(self, [Running(program, self._crew.loop) for program in programs])
 
     def open_session(
@@ -101,12 +116,20 @@ class SandboxPool:
         limits: SessionLimits | None = None,
         runtime: Runtime | None = None,
         environment: Mapping[str, str] | None = None,
+        image: str | None = None,
+        workdir: str | None = None,
     ) -> Opening:
         """A workspace that lives for many commands, for ``await`` or ``async with``; see :meth:`Session.open`.
 
-        Sessions are not counted among the pool's workers, and closing the pool leaves open ones to their owners.
+        With ``sandbox="docker"`` the container is made of ``image``, which is its runtime; ``workdir`` names the
+        directory in the image that is the workspace. Sessions are not counted among the pool's workers, and closing
+        the pool leaves open ones to their owners.
         """
-        return Opening(lambda: self.open_session_sync(base, limits=limits, runtime=runtime, environment=environment))
+        return Opening(
+            lambda: self.open_session_sync(
+                base, limits=limits, runtime=runtime, environment=environment, image=image, workdir=workdir
+            )
+        )
 
     def open_session_sync(
         self,
@@ -115,10 +138,27 @@ class SandboxPool:
         limits: SessionLimits | None = None,
         runtime: Runtime | None = None,
         environment: Mapping[str, str] | None = None,
+        image: str | None = None,
+        workdir: str | None = None,
     ) -> Session:
-        """:meth:`open_session`, from code without an event loop."""
+        """:meth:`open_session`, from code without an event loop.
+
+        Raises:
+            ValueError: An ``image`` or ``workdir`` without Docker, or a ``runtime`` with it.
+        """
         self._check_owner()
-        return self._stock.open(base, limits or SessionLimits(), runtime or Runtime.default(), environment or {})
+        limits, environment = limits or SessionLimits(), environment or {}
+        if isinstance(self._stock, Containers):
+            if runtime is not None:
+                raise ValueError(
+                    "runtime= is of no use with sandbox='docker': the image has its own; name it as image="
+                )
+            return self._stock.open(base, limits, environment, image=image, workdir=workdir)
+        if image is not None or workdir is not None:
+            raise ValueError(
+                f"image={image!r}, workdir={workdir!r} need sandbox='docker'; tier {self.tier.value} has none"
+            )
+        return self._stock.open(base, limits, runtime or Runtime.default(), environment)
 
     def _submit(self, program: Program) -> Future[Result]:
         check(program)
@@ -224,7 +264,7 @@ def shared_pool(sandbox: str | Tier = "auto") -> SandboxPool:
         return pool
 
 
-def _close(crew: Crew, stock: Stock, pid: int) -> None:
+def _close(crew: Crew | Containment, stock: Stock | Containers, pid: int) -> None:
     if os.getpid() == pid:
         stock.close()
         crew.close()

@@ -111,7 +111,12 @@ def _examine(tier: Tier) -> Finding:
     if tier is Tier.UNSAFE:
         return Finding(tier, True)
     try:
-        could = _ask_docker() if tier is Tier.DOCKER else _what_a_program_could_do(tier)
+        if tier is Tier.DOCKER:
+            from rllm_gym.sandbox.docker import require_engine  # which starts from the pool, as below
+
+            require_engine()  # what it confines is its own
+            return Finding(tier, True)
+        could = _what_a_program_could_do(tier)
     except (RllmGymError, OSError) as error:
         message = " ".join(str(error).split())
         reason, way_out = _explain(tier, message)
@@ -152,22 +157,6 @@ def _what_a_program_could_do(tier: Tier) -> list[str]:
         finally:
             witness.kill()
     return could
-
-
-def _ask_docker() -> list[str]:
-    """Has an engine answer; what it confines is its own."""
-    try:
-        ended = subprocess.run(
-            ["docker", "version", "--format", "{{.Server.Version}}"],
-            capture_output=True, text=True, errors="replace", timeout=30,
-        )  # fmt: skip
-    except FileNotFoundError:
-        raise SandboxUnavailable("there is no 'docker' command") from None
-    except subprocess.TimeoutExpired:
-        raise SandboxUnavailable("no Docker engine answered within 30 s") from None
-    if ended.returncode != 0:
-        raise SandboxUnavailable(ended.stderr.strip() or f"docker ended with code {ended.returncode}")
-    return []
 
 
 def _said(result: Result) -> list[str]:

@@ -1,0 +1,471 @@
+"""Docker as a backend: sessions and programs in containers without network, through the ``docker`` command.
+
+A container's first process is the same trusted process as everywhere, spoken to over its standard streams: it needs
+a ``python3`` (3.10 or later) in the image, and nothing else. Nothing is copied out of a container but what that process
+says in bounded frames. When the trainer ends, however it ends, the stream ends, and with it the container.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shlex
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from rllm_gym.core import RllmGymError
+from rllm_gym.sandbox.crew import Job
+from rllm_gym.sandbox.errors import SandboxBroke, SandboxUnavailable
+from rllm_gym.sandbox.host import Channel
+from rllm_gym.sandbox.local import LocalSession
+from rllm_gym.sandbox.loop import Loop
+from rllm_gym.sandbox.program import Ended, Program, Result
+from rllm_gym.sandbox.running import Running, settle
+from rllm_gym.sandbox.session import SessionLimits
+from rllm_gym.sandbox.tier import Tier
+from rllm_gym.sandbox.tree import TreeTooLarge
+from rllm_gym.sandbox.worker import sources
+
+IMAGE = "python:3.11-slim"
+"""Where programs run, and workspaces that begin as a directory of this machine, if no image is named."""
+
+LABEL = "rllm-gym.owner"
+"""Every container has it: the boot, the process and the start of the process it belongs to."""
+
+_WORKDIR = "/workspace"
+_ASK_S, _PULL_S, _START_S, _END_S = 60.0, 1800.0, 300.0, 20.0
+_ENGINE_PROCESSES = 8
+_ENGINE_MB = 64
+_MODULES = ("confine", "seccomp", "processes", "files", "mounts", "workspace", "agent", "session")
+_BOOT = """
+import json, os, struct, sys, types
+def exactly(size):
+    data = b""
+    while len(data) < size:
+        piece = os.read(0, size - len(data))
+        if not piece:
+            sys.exit(0)
+        data += piece
+    return data
+settings = json.loads(exactly(struct.unpack(">I", exactly(4))[0]))
+reading, writing = os.dup(0), os.dup(1)
+null = os.open("/dev/null", os.O_RDWR)
+os.dup2(null, 0)
+os.dup2(null, 1)
+room = "rllm_gym.sandbox.inside"
+for name in ("rllm_gym", "rllm_gym.sandbox", room):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = []
+for name, text in settings.pop("modules"):
+    module = sys.modules[room + "." + name] = types.ModuleType(room + "." + name)
+    setattr(sys.modules[room], name, module)
+    exec(compile(text, "<" + name + ">", "exec"), module.__dict__)
+sys.modules[room + ".session"].main(reading, writing, -1, settings)
+"""
+
+
+def ask(*arguments: str, timeout: float = _ASK_S) -> str:
+    """What ``docker ARGUMENTS`` prints.
+
+    Raises:
+        SandboxUnavailable: There is no client, no engine answers, or it refuses; says which.
+    """
+    try:
+        ended = subprocess.run(
+            ["docker", *arguments], capture_output=True, text=True, errors="replace", timeout=timeout,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise SandboxUnavailable(
+            "sandbox='docker' needs the 'docker' command and an engine, and there is no 'docker' here: install Docker, "
+            "or use sandbox='auto'"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise SandboxUnavailable(
+            f"'docker {arguments[0]}' did not answer within {timeout:.0f} s: is the engine running? 'docker info' tells"
+        ) from None
+    if ended.returncode != 0:
+        said = " ".join(ended.stderr.split()) or f"exit code {ended.returncode}"
+        if "connect to the Docker daemon" in said or "Is the docker daemon running" in said:
+            raise SandboxUnavailable(f"the docker client is here but no engine answers: {said}")
+        raise SandboxUnavailable(f"'docker {arguments[0]}' failed: {said}")
+    return ended.stdout
+
+
+def require_engine() -> str:
+    """The version of the engine that answers.
+
+    Raises:
+        SandboxUnavailable: None does.
+    """
+    return ask("version", "--format", "{{.Server.Version}}").strip()
+
+
+def require_image(image: str) -> None:
+    """Have the engine get an image it has not got.
+
+    Raises:
+        SandboxUnavailable: It cannot.
+    """
+    try:
+        ask("image", "inspect", "--format", "{{.Id}}", image)
+    except SandboxUnavailable as error:
+        if "No such" not in str(error):
+            raise
+        ask("pull", "--quiet", image, timeout=_PULL_S)
+
+
+# Whose containers -------------------------------------------------------------------------------------------------
+
+
+def _start_of(pid: int) -> str:
+    """When that process began, in ticks since boot; ``""`` if there is none."""
+    try:
+        line = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return ""
+    return line[line.rindex(")") + 2 :].split()[19]
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def owner() -> str:
+    """This process, as :data:`LABEL` names it."""
+    return f"{_boot()}:{os.getpid()}:{_start_of(os.getpid())}"
+
+
+def strays(listing: str) -> list[str]:
+    """The containers in a listing of ``ID OWNER`` lines whose owner was a process of this boot and is gone."""
+    found = []
+    for line in listing.splitlines():
+        identity, _, whose = line.partition(" ")
+        boot, _, process = whose.partition(":")
+        pid, _, start = process.partition(":")
+        if boot == _boot() and pid.isdigit() and _start_of(int(pid)) != start:
+            found.append(identity)
+    return found
+
+
+def remove_strays() -> None:
+    """Remove what trainers that were killed together with their docker client have left.
+
+    Raises:
+        SandboxUnavailable: No engine answers.
+    """
+    shown = ["--format", f'{{{{.ID}}}} {{{{.Label "{LABEL}"}}}}']
+    if left := strays(ask("ps", "--all", "--no-trunc", "--filter", f"label={LABEL}", *shown)):
+        ask("rm", "--force", *left)
+
+
+# Sessions ---------------------------------------------------------------------------------------------------------
+
+
+def command_line(name: str, image: str, python: str, limits: SessionLimits, workdir: str | None) -> list[str]:
+    """The command that starts a session's container and stays attached to it.
+
+    Args:
+        name: The container's name.
+        image: What it is made of.
+        python: The image's Python.
+        limits: What it may use. The engine caps all of it together; within, each command is watched as everywhere.
+        workdir: A directory of the image that is the workspace; ``None``: an empty, size-capped one.
+    """
+    memory = limits.memory_mb + _ENGINE_MB
+    arguments = ["docker", "run", "--interactive", "--rm", "--name", name, "--label", f"{LABEL}={owner()}"]
+    arguments += ["--network", "none", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
+    arguments += ["--pids-limit", str(limits.processes + _ENGINE_PROCESSES), "--ulimit", "core=0"]
+    arguments += ["--log-driver", "none", "--pull", "never", "--workdir", "/", "--env", "PYTHONUTF8=1"]
+    if workdir is None:
+        # A file there is memory, and counted by the engine.
+        memory += limits.workspace_mb
+        options = f"rw,exec,nosuid,nodev,size={limits.workspace_mb}m,nr_inodes={limits.workspace_files}"
+        arguments += ["--tmpfs", f"{_WORKDIR}:{options},mode=1777"]
+    arguments += ["--memory", f"{memory}m", "--memory-swap", f"{memory}m"]
+    return [*arguments, "--entrypoint", python, image, "-S", "-B", "-c", _BOOT]
+
+
+class Container:
+    """The trusted process of one session, in a container of its own.
+
+    Raises:
+        SandboxBroke: The container did not start.
+    """
+
+    tier = Tier.DOCKER
+
+    def __init__(self, image: str, python: str, limits: SessionLimits, workdir: str | None) -> None:
+        self.name = f"rllm-gym-{secrets.token_hex(8)}"
+        self.workdir = workdir or _WORKDIR
+        self.variables = {"HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8", "PAGER": "cat"}
+        self._lock = threading.Lock()
+        self._closed = False
+        self._pid = os.getpid()
+        self._said = os.memfd_create("stderr", os.MFD_CLOEXEC)
+        ours, theirs = socket.socketpair()
+        self.channel = Channel(ours)
+        try:
+            self._process = subprocess.Popen(
+                command_line(self.name, image, python, limits, workdir),
+                stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=self._said, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            ours.close()
+            os.close(self._said)
+            raise SandboxBroke(f"'docker run' could not be started: {error}") from error
+        finally:
+            theirs.close()
+        settings = json.dumps({"confinement": "container", "mount_proc": False, "folder": None,
+                               "modules": sources(_MODULES)}).encode()  # fmt: skip
+        try:
+            ours.settimeout(_START_S)
+            ours.sendall(len(settings).to_bytes(4, "big") + settings)
+            self.channel.receive(time.monotonic() + _START_S)
+        except (OSError, EOFError, ValueError) as error:
+            # What the client says of a container that did not start comes when it has ended.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(2)
+            why = f"a container of {image!r} did not start ({python} must be in it): {error}{self.last_words()}"
+            self.close()
+            raise SandboxBroke(why) from error
+
+    def last_words(self) -> str:
+        """What the client wrote to its standard error, for messages."""
+        if self._closed:
+            return ""
+        words = os.pread(self._said, 2000, max(0, os.fstat(self._said).st_size - 2000)).decode(errors="replace")
+        return f": {' '.join(words.split())}" if words.strip() else ""
+
+    def close(self) -> None:
+        """Hang up, which ends the container; remove it by force where that does not help."""
+        if os.getpid() != self._pid:
+            return  # a fork of the owner: the container is the owner's
+        self.channel.hang_up()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                self._process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                with contextlib.suppress(SandboxUnavailable):
+                    ask("rm", "--force", self.name)
+                self._process.kill()
+                self._process.wait()
+            self.channel.close()
+            os.close(self._said)
+
+
+class DockerSession(LocalSession):
+    """A session in a container; see :meth:`Containers.open`."""
+
+
+class Containers:
+    """Opens sessions in containers.
+
+    Args:
+        image: What they are made of, if no other is named.
+        python: The Python in the images, by name or path.
+    """
+
+    def __init__(self, image: str = IMAGE, python: str = "python3") -> None:
+        self.image, self.python = image, python
+        self._known: set[str] = set()
+        self._lock = threading.Lock()
+
+    def open(
+        self,
+        base: Path | None,
+        limits: SessionLimits,
+        environment: Mapping[str, str],
+        *,
+        image: str | None = None,
+        workdir: str | None = None,
+    ) -> DockerSession:
+        """A session in a fresh container. The image is fetched if the engine has not got it.
+
+        Args:
+            base: A directory of this machine, copied in. ``None``: the workspace is what the image has at ``workdir``.
+            limits: As everywhere; the size of a ``workdir`` of the image is the engine's to cap.
+            environment: Variables for its commands, beside the image's own.
+            image: Another image than the usual one.
+            workdir: Where the repository lies in the image. Without it, and without ``base``, the workspace is empty.
+
+        Raises:
+            SandboxUnavailable: No engine answers, or there is no such image.
+            SandboxBroke: The container did not start.
+            ValueError: Both ``base`` and ``workdir`` are given.
+        """
+        if base is not None and workdir is not None:
+            raise ValueError(f"base={str(base)!r} and workdir={workdir!r}: a workspace begins as one of them")
+        if base is not None and not os.path.isdir(base):
+            raise NotADirectoryError(f"base={str(base)!r} is not a directory")
+        image = image or self.image
+        with self._lock:
+            if image not in self._known:
+                remove_strays()
+                require_image(image)
+                self._known.add(image)
+        container = Container(image, self.python, limits, workdir)
+        try:
+            return DockerSession(container, base, limits, environment, {"adopt": workdir is not None})
+        except BaseException:
+            container.close()
+            raise
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+# Programs ---------------------------------------------------------------------------------------------------------
+
+
+class Containment:
+    """The pool's line of programs, each in a container of its own. It stands where ``Crew`` stands elsewhere.
+
+    Args:
+        containers: Where sessions are opened.
+        most: How many run at a time.
+        name: The name of the thread that callers speak to.
+    """
+
+    def __init__(self, containers: Containers, most: int, name: str) -> None:
+        self.loop = Loop(name)
+        self._containers = containers
+        self._threads = ThreadPoolExecutor(most, thread_name_prefix="docker-program")
+        self._sessions: dict[Running, DockerSession] = {}
+        self._futures: dict[Running, Future[None]] = {}
+        self._lock = threading.Lock()
+        self.closed = False
+
+    def submit(self, job: Job) -> None:
+        for run in job.runs:
+            with self._lock:
+                if self.closed:
+                    settle(run.outcome, _closed())
+                else:
+                    self._futures[run] = self._threads.submit(self._play, run)
+        settle(job.seated, None)
+
+    def drop(self, job: Job) -> None:
+        for run in job.runs:
+            with self._lock:
+                future, session = self._futures.get(run), self._sessions.get(run)
+            if future is not None:
+                future.cancel()
+            if session is not None:
+                session.close_sync()
+
+    def close(self) -> None:
+        with self._lock:
+            self.closed = True
+            sessions = list(self._sessions.values())
+        for session in sessions:
+            session.close_sync()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        for run in list(self._futures):
+            settle(run.outcome, _closed())
+        self.loop.stop(_END_S)
+
+    def _play(self, run: Running) -> None:
+        try:
+            limits = _session_limits(run.program)
+            with self._containers.open(None, limits, {}) as session:
+                with self._lock:
+                    self._sessions[run] = session
+                settle(run.outcome, run_in(session, run.program, self._containers.python))
+        except (RllmGymError, ValueError) as error:
+            settle(run.outcome, error)
+        except Exception as error:  # whatever it is, somebody waits for an outcome
+            why = _closed() if self.closed else SandboxBroke(f"a program could not be run: {error!r}")
+            settle(run.outcome, why)
+        finally:
+            with self._lock:
+                self._sessions.pop(run, None)
+                self._futures.pop(run, None)
+
+
+def _closed() -> SandboxBroke:
+    return SandboxBroke("the sandbox's pool was closed; make a new SandboxPool", kind="pool_closed")
+
+
+def _session_limits(program: Program) -> SessionLimits:
+    limits = program.limits
+    # Its outputs are files beside its scratch space until they have been read.
+    room = 2 * (10 * limits.output_bytes >> 20) + 2
+    return SessionLimits(
+        limits.memory_mb, limits.processes, limits.scratch_mb + room, limits.scratch_files + 16, 1000, limits.cpu_s
+    )
+
+
+def run_in(session: LocalSession, program: Program, python: str) -> Result:
+    """Run a program in a session that is its own.
+
+    Raises:
+        ValueError: It has ``preload``, which a fresh container cannot have.
+        SandboxBroke: The session failed, not the program.
+    """
+    if program.preload:
+        raise ValueError(f"preload={program.preload!r}: a container starts fresh; leave it out with sandbox='docker'")
+    limits = program.limits
+    control = ".program"
+    for path, data in program.files.items():
+        session.write_sync(f"work/{path}", data)
+    for module, text in program.library.items():
+        package = any(other.startswith(module + ".") for other in program.library)
+        path = module.replace(".", "/") + ("/__init__.py" if package else ".py")
+        session.write_sync(f"{control}/library/{path}", text.encode("utf-8", "surrogatepass"))
+    session.write_sync(f"{control}/main.py", program.source.encode("utf-8", "surrogatepass"))
+    session.write_sync(f"{control}/in", program.stdin)
+    at = f"{session.workdir}/{control}"
+    seconds = max(1, round(limits.cpu_s))
+    line = (
+        f"mkdir -p work && cd work && ulimit -St {seconds} && ulimit -Ht {seconds + 1} && "
+        f"PYTHONPATH={at}/library {shlex.quote(python)} {at}/main.py {shlex.join(program.args)} "
+        f"< {at}/in > {at}/out 2> {at}/err; code=$?; times > {at}/times; exit $code"
+    )
+    done = session.exec_sync(line, limits.wall_s)
+    out, out_bytes = _output(session, f"{control}/out", limits.output_bytes)
+    err, err_bytes = _output(session, f"{control}/err", limits.output_bytes)
+    cpu_s = _cpu_s(session, f"{control}/times")
+    code, ended = done.exit_code, done.ended
+    number = None
+    if max(out_bytes, err_bytes) > 10 * limits.output_bytes:
+        ended = Ended.OUTPUT
+    elif code is not None and code > 128:
+        ended, number = Ended.SIGNALLED, code - 128
+        if code == 128 + signal.SIGXCPU or cpu_s >= seconds:
+            ended, number = Ended.CPU, None
+    return Result(
+        ended, code if ended is Ended.EXITED else None, number, out, err, out_bytes, err_bytes,
+        cpu_s, done.wall_s, Tier.DOCKER.value,
+    )  # fmt: skip
+
+
+def _output(session: LocalSession, path: str, most: int) -> tuple[bytes, int]:
+    """Its beginning, and how long it is; the program may have done anything to it."""
+    try:
+        data = session.read_sync(path, 10 * most + 1)
+    except TreeTooLarge:
+        return session.exec_sync(f"head -c {min(most, 1000)} {path}", 10).output, 10 * most + 1
+    except OSError:
+        return b"", 0
+    return data[:most], len(data)
+
+
+def _cpu_s(session: LocalSession, path: str) -> float:
+    """User and system seconds of the children, from the second line that ``times`` prints."""
+    try:
+        words = session.read_sync(path, 1000).decode(errors="replace").splitlines()[1].split()
+        return sum(60 * int(word.split("m")[0]) + float(word.split("m")[1].rstrip("s")) for word in words)
+    except (OSError, TreeTooLarge, ValueError, IndexError):
+        return 0.0  # it was ended before, or did something to the file
