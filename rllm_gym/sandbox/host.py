@@ -36,7 +36,7 @@ _END_S = 20.0
 
 _CONFINEMENT = {Tier.NAMESPACES: "namespaces", Tier.LANDLOCK: "landlock", Tier.UNSAFE: "none"}
 _MODULES = ("confine", "seccomp", "processes", "files", "mounts", "workspace", "agent", "session")
-_LOWER_MODULES = ("confine", "landlock", "seccomp", "named_memory", "landlocked", *_MODULES[2:])
+_LOWER_MODULES = ("confine", "processes", "landlock", "seccomp", "named_memory", "landlocked", *_MODULES[3:])
 _BOOT = """
 import json, sys, types
 reading, writing, owner, sources = map(int, sys.argv[1:5])

@@ -17,7 +17,7 @@ _next = 0
 def take() -> int | None:
     """A spare user id, ``None`` where this process may not change its own. :func:`give_back` it."""
     global _next
-    if os.geteuid() != 0:
+    if os.geteuid() != 0 or not _is_mighty():
         return None
     with _lock:
         for _ in range(_HIGHEST - _LOWEST):
@@ -27,6 +27,14 @@ def take() -> int | None:
                 _taken[uid] = claim
                 return uid
     return None
+
+
+def _is_mighty() -> bool:
+    """Whether this root may become others, end them and clean up after them: in a container it may lack the rights."""
+    needed = sum(1 << capability for capability in (0, 1, 3, 5, 6, 7, 8))  # chown ... setpcap, see capabilities(7)
+    with open("/proc/self/status") as file:
+        effective = next(int(line.split()[1], 16) for line in file if line.startswith("CapEff:"))
+    return effective & needed == needed
 
 
 def give_back(uid: int | None) -> None:

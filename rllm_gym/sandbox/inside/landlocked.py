@@ -15,7 +15,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from rllm_gym.sandbox.inside import confine, landlock, named_memory, seccomp
+from rllm_gym.sandbox.inside import confine, landlock, named_memory, processes, seccomp
 
 _DAC_OVERRIDE, _DAC_READ_SEARCH, _SETPCAP = 1, 2, 8
 _KEEP_CAPABILITIES, _AMBIENT, _AMBIENT_RAISE = 8, 47, 2
@@ -25,6 +25,9 @@ _BOMB = 8
 
 _OWN_FILES = 6
 """What is in a program's scratch directory that it did not put there."""
+
+_HIDDEN_S = 0.25
+"""CPU seconds after which a process that cannot be looked into is one that hides."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -92,8 +95,8 @@ class Wall:
         most, count = limits["scratch_mb"] << 20, limits["scratch_files"] + _OWN_FILES
         size, files = _usage(self.scratch, most, count)
         with self.as_program():
-            size += _unlinked(family)
-        return "memory limit" if size > most or files > count else ""
+            unlinked = _unlinked(family)
+        return "memory limit" if unlinked is None or size + unlinked > most or files > count else ""
 
     @contextlib.contextmanager
     def as_program(self) -> Iterator[None]:
@@ -192,16 +195,25 @@ def _usage(directory: str, size_limit: int, count_limit: int) -> tuple[int, int]
     return size, count
 
 
-def _unlinked(family: Iterable[int]) -> int:
-    """Bytes of files that have no name any more and are open in one of those processes."""
-    sizes = {}
+def _unlinked(family: Iterable[int]) -> int | None:
+    """Bytes of files that have no name any more and are open in one of those processes.
+
+    ``None`` where one that has done some work does not let itself be looked into.
+    """
+    sizes: dict[tuple[int, int], int] = {}
     for pid in family:
-        with contextlib.suppress(OSError):
+        try:
             for fd in os.listdir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(OSError):
                     status = os.stat(f"/proc/{pid}/fd/{fd}")
                     if stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
                         sizes[status.st_dev, status.st_ino] = status.st_blocks * 512
+        except PermissionError:
+            # Until it is the program, a fork of the worker is closed too: a matter of milliseconds.
+            if (process := processes.process(pid)) is not None and process.cpu_s > _HIDDEN_S:
+                return None
+        except OSError:
+            continue  # it ended while it was looked at
     return sum(sizes.values())
 
 

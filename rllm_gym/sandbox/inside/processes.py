@@ -41,12 +41,13 @@ def processes() -> dict[int, Process]:
     """All of this pid namespace."""
     found = {}
     for name in os.listdir("/proc"):
-        if name.isdigit() and (process := _process(int(name))) is not None:
-            found[process.pid] = process
+        if name.isdigit() and (one := process(int(name))) is not None:
+            found[one.pid] = one
     return found
 
 
-def _process(pid: int) -> Process | None:
+def process(pid: int) -> Process | None:
+    """One of them; ``None`` when it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             line = file.read()
@@ -150,6 +151,9 @@ def _field(pid: int, file: str) -> int:
         for line in text.splitlines():
             if line.startswith(b"Pss:"):
                 return int(line.split()[1]) * 1024
+    except PermissionError:
+        # It has made itself unreadable: by running a program that it may execute and not read.
+        return _field(pid, "statm") if file != "statm" else 0
     except (OSError, ValueError, IndexError):
         return 0  # it ended while it was looked at
     return 0

@@ -127,6 +127,10 @@ class Namespaces:
         finally:
             os._exit(0)
 
+    def looking(self) -> contextlib.AbstractContextManager[None]:
+        """While the worker looks at what a program holds: with the rights that takes."""
+        return contextlib.nullcontext()
+
     def exceeded(self, family: set[int], table: dict[int, processes.Process], limits: dict[str, Any]) -> str:
         """The kernel keeps every limit that is counted here."""
         return ""
@@ -186,6 +190,10 @@ class Family:
                 confine.close_from(len(fds))
                 raise Become(order, self._home)
         return pid, os.pidfd_open(pid)
+
+    def looking(self) -> contextlib.AbstractContextManager[None]:
+        """As :meth:`Namespaces.looking`: root in a container may look into no process but its own user's."""
+        return contextlib.nullcontext() if self._wall is None else self._wall.as_program()
 
     def exceeded(self, family: set[int], table: dict[int, processes.Process], limits: dict[str, Any]) -> str:
         """The limit of ``Ended`` that no kernel keeps here and that is broken now, or ``""``."""

@@ -255,7 +255,8 @@ class Execution:
         cpu = sum(table[pid].cpu_s for pid in family)
         self.cpu_s = max(self.cpu_s, cpu)
         limit = self.limits["memory_mb"] << 20
-        used = _memory(family, limit, place.scratch_used(family), self.before.resident)
+        with place.looking():
+            used = _memory(family, limit, place.scratch_used(family), self.before.resident)
         if cpu > self.limits["cpu_s"]:
             self.ended = "cpu limit"
         elif used > limit:
@@ -316,10 +317,16 @@ def _memory(family: set[int], limit: int, scratch: int, shared_before: int) -> i
         return rough
     private, shared = 0, 0
     for pid in family:
-        with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-            sizes = {line.split()[0]: int(line.split()[1]) << 10 for line in file.readlines()[1:]}
+        try:
+            with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+                sizes = {line.split()[0]: int(line.split()[1]) << 10 for line in file.readlines()[1:]}
             shared += sizes.get(b"Pss_Shmem:", 0)
             private += sizes[b"Pss:"] - sizes.get(b"Pss_Shmem:", 0)
+        except PermissionError:
+            # It has made itself unreadable: by running a program that it may execute and not read.
+            private += processes.memory([pid], 0)
+        except (OSError, IndexError, KeyError):
+            continue  # it ended while it was looked at
     # Files in scratch space are shared memory where they are mapped.
     return private + max(shared, scratch)
 
