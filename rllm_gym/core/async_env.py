@@ -7,7 +7,7 @@ import os
 import threading
 from abc import abstractmethod
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import gymnasium
 
@@ -24,6 +24,10 @@ class AsyncTextEnv(TextEnv):
     ``step`` and ``close`` do; those run the coroutines on one event loop, in a thread of its own, that all such
     environments of the process share. An environment stays on the loop of its reset: connections belong to a loop.
     """
+
+    bound_to_loop: ClassVar[bool] = True
+    """Whether it must not be used from another event loop than the one it was used from first. The engine makes such
+    an environment anew for each episode; one that says ``False`` serves many."""
 
     _ready: Any = None
 

@@ -84,7 +84,7 @@ class Slot:
         Raises:
             EnvironmentFault: ``close`` raised or was late.
         """
-        if self._reuse and self._coroutines is None:  # coroutines may be bound to this event loop
+        if self._reuse and (self._coroutines is None or not getattr(self._coroutines, "bound_to_loop", True)):
             return
         await self._close_environment()
 

@@ -407,9 +407,17 @@ def test_misuse_is_an_error_that_says_what_to_do():
 # The engine -----------------------------------------------------------------------------------------------
 
 
-def test_the_engine_plays_honest_and_hostile_programs_alike_and_none_is_a_fault():
+def test_the_engine_plays_honest_and_hostile_programs_alike_and_none_is_a_fault(monkeypatch):
     replies = itertools.cycle([block("print(2 * int(input()))"), block("while True: pass"), block("print(1)"), "no"])
     row = DOUBLE | {"time_limit_s": 0.2}
+    made = []
+    construct = CodeEnv.__init__
+
+    def counted(self: CodeEnv, **arguments: Any) -> None:
+        made.append(self)
+        construct(self, **arguments)
+
+    monkeypatch.setattr(CodeEnv, "__init__", counted)
 
     async def play() -> list[Any]:
         engine = AgentExecutionEngine(
@@ -424,5 +432,6 @@ def test_the_engine_plays_honest_and_hostile_programs_alike_and_none_is_a_fault(
     episodes = asyncio.run(play())
     assert sorted(episode.reward for episode in episodes) == [0.0] * 18 + [1.0] * 6
     assert [episode.fault for episode in episodes] == [None] * 24
+    assert len(made) == 6  # not one an episode: each reads all tasks
     assert {episode.info["sandbox_tier"] for episode in episodes} <= {"A", "B"}
     assert default_agent("rllm/CodeMultiTurn-v0") is default_agent("rllm/Code-v0") is CodeAgent

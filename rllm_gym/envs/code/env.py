@@ -104,6 +104,7 @@ class CodeEnv(AsyncTextEnv):
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 4}  # type: ignore[misc]
+    bound_to_loop: ClassVar[bool] = False  # a pool serves every loop
 
     def __init__(
         self,
