@@ -26,7 +26,6 @@ print(json.dumps({
     "prefix": sys.prefix, "base_prefix": sys.base_prefix, "version": list(sys.version_info[:2]),
     "executable": sys._base_executable, "site": sysconfig.get_path("purelib"),
     "base_site": sysconfig.get_path("purelib", vars=base), "stdlib": sysconfig.get_path("stdlib"),
-    "library": sysconfig.get_config_var("LDLIBRARY") or "", "library_dir": sysconfig.get_config_var("LIBDIR") or "",
 }))
 """
 
@@ -79,8 +78,6 @@ def _default() -> Runtime:
         "executable": getattr(sys, "_base_executable", sys.executable),
         "base_site": sysconfig.get_path("purelib", vars={"base": sys.base_prefix, "installed_base": sys.base_prefix}),
         "stdlib": sysconfig.get_path("stdlib"),
-        "library": sysconfig.get_config_var("LDLIBRARY") or "",
-        "library_dir": sysconfig.get_config_var("LIBDIR") or "",
     }
     return _build(facts, _installed(ALLOWED))
 
@@ -119,16 +116,10 @@ def _build(facts: dict[str, Any], packages: tuple[tuple[str, str], ...]) -> Runt
     files: list[tuple[str, str]] = []
     links: list[tuple[str, str]] = []
     if not system:
-        files += [(python, os.path.realpath(facts["executable"])), (stdlib, stdlib)]
+        # All of lib: Pythons of conda and others have shared libraries of their own there.
+        files += [(python, os.path.realpath(facts["executable"]))]
+        files += [(path, path) for path in sorted({f"{prefix}/lib", os.path.dirname(stdlib)}) if os.path.isdir(path)]
         links += [(f"{prefix}/bin/python{major}", name), (f"{prefix}/bin/python", name)]
-        directory, library = facts["library_dir"], facts["library"]
-        if library and os.path.isdir(directory):
-            stem = library.split(".so")[0] + ".so"
-            files += [
-                (f"{directory}/{entry}", os.path.realpath(f"{directory}/{entry}"))
-                for entry in sorted(os.listdir(directory))
-                if entry.startswith(stem)
-            ]
     hidden = {site, *_package_directories(stdlib), *_system_package_directories()}
     path = "/usr/bin:/bin" if system else f"{prefix}/bin:/usr/bin:/bin"
     return Runtime(python, tuple(files), tuple(sorted(hidden)), site, packages, tuple(links), path)

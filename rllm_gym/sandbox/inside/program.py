@@ -9,7 +9,7 @@ Sent in as source text: standard library only.
 
 from __future__ import annotations
 
-import _signal
+import _signal  # type: ignore[import-not-found]
 import contextlib
 import os
 import resource
@@ -76,6 +76,8 @@ class Namespaces:
     def __init__(self, scratch: str, uid: int | None) -> None:
         """Confines the worker itself, with what every program in it inherits."""
         self._scratch = scratch
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")  # where memory runs out, better a program is ended than the trainer
         if uid is not None:
             # The mounts are made, with root's rights. From here on it is a user nobody else is.
             confine.mount("proc", "/proc", "proc", confine.MS_NOSUID | confine.MS_NODEV | confine.MS_NOEXEC)
