@@ -196,6 +196,30 @@ def test_a_set_of_generic_tasks_will_do():
     assert isinstance(env._all, StdioTests)
 
 
+def test_rows_of_both_kinds_come_from_one_parquet_file(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    arrow = pytest.importorskip("pyarrow")
+    rows = [
+        {
+            "id": "sum",
+            "prompt": "Add.",
+            "kind": "stdio",
+            "tests": [{"stdin": "1 2", "stdout": "3"}],
+            "entry_point": None,
+        },
+        {"id": "shift", "prompt": "Shift.", "kind": "function", "entry_point": "shift", "test": "assert shift([1], 2)"},
+    ]
+    parquet.write_table(arrow.Table.from_pylist(rows, arrow.schema([
+        ("id", arrow.string()), ("prompt", arrow.string()), ("kind", arrow.string()), ("entry_point", arrow.string()),
+        ("test", arrow.string()), ("public_tests", arrow.int64()), ("time_limit_s", arrow.float64()),
+        ("tests", arrow.list_(arrow.struct([("stdin", arrow.string()), ("stdout", arrow.string())]))),
+    ])), tmp_path / "rows.parquet")  # fmt: skip
+    env = CodeEnv(tasks=tmp_path / "rows.parquet")
+    for name, program in (("sum", SUM), ("shift", FUNCTION)):
+        env.reset(options={"task": name})
+        assert env.step(f"```python\n{program}\n```")[1] == 1.0
+
+
 def test_the_solution_of_a_row_is_not_kept():
     row = ROWS["humaneval plus"][0] | {"canonical_solution": "    return 2 * x + 0\n"}
     assert "2 * x + 0" not in json.dumps(row_to_code_task(row, "x").to_json())

@@ -105,7 +105,8 @@ def _data_of(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _recognised(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row of somebody else's form in ours."""
-    own = {key: row[key] for key in ("time_limit_s", "memory_mb", "float_tolerance", "public_tests") if key in row}
+    keys = ("time_limit_s", "memory_mb", "float_tolerance", "public_tests")
+    own = {key: row[key] for key in keys if row.get(key) is not None}
     contest = contest_data(row)
     if contest is not None:
         return own | contest

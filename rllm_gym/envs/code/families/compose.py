@@ -219,13 +219,11 @@ def _data(
                    for given, result in cases]  # fmt: skip
         return {"kind": "stdio", "tests": written, "public_tests": len(public), "time_limit_s": 2.0, **made}
     assertions = [f"assert {ENTRY_POINT}({', '.join(map(repr, given))}) == {result!r}" for given, result in cases]
-    names = ", ".join(name for name, _ in source.inputs)
     return {
         "kind": "function",
         "entry_point": ENTRY_POINT,
         "test": "\n".join(assertions[len(public) :]),
         "test_style": "assert",
-        "stub": f"def {ENTRY_POINT}({names}):\n",
         "public_tests": assertions[: len(public)],
         "time_limit_s": 2.0,
         **made,
