@@ -1,0 +1,184 @@
+"""What a fresh workspace costs: a session's overlay against copying, cloning and worktrees, side by side.
+
+    python benchmarks/workspace_reset.py            # prints the table; --write also puts it into benchmarks/results
+
+The repository is made here: 2,500 files, 50 MB, in one commit, below the system's temporary directory. The ways take
+turns, round by round, so that all of them meet the same machine. Each makes a workspace in which a file can be edited,
+and is timed until it is there; *first edit* adds appending a line to a file (in the session, by a shell command), and
+*away* is the time until nothing of it is left. Before each round ``sync`` writes out what the last one has left.
+
+Only the session is safe to hand to a model: it starts processes behind a wall, the others merely lay out files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import random
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rllm_gym.sandbox import SandboxPool, Session
+
+FILES, TOTAL_MB = 2500, 50
+ROUNDS = 20
+SLOW_ROUNDS = 4
+EDITED = "package_7/module_7.py"
+RESULT = Path(__file__).resolve().parent / "results" / "workspace_reset.md"
+
+
+class Way:
+    """One way to a fresh workspace.
+
+    Attributes:
+        name: As it stands in the table.
+        rounds: In how many rounds it takes part.
+        times: Seconds to make one, with the first edit, and to be rid of it, a round each.
+    """
+
+    def __init__(
+        self, name: str, rounds: int, make: Callable[[], object], edit: Callable[[object], object],
+        remove: Callable[[object], object],
+    ) -> None:  # fmt: skip
+        self.name, self.rounds = name, rounds
+        self._make, self._edit, self._remove = make, edit, remove
+        self.times: list[tuple[float, float, float]] = []
+
+    def take_turn(self) -> None:
+        begun = time.perf_counter()
+        made = self._make()
+        there = time.perf_counter()
+        self._edit(made)
+        edited = time.perf_counter()
+        self._remove(made)
+        self.times.append((there - begun, edited - begun, time.perf_counter() - edited))
+
+
+def git(folder: Path, *arguments: str) -> None:
+    name = ("-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "gc.auto=0")
+    subprocess.run(["git", "-C", str(folder), *name, *arguments], check=True, capture_output=True)
+
+
+def make_repository(folder: Path) -> None:
+    """2,500 files of text that does not compress to nothing, in one commit."""
+    draw = random.Random(0)
+    size = TOTAL_MB * 1_000_000 // FILES
+    folder.mkdir()
+    for number in range(FILES):
+        path = folder / f"package_{number % 50}" / f"module_{number}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"# " + draw.randbytes(size // 2).hex().encode()[: size - 3] + b"\n")
+    git(folder, "init", "-q")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "base")
+
+
+def append(path: Path) -> None:
+    with open(path, "a") as file:
+        file.write("edited\n")
+
+
+def ways(repository: Path, disk: Path, memory: Path, warm: SandboxPool, cold: SandboxPool) -> list[Way]:
+    """``disk`` and ``memory`` are directories for workspaces, on a disk and on a tmpfs."""
+
+    def copied(to: Path) -> object:
+        subprocess.run(["cp", "-a", str(repository), str(to)], check=True)
+        return to
+
+    def cloned() -> object:
+        git(disk, "clone", "-q", "--shared", str(repository), "clone")
+        return disk / "clone"
+
+    def worktree() -> object:
+        git(repository, "worktree", "add", "-q", "--detach", str(disk / "tree"))
+        return disk / "tree"
+
+    def edit(made: object) -> None:
+        assert isinstance(made, Path)
+        append(made / EDITED)
+
+    def gone(made: object) -> None:
+        assert isinstance(made, Path)
+        shutil.rmtree(made)
+
+    def worktree_gone(made: object) -> None:
+        git(repository, "worktree", "remove", "--force", str(made))
+
+    def edit_inside(session: object) -> None:
+        assert isinstance(session, Session)
+        assert session.exec_sync(f"echo edited >> {EDITED}").exit_code == 0
+
+    def close(session: object) -> None:
+        assert isinstance(session, Session)
+        session.close_sync()
+
+    return [
+        Way("**session, from the stock**", ROUNDS, lambda: warm.open_session_sync(repository), edit_inside, close),
+        Way("session, started on the spot", ROUNDS, lambda: cold.open_session_sync(repository), edit_inside, close),
+        Way("`cp -a` to a tmpfs", SLOW_ROUNDS, lambda: copied(memory / "copy"), edit, gone),
+        Way("`cp -a` to the disk", SLOW_ROUNDS, lambda: copied(disk / "copy"), edit, gone),
+        Way("`git clone --shared`", SLOW_ROUNDS, cloned, edit, gone),
+        Way("`git worktree add`", SLOW_ROUNDS, worktree, edit, worktree_gone),
+    ]
+
+
+def measure() -> str:
+    """The table, as Markdown."""
+    memory = Path("/dev/shm")
+    with (
+        tempfile.TemporaryDirectory(prefix="workspace-reset-") as disk,
+        tempfile.TemporaryDirectory(prefix="workspace-reset-", dir=memory) as shm,
+        SandboxPool("namespaces") as warm,
+        SandboxPool("namespaces") as cold,
+    ):
+        cold._stock.spares = 0  # type: ignore[union-attr]
+        repository = Path(disk) / "repository"
+        make_repository(repository)
+        contestants = ways(repository, Path(disk), Path(shm), warm, cold)
+        with warm.open_session_sync(repository) as session:
+            overlay = session.overlay  # type: ignore[attr-defined]
+        for number in range(ROUNDS):
+            os.sync()
+            for way in contestants:
+                if number < way.rounds:
+                    way.take_turn()
+    lines = [
+        "| way | p50 | p99 | with the first edit, p50 | away, p50 | p50 against the session |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    ours = statistics.median(made for made, _, _ in contestants[0].times)
+    for way in contestants:
+        made = sorted(times[0] for times in way.times)
+        late = made[min(len(made) - 1, int(0.99 * len(made)))]
+        middle = [statistics.median(column) for column in zip(*way.times)]
+        ratio = middle[0] / ours
+        cells = (f"{1000 * s:.1f} ms" for s in (middle[0], late, middle[1], middle[2]))
+        lines.append(f"| {way.name} | {' | '.join(cells)} | {ratio:.1f} × |")
+    about = (
+        f"{FILES} files, {TOTAL_MB} MB, one commit; {ROUNDS} rounds ({SLOW_ROUNDS} of the slow ways, whose p99 is their "
+        f"worst). Overlay: {'yes' if overlay else 'no, copied'}. Linux {platform.release()}, {os.cpu_count()} processors, "
+        f"load {os.getloadavg()[0]:.1f}, {'root' if os.geteuid() == 0 else 'an ordinary user'}."
+    )
+    return "\n".join(
+        ["# A fresh workspace", "", "`python benchmarks/workspace_reset.py --write`", "", about, "", *lines]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help=f"also write {RESULT.name} into benchmarks/results")
+    arguments = parser.parse_args()
+    text = measure()
+    print(text)
+    if arguments.write:
+        RESULT.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
