@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,10 +23,23 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 ORDINARY_UID = 61234
 """No account has it, so nothing on the machine is its own."""
 
+OPEN = "root with an open Python"
 USERS = ("this user", "an ordinary user") if os.geteuid() == 0 else ("this user",)
 """Where this user is an ordinary one, there is no other to try."""
 
 Completed = subprocess.CompletedProcess[str]
+
+
+def _needed_but_closed() -> dict[str, list[str]]:
+    """Directories closed to others, and what must be seen below each: Python and this checkout."""
+    closed: dict[str, list[str]] = {}
+    for needed in (sys.base_prefix, sys.prefix, str(ROOT)):
+        path = Path(os.path.realpath(needed))
+        for parent in reversed(path.parents):
+            if not parent.stat().st_mode & stat.S_IXOTH:
+                closed.setdefault(str(parent), []).append(str(path))
+                break
+    return closed
 
 
 def needs(tier: Tier) -> None:
@@ -103,9 +116,9 @@ class Trainer:
         left: Process ids below it after the last programs.
     """
 
-    def __init__(self, start: Callable[..., subprocess.Popen[str]], tier: Tier) -> None:
-        self.tier = tier
-        self.process = start(SERVER, tier.value)
+    def __init__(self, user: RunPython, tier: Tier) -> None:
+        self.tier, self.user = tier, user
+        self.process = user.start(SERVER, tier.value)
         assert self.process.stdout is not None
         said = self.process.stdout.readline()
         assert said, self.process.communicate()[1]
@@ -138,11 +151,17 @@ class Trainer:
 
 @pytest.fixture(
     scope="session",
-    params=[(tier, user) for tier in (Tier.NAMESPACES, Tier.LANDLOCK) for user in USERS],
+    params=[
+        *((tier, user) for tier in (Tier.NAMESPACES, Tier.LANDLOCK) for user in USERS),
+        *([(Tier.LANDLOCK, OPEN)] if os.geteuid() == 0 and _needed_but_closed() else []),
+    ],
     ids=lambda param: f"{param[0].value}-{param[1]}",
 )
 def trainer(request: pytest.FixtureRequest, ordinary_user: RunPython) -> Iterator[Trainer]:
-    """A :class:`Trainer` for each tier that keeps hostile programs in, as whoever runs the tests and as nobody."""
+    """A :class:`Trainer` for each tier that keeps hostile programs in, as whoever runs the tests and as nobody.
+
+    And for tier B as a root whose Python is open to all, who needs no rights to show it to a spare user.
+    """
     yield from _trainer(*request.param, ordinary_user)
 
 
@@ -154,11 +173,15 @@ def unsafe_trainer(ordinary_user: RunPython) -> Iterator[Trainer]:
 
 def _trainer(tier: Tier, user: str, ordinary_user: RunPython) -> Iterator[Trainer]:
     needs(tier)
-    trainer = Trainer(
-        ordinary_user.start if user == "an ordinary user" else RunPython([], _own_environment()).start, tier
-    )
+    trainer = Trainer(_who(user, ordinary_user), tier)
     yield trainer
     trainer.close()
+
+
+def _who(user: str, ordinary_user: RunPython) -> RunPython:
+    if user == "an ordinary user":
+        return ordinary_user
+    return RunPython(_with_open_python([]) if user == OPEN else [], _own_environment())
 
 
 class RunPython:
@@ -198,8 +221,7 @@ def ordinary_user() -> Iterator[RunPython]:
     with tempfile.TemporaryDirectory(prefix="rllm-gym-user-") as home:
         os.chown(home, ORDINARY_UID, ORDINARY_UID)
         become = ["setpriv", f"--reuid={ORDINARY_UID}", f"--regid={ORDINARY_UID}", "--clear-groups"]
-        if closed := _needed_but_closed():
-            become = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", _show(closed), "sh", *become]
+        become = _with_open_python(become)
         for tool in become[0], "setpriv":
             if shutil.which(tool) is None:
                 pytest.skip(f"running as an ordinary user needs {tool} (util-linux)")
@@ -228,16 +250,11 @@ def _environment(home: Path) -> dict[str, str]:
     }
 
 
-def _needed_but_closed() -> dict[str, list[str]]:
-    """Directories closed to others, and what must be seen below each: Python and this checkout."""
-    closed: dict[str, list[str]] = {}
-    for needed in (sys.base_prefix, sys.prefix, str(ROOT)):
-        path = Path(os.path.realpath(needed))
-        for parent in reversed(path.parents):
-            if not parent.stat().st_mode & stat.S_IXOTH:
-                closed.setdefault(str(parent), []).append(str(path))
-                break
-    return closed
+def _with_open_python(command: list[str]) -> list[str]:
+    """The command, run where Python and this checkout are open to all users."""
+    if closed := _needed_but_closed():
+        return ["unshare", "--mount", "--propagation", "private", "sh", "-ec", _show(closed), "sh", *command]
+    return command
 
 
 def _show(closed: dict[str, list[str]]) -> str:

@@ -26,6 +26,7 @@ _BOMB = 8
 _OWN_FILES = 6
 """What is in a program's scratch directory that it did not put there."""
 
+_FILL = stat.S_IWUSR | stat.S_IXUSR
 _HIDDEN_S = 0.25
 """CPU seconds after which a process that cannot be looked into is one that hides."""
 
@@ -178,8 +179,9 @@ def _usage(directory: str, size_limit: int, count_limit: int) -> tuple[int, int]
     size, count = 0, 0
     todo = [directory]
     while todo and size <= size_limit and count <= count_limit:
+        path = todo.pop()
         try:
-            with os.scandir(todo.pop()) as entries:
+            with os.scandir(path) as entries:
                 for entry in entries:
                     count += 1
                     status = entry.stat(follow_symlinks=False)
@@ -189,7 +191,10 @@ def _usage(directory: str, size_limit: int, count_limit: int) -> tuple[int, int]
                     if size > size_limit or count > count_limit:
                         break
         except PermissionError:
-            return size_limit + 1, count
+            # Its owner may fill it without reading it; one he may not enter stays as empty as it was made.
+            with contextlib.suppress(OSError):
+                if os.lstat(path).st_mode & _FILL == _FILL:
+                    return size_limit + 1, count
         except OSError:
             continue  # it was moved or removed meanwhile
     return size, count
