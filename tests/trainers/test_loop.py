@@ -80,6 +80,7 @@ def test_it_leaves_a_model_a_manifest_curves_and_transcripts(run: Path) -> None:
     assert model.config.vocab_size == len(tokenizer)
     manifest = json.loads((run / "manifest.json").read_text())
     assert manifest["config"]["algorithm"]["group_size"] == 8
+    assert manifest["sandbox_tier"] == "none"
     assert list((run / "tensorboard").iterdir())
     before, after = (list(load_episodes(run / "episodes" / f"validation-{step:06d}.jsonl")) for step in (0, 25))
     assert len(before) == len(after) == 6 * 5

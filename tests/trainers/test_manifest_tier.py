@@ -1,0 +1,28 @@
+"""Where a run's environments execute what models write, its manifest says behind which walls."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from commands.running import rllm_gym
+
+from rllm_gym.sandbox.probe import choose
+from trainers.rollouts import World, sandbox_tier_of
+
+
+def test_the_world_says_what_confines_its_programs() -> None:
+    def no_agent() -> None: ...
+
+    assert sandbox_tier_of(World("rllm/Code-v0", no_agent, [])) == choose("auto").value  # type: ignore[arg-type]
+    assert sandbox_tier_of(World("rllm/FrozenLake-v0", no_agent, [])) == "none"  # type: ignore[arg-type]
+
+
+def test_an_evaluation_says_what_confined_its_programs(tmp_path: Path) -> None:
+    replies = tmp_path / "replies.jsonl"
+    replies.write_text(json.dumps("```python\nprint(1)\n```") + "\n")
+    output = tmp_path / "episodes.jsonl"
+    done = rllm_gym("eval", "rllm/Code-v0", "--model", f"scripted:{replies}", "--tasks", "1", "--output", str(output))
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads(output.with_suffix(".manifest.json").read_text())
+    assert manifest["sandbox_tier"] == choose("auto").value
