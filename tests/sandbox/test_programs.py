@@ -83,7 +83,7 @@ def test_honest_programs_just_work(pools: dict[Tier, SandboxPool], any_tier: Tie
     assert result.tier == any_tier.value
 
 
-def test_honest_programs_just_work_for_an_ordinary_user(each_user: Any) -> None:
+def test_honest_programs_just_work_for_an_ordinary_user(ordinary_user: Any) -> None:
     source = """
 from rllm_gym.sandbox import SandboxPool, Tier
 from rllm_gym.sandbox.probe import examine
@@ -95,7 +95,7 @@ with SandboxPool(Tier.NAMESPACES, max_workers=2) as pool:
             print(name, result)
 """
     needs(Tier.NAMESPACES)
-    done = each_user(source, timeout=120)
+    done = ordinary_user(source, timeout=120)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
