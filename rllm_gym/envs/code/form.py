@@ -14,6 +14,7 @@ _SHOWN_TESTS = 5
 _SHOWN_TOTAL_CHARS = 8_000
 
 _IMPORT = re.compile(r"^\s*from\s+solution\s+import\s+(?:\(([^()]*)\)|([^\n(]*))", re.MULTILINE)
+_BACKTICKS = re.compile(r"`{3,}")
 _FUTURE = re.compile(r"^from __future__ import [^\n]*\n?", re.MULTILINE)
 
 
@@ -88,9 +89,8 @@ def _names(data: Mapping[str, Any]) -> list[str]:
 
 def fenced(text: str, label: str = "") -> str:
     """``text`` as a block whose fence is longer than any in it."""
-    fence = "```"
-    while fence in text:
-        fence += "`"
+    longest = max((len(run[0]) for run in _BACKTICKS.finditer(text)), default=0)
+    fence = "`" * max(3, longest + 1)
     return f"{fence}{label}\n{text.strip(chr(10))}\n{fence}"
 
 
