@@ -28,7 +28,7 @@ from rllm_gym.sandbox import SandboxPool, Session
 
 FILES, TOTAL_MB = 2500, 50
 ROUNDS = 20
-SLOW_ROUNDS = 4
+SLOW_ROUNDS = 2
 EDITED = "package_7/module_7.py"
 RESULT = Path(__file__).resolve().parent / "results" / "workspace_reset.md"
 
@@ -160,10 +160,11 @@ def measure() -> str:
         ratio = middle[0] / ours
         cells = (f"{1000 * s:.1f} ms" for s in (middle[0], late, middle[1], middle[2]))
         lines.append(f"| {way.name} | {' | '.join(cells)} | {ratio:.1f} × |")
+    who = "root" if os.geteuid() == 0 else "an ordinary user"
     about = (
-        f"{FILES} files, {TOTAL_MB} MB, one commit; {ROUNDS} rounds ({SLOW_ROUNDS} of the slow ways, whose p99 is their "
-        f"worst). Overlay: {'yes' if overlay else 'no, copied'}. Linux {platform.release()}, {os.cpu_count()} processors, "
-        f"load {os.getloadavg()[0]:.1f}, {'root' if os.geteuid() == 0 else 'an ordinary user'}."
+        f"{FILES} files, {TOTAL_MB} MB, one commit; {ROUNDS} rounds ({SLOW_ROUNDS} of the slow ways, whose "
+        f"p99 is their worst). Overlay: {'yes' if overlay else 'no, copied'}. Linux {platform.release()}, "
+        f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}, {who}."
     )
     return "\n".join(
         ["# A fresh workspace", "", "`python benchmarks/workspace_reset.py --write`", "", about, "", *lines]

@@ -106,7 +106,7 @@ def _specials(folder: str, names: list[str]) -> list[str]:
 
 
 class TestChanges:
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
     @given(before=st.lists(edits, max_size=8), after=st.lists(edits, max_size=10))
     def test_base_and_changes_are_the_tree(
         self, pool: SandboxPool, tmp_path_factory: pytest.TempPathFactory, before: list[object], after: list[object]
