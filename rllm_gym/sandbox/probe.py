@@ -65,6 +65,14 @@ _findings: dict[Tier, Finding] = {}
 _lock = threading.Lock()
 
 
+def _new_lock_after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_lock_after_fork)
+
+
 def choose(sandbox: str | Tier) -> Tier:
     """The tier for what a user wrote.
 
