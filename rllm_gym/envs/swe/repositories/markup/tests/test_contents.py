@@ -1,5 +1,4 @@
-from marktext import Entry, parse_blocks, table_of_contents
-from marktext.contents import contents_html
+from marktext import Entry, contents, parse_blocks, table_of_contents
 
 PAGE = "# A\n## B\n### C\n## D\n# *E*\n### F\n"
 
@@ -27,6 +26,6 @@ def test_headings_in_quotes_count():
 
 
 def test_the_list_is_nested():
-    html = contents_html(table_of_contents(parse_blocks("# A & B\n## C\n")))
+    html = contents.contents_html(table_of_contents(parse_blocks("# A & B\n## C\n")))
     assert html == '<ul><li><a href="#a-b">A &amp; B</a><ul><li><a href="#c">C</a></li></ul></li></ul>'
-    assert contents_html([]) == ""
+    assert contents.contents_html([]) == ""

@@ -1,8 +1,8 @@
 from datetime import datetime
 
 import pytest
-from slotplan import Calendar, find_meeting, parse_span, suggest_meetings
-from slotplan.meeting import common_free_time, round_up
+from slotplan import Calendar, find_meeting, meeting, parse_span, suggest_meetings
+from slotplan.meeting import common_free_time
 
 MORNING = parse_span("2024-05-06 08:00-12:00")
 
@@ -38,16 +38,16 @@ def test_nobody_is_always_free():
 
 
 def test_rounding_up():
-    assert round_up(datetime(2024, 1, 1, 9, 0), 15) == datetime(2024, 1, 1, 9, 0)
-    assert round_up(datetime(2024, 1, 1, 9, 1), 15) == datetime(2024, 1, 1, 9, 15)
-    assert round_up(datetime(2024, 1, 1, 9, 46), 15) == datetime(2024, 1, 1, 10, 0)
-    assert round_up(datetime(2024, 1, 1, 9, 15, 1), 15) == datetime(2024, 1, 1, 9, 30)
+    assert meeting.round_up(datetime(2024, 1, 1, 9, 0), 15) == datetime(2024, 1, 1, 9, 0)
+    assert meeting.round_up(datetime(2024, 1, 1, 9, 1), 15) == datetime(2024, 1, 1, 9, 15)
+    assert meeting.round_up(datetime(2024, 1, 1, 9, 46), 15) == datetime(2024, 1, 1, 10, 0)
+    assert meeting.round_up(datetime(2024, 1, 1, 9, 15, 1), 15) == datetime(2024, 1, 1, 9, 30)
 
 
 @pytest.mark.parametrize("step", [0, 7, 61, -15])
 def test_steps_divide_the_hour(step):
     with pytest.raises(ValueError):
-        round_up(datetime(2024, 1, 1), step)
+        meeting.round_up(datetime(2024, 1, 1), step)
 
 
 def test_a_meeting_takes_time(ana):

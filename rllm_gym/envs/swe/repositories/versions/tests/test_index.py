@@ -8,10 +8,12 @@ def test_versions_are_newest_first(index):
     assert index.versions("nothing") == []
 
 
-def test_withdrawn_versions(index):
-    assert Version(1, 5, 0) not in index.versions("log")
-    assert Version(1, 5, 0) in index.versions("log", withdrawn=True)
+def test_withdrawn_versions():
+    index = Index.from_text("log 1.4.2\nlog 1.5.0 withdrawn\n")
+    assert index.versions("log") == [Version(1, 4, 2)]
+    assert index.versions("log", withdrawn=True) == [Version(1, 5, 0), Version(1, 4, 2)]
     assert index.release("log", Version(1, 5, 0)).withdrawn
+    assert not index.release("log", Version(1, 4, 2)).withdrawn
 
 
 def test_what_a_release_needs(index):

@@ -30,9 +30,17 @@ def test_features_bring_requirements(index):
 
 def test_locked_versions_are_kept_if_they_fit(index):
     assert picked(index, "log ^1", locked={"Log": Version(1, 1, 0)}) == {"log": "1.1.0"}
-    assert picked(index, "log ^1", locked={"log": Version(1, 5, 0)}) == {"log": "1.5.0"}
     assert picked(index, "log ^2", locked={"log": Version(1, 1, 0)}) == {"log": "2.0.0"}
     assert picked(index, "log ^1", locked={"log": Version(1, 9, 0)}) == {"log": "1.4.2"}
+
+
+def test_withdrawn_versions_are_picked_only_if_they_are_locked():
+    index = Index.from_text("log 1.4.2\nlog 1.5.0 withdrawn\nold 1.0.0 withdrawn\n")
+    assert picked(index, "log") == {"log": "1.4.2"}
+    assert picked(index, "log", locked={"log": Version(1, 5, 0)}) == {"log": "1.5.0"}
+    assert picked(index, "log <1.5", locked={"log": Version(1, 5, 0)}) == {"log": "1.4.2"}
+    with pytest.raises(NoSolution, match="no version of old fits"):
+        resolve(index, ["old"])
 
 
 def test_errors_say_who_asked(index):

@@ -1,0 +1,199 @@
+"""The built-in tasks of ``rllm/SWE-v0``: small repositories with something wrong or missing, without end.
+
+A task is a repository, a change to it (a bug or a missing feature written by hand, or a mutation that was found to
+break tests), and a renaming of its names. It is made when it is asked for, from text alone: nothing is run and nothing
+is written. Both the change and the statement decide the split, so that no bug is trained on and tested on.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rllm_gym.core import Task, TaskError, split_of, stream_seed
+from rllm_gym.data.taskset import Taskset, check_split
+from rllm_gym.envs.swe.repositories.catalogue import NAMES, RENAMINGS, Change, Repository, load_repository
+
+__all__ = ["NAMES", "base_tasks", "gold_patch", "repository_files", "swe_tasks"]
+
+PREFIX = "builtin:"
+_REFERENCE = re.compile(r"builtin:([a-z]+)/([a-z0-9-]+)@(\d{1,3})")
+_MAX_ATTEMPTS = 2_000
+
+
+def swe_tasks(
+    *, repositories: Iterable[str] | None = None, split: str | None = "train", seed: int = 0, size: int | None = None
+) -> Taskset:
+    """The built-in tasks: first those written by hand, then mutations and renamed versions of all.
+
+    ``Task.data`` is a row as ``docs/swe.md`` describes it; its ``repo`` is a name that :func:`repository_files` knows.
+
+    Args:
+        repositories: Names of built-in repositories (see :data:`NAMES`), all by default.
+        split: ``"train"`` (the default, and ``None``), ``"validation"`` or ``"test"``.
+        seed: Another seed gives other variants in another order.
+        size: Number of tasks; a million by default. Where the variants are exhausted, tasks repeat.
+
+    Raises:
+        TaskError: An argument is out of range, or the repositories have no task in the split.
+    """
+    split = check_split("train" if split is None else split)
+    size = 1_000_000 if size is None else size
+    if not isinstance(size, int | np.integer) or isinstance(size, bool) or not 1 <= size < 2**62:
+        raise TaskError(f"size={size!r} must be a whole number from 1 to 2**62")
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool):
+        raise TaskError(f"seed={seed!r} must be a whole number")
+    if isinstance(repositories, str):
+        raise TaskError(f"repositories={repositories!r} must be a list of names, such as [{repositories!r}]")
+    names = NAMES if repositories is None else tuple(dict.fromkeys(repositories))
+    if not names:
+        raise TaskError(f"repositories is empty; there are {', '.join(NAMES)}, or None for all")
+    return Taskset(_Stream(names, split, int(seed), int(size)))
+
+
+def base_tasks(repositories: Iterable[str] = NAMES) -> list[Task]:
+    """Every task written by hand, with the names as they were written, whatever its split."""
+    return [
+        _task(f"swe/{name}/{change.key}", load_repository(name), change, 0)
+        for name in repositories
+        for change in load_repository(name).changes.values()
+        if change.kind != "mutation"
+    ]
+
+
+def repository_files(reference: str) -> dict[str, str]:
+    """The tree an agent starts from: text by path.
+
+    Args:
+        reference: The ``repo`` of a built-in task, such as ``"builtin:ledger/until-inclusive@17"``.
+
+    Raises:
+        TaskError: There is no such repository, change or renaming.
+    """
+    repository, change, number = _resolve(reference)
+    renaming = repository.renaming(number)
+    files = repository.broken_files(change)
+    return {repository.renamed(path, renaming): repository.renamed(text, renaming) for path, text in files.items()}
+
+
+def gold_patch(task: Task) -> dict[str, str]:
+    """The reference solution of a built-in task: the finished text of each file it changes, by path.
+
+    Raises:
+        TaskError: It is no built-in task.
+    """
+    repository, change, number = _resolve(task.data.get("repo"))
+    renaming = repository.renaming(number)
+    paths = dict.fromkeys(edit.path for edit in change.edits)
+    return {repository.renamed(path, renaming): repository.renamed(repository.files[path], renaming) for path in paths}
+
+
+def _resolve(reference: object) -> tuple[Repository, Change, int]:
+    match = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
+    if match is None:
+        raise TaskError(f"{reference!r:.80} names no built-in repository; they look like builtin:ledger/split-money@0")
+    repository, number = load_repository(match[1]), int(match[3])
+    if match[2] not in repository.changes or number >= RENAMINGS:
+        raise TaskError(f"{reference!r}: the repository {match[1]!r} has no such variant in this version of rllm-gym")
+    return repository, repository.changes[match[2]], number
+
+
+def _task(task_id: str, repository: Repository, change: Change, number: int) -> Task:
+    renaming = repository.renaming(number)
+    tests, hidden = _rendered_tests(repository.name, number)
+    failing = set(change.fail_to_pass)
+    data = {
+        "repo": f"{PREFIX}{repository.name}/{change.key}@{number}",
+        "hidden_tests": hidden,
+        "fail_to_pass": [tests[test] for test in change.fail_to_pass],
+        "pass_to_pass": [tests[test] for test in repository.tests if test not in failing],
+        "family": repository.name,
+        "variant": change.kind,
+    }
+    return Task(task_id, repository.renamed(change.statement, renaming), data)
+
+
+@functools.lru_cache(maxsize=1024)
+def _rendered_tests(name: str, number: int) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """The ids of the tests as they are renamed, and the test files; shared by all tasks of this renaming."""
+    repository = load_repository(name)
+    renaming = repository.renaming(number)
+    tests = {test: repository.renamed(test, renaming) for test in repository.tests}
+    return tests, repository.hidden_tests(renaming)
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """Task *i* as a pure function of (repositories, split, seed, i)."""
+
+    names: tuple[str, ...]
+    split: str
+    seed: int
+    size: int
+
+    name = "swe"
+
+    def __post_init__(self) -> None:
+        if not self._changes:
+            raise TaskError(
+                f"repositories={list(self.names)} have no task in the split {self.split!r}; take more of them"
+            )
+
+    def __len__(self) -> int:
+        return self.size
+
+    @functools.cached_property
+    def _changes(self) -> list[tuple[str, str]]:
+        """(repository, change) of the split."""
+        return [
+            (name, change.key)
+            for name in self.names
+            for change in load_repository(name).changes.values()
+            if split_of(f"{name}/{change.key}") == self.split
+        ]
+
+    @functools.cached_property
+    def _by_hand(self) -> list[tuple[str, str]]:
+        """Those written by hand, whose statement too falls into the split; one repository after the other in turn."""
+        found = []
+        for name, key in self._changes:
+            change = load_repository(name).changes[key]
+            if change.kind != "mutation" and split_of(change.statement) == self.split:
+                found.append((name, key))
+        turn = {pair: sum(other[0] == pair[0] for other in found[:place]) for place, pair in enumerate(found)}
+        return sorted(found, key=lambda pair: (turn[pair], pair))
+
+    def task(self, position: int) -> Task:
+        task_id = f"{self._prefix}{position}"
+        if position < len(self._by_hand):
+            name, key = self._by_hand[position]
+            repository = load_repository(name)
+            return _task(task_id, repository, repository.changes[key], 0)
+        rng = random.Random(stream_seed("swe", self.split, self.seed, position))
+        for _ in range(_MAX_ATTEMPTS):
+            name, key = rng.choice(self._changes)
+            repository, number = load_repository(name), rng.randrange(RENAMINGS)
+            change = repository.changes[key]
+            if split_of(repository.renamed(change.statement, repository.renaming(number))) == self.split:
+                return _task(task_id, repository, change, number)
+        raise TaskError(f"repositories={list(self.names)} have too few tasks in the split {self.split!r}; take more")
+
+    def position(self, task_id: str) -> int | None:
+        number = task_id.removeprefix(self._prefix)
+        if not task_id.startswith(self._prefix) or not number.isascii() or not number.isdecimal() or len(number) > 19:
+            return None
+        position = int(number)
+        return position if position < self.size and number == str(position) else None
+
+    def split_positions(self, split: str) -> np.ndarray | None:
+        raise TaskError(f"every task here belongs to the split {self.split!r}; build another with split={split!r}")
+
+    @property
+    def _prefix(self) -> str:
+        chosen = "" if self.names == NAMES else "+".join(self.names) + "/"
+        return f"swe/{chosen}{self.split}/{self.seed}/"

@@ -1,0 +1,409 @@
+"""Runs everything the built-in repositories of ``rllm/SWE-v0`` promise, and writes the tables beside them.
+
+    python scripts/verify_swe_repositories.py [NAME ...]
+
+For each repository: all tests of the finished one pass; with each hand-written change some fail, and what is left of
+the tests in the tree an agent starts from passes; the same for mutations of the finished code, of which those are kept
+that some tests and some of the calls in ``<name>.toml`` notice. The outcome is ``<name>.json``: nothing is run when
+tasks are made. It runs our own code only, a process for each run, and takes a few minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import io
+import json
+import multiprocessing
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import tomllib
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rllm_gym.envs.swe.repositories import catalogue
+from rllm_gym.envs.swe.repositories.catalogue import Change, Edit, Repository, read_files
+
+FOLDER = Path(catalogue.__file__).parent
+MAX_MUTATIONS = 36
+MAX_PER_FUNCTION = 5
+TRIED = 150
+TIMEOUT_S = 60
+CPU_S = 4
+# A mutation that leads to one of these is found by reading the traceback, not by understanding.
+_DULL = (
+    "AttributeError",
+    "NameError",
+    "UnboundLocalError",
+    "TypeError",
+    "RecursionError",
+    "KeyError",
+    "AssertionError",
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="repositories; all by default")
+    options = parser.parse_args()
+    for name in options.names or catalogue.NAMES:
+        table = verify(name)
+        (FOLDER / f"{name}.json").write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        by_hand = {key: len(tests) for key, tests in table["fail_to_pass"].items()}
+        print(f"{name}: {len(table['tests'])} tests, failing by hand {by_hand}, {len(table['mutations'])} mutations")
+    return 0
+
+
+def verify(name: str) -> dict[str, Any]:
+    """The table of a repository; an assertion fails where it does not keep what it promises."""
+    card = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    files = dict(read_files(FOLDER / name))
+    probes = [probe["code"].strip() for probe in card["probe"]]
+    outcome = run(files, probes)
+    assert not outcome.failed, f"{name}: the finished repository fails {outcome.failed}"
+    tests = sorted(outcome.passed)
+    expected = outcome.answers
+    again = run(files, probes)
+    assert (again.passed, again.answers) == (outcome.passed, outcome.answers), f"{name} is not the same every time"
+
+    failing: dict[str, list[int]] = {}
+    trees = set()
+    for task in card["task"]:
+        edits = tuple(Edit(edit["path"], edit.get("finished", ""), edit.get("broken", "")) for edit in task["edit"])
+        change = Change(task["key"], task["kind"], "", edits, ())
+        repository = Repository(name, files, {}, tuple(tests), {})
+        broken = run(_edited(files, change), [])
+        lost = sorted(set(tests) - broken.passed)
+        assert lost, f"{name}/{change.key}: no test fails"
+        change = Change(task["key"], task["kind"], "", edits, tuple(lost))
+        seen = run(repository.broken_files(change), [])
+        assert not seen.failed, f"{name}/{change.key}: tests the agent sees fail: {seen.failed}"
+        failing[change.key] = [tests.index(test) for test in lost]
+        trees.add(tuple(sorted(_edited(files, change).items())))
+    mutations = _kept_mutations(name, files, tests, probes, expected, trees)
+    return {"tests": tests, "expected": expected, "fail_to_pass": failing, "mutations": mutations}
+
+
+def _edited(files: Mapping[str, str], change: Change) -> dict[str, str]:
+    edited = dict(files)
+    for edit in change.edits:
+        text = edit.undo(edited.pop(edit.path))
+        if text is not None:
+            edited[edit.path] = text
+    return edited
+
+
+# Running ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Outcome:
+    passed: set[str]
+    failed: dict[str, str]
+    answers: list[str]
+
+
+def run(files: Mapping[str, str], probes: list[str], *, with_tests: bool = True) -> Outcome:
+    """Run the tests of a tree, and the calls, in a process of their own."""
+    folder = Path(tempfile.mkdtemp(prefix="swe-verify-"))
+    try:
+        for path, text in files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text, encoding="utf-8")
+        receiving, sending = multiprocessing.Pipe(duplex=False)
+        child = os.fork()
+        if child == 0:
+            try:
+                sending.send(_in_child(folder, probes, with_tests))
+            except BaseException as error:
+                sending.send(Outcome(set(), {"": repr(error)}, [repr(error)] * len(probes)))
+            os._exit(0)
+        sending.close()
+        try:
+            answer = receiving.recv() if receiving.poll(TIMEOUT_S) else None
+        except EOFError:
+            answer = None
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return answer or Outcome(set(), {"": "it did not end"}, ["it did not end"] * len(probes))
+    finally:
+        shutil.rmtree(folder)
+
+
+def _in_child(folder: Path, probes: list[str], with_tests: bool) -> Outcome:
+    os.chdir(folder)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
+    sys.dont_write_bytecode = True
+    for name in ("", "src"):
+        sys.path.insert(0, str(folder / name))
+    reporter = _Reporter()
+    if with_tests:
+        pytest.main(
+            ["-q", "-p", "no:cacheprovider", "-p", "no:timeout", "--rootdir=.", "--assert=plain"], plugins=[reporter]
+        )
+    return Outcome(reporter.passed - set(reporter.failed), reporter.failed, [_answer(code) for code in probes])
+
+
+class _Reporter:
+    def __init__(self) -> None:
+        self.passed: set[str] = set()
+        self.failed: dict[str, str] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.outcome != "passed":
+            self.failed[report.nodeid] = str(report.longrepr)[-300:]
+        elif report.when == "call":
+            self.passed.add(report.nodeid)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.failed[report.nodeid] = str(report.longrepr)[-300:]
+
+
+def _answer(code: str) -> str:
+    """What an interactive session shows for the code, whose last statement is an expression."""
+    *before, last = ast.parse(code).body
+    assert isinstance(last, ast.Expr), code
+    space: dict[str, Any] = {"__name__": "example"}
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(compile(ast.Module(before, []), "<example>", "exec"), space)  # noqa: S102 - our own text
+            value = eval(compile(ast.Expression(last.value), "<example>", "eval"), space)  # noqa: S307 - likewise
+        return (printed.getvalue() + ("" if value is None else repr(value))).rstrip("\n")
+    except Exception as error:
+        return "Traceback (most recent call last):\n  ...\n" + "".join(traceback.format_exception_only(error)).strip()
+
+
+# Mutations --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """Other text between two offsets of a file, and the function it lies in."""
+
+    path: str
+    function: str
+    kind: str
+    start: int
+    end: int
+    text: str
+
+
+def _kept_mutations(
+    name: str,
+    files: Mapping[str, str],
+    tests: list[str],
+    probes: list[str],
+    expected: list[str],
+    taken: set[tuple[tuple[str, str], ...]],
+) -> list[dict[str, Any]]:
+    found = [
+        mutation
+        for path in sorted(files)
+        if path.endswith(".py") and "tests/" not in path and Path(path).name not in ("__init__.py", "__main__.py")
+        for mutation in mutations_of(path, files[path])
+    ]
+    random.Random(name).shuffle(found)
+    per_function: Counter[str] = Counter()
+    rows: list[dict[str, Any]] = []
+    for mutation in _taking_turns(found):
+        place = mutation.path + mutation.function
+        tree = {**files, mutation.path: _applied(files[mutation.path], mutation)}
+        if per_function[place] >= MAX_PER_FUNCTION or tuple(sorted(tree.items())) in taken:
+            continue
+        answers = run(tree, probes, with_tests=False).answers
+        examples = [
+            [place, got]
+            for place, (got, wanted) in enumerate(zip(answers, expected))
+            if got != wanted and _worth_telling(got)
+        ]
+        outcome = run(tree, []) if examples else None
+        lost = sorted(set(tests) - outcome.passed) if outcome else []
+        if outcome is None or not lost or len(lost) > len(tests) // 2 or "" in outcome.failed:
+            continue
+        finished, broken = _snippets(files[mutation.path], tree[mutation.path])
+        assert Edit(mutation.path, finished, broken).undo(files[mutation.path]) == tree[mutation.path]
+        per_function[place] += 1
+        rows.append(
+            {
+                "key": _key(mutation, rows),
+                "kind": mutation.kind,
+                "path": mutation.path,
+                "finished": finished,
+                "broken": broken,
+                "fail_to_pass": [tests.index(test) for test in lost],
+                "examples": sorted(examples, key=lambda example: len(example[1]))[:2],
+            }
+        )
+        if len(rows) == MAX_MUTATIONS:
+            break
+    return rows
+
+
+def _taking_turns(found: list[Mutation]) -> list[Mutation]:
+    """One of each kind after the other, so that the many comparisons do not crowd out the rest."""
+    turn: Counter[str] = Counter()
+    numbered = []
+    for mutation in found:
+        turn[mutation.kind] += 1
+        numbered.append((turn[mutation.kind], mutation))
+    return [mutation for _, mutation in sorted(numbered, key=lambda pair: pair[0])][:TRIED]
+
+
+def _worth_telling(got: str) -> bool:
+    if "it did not end" in got or len(got) > 1500:
+        return False
+    return not (got.startswith("Traceback") and got.splitlines()[-1].partition(":")[0].rpartition(".")[2] in _DULL)
+
+
+def _key(mutation: Mutation, rows: list[dict[str, Any]]) -> str:
+    stem = f"m-{Path(mutation.path).stem}-{mutation.function}".replace("_", "-").lower().strip("-")
+    taken = {row["key"] for row in rows}
+    number = 1
+    while f"{stem}-{number}" in taken:
+        number += 1
+    return f"{stem}-{number}"
+
+
+def _applied(text: str, mutation: Mutation) -> str:
+    return text[: mutation.start] + mutation.text + text[mutation.end :]
+
+
+def _snippets(finished: str, broken: str) -> tuple[str, str]:
+    """The lines that differ, with as many before and after as make the finished ones unique."""
+    old, new = finished.splitlines(keepends=True), broken.splitlines(keepends=True)
+    first = next(place for place, (a, b) in enumerate(zip(old, new)) if a != b)
+    tail = 0
+    while tail < min(len(old), len(new)) - first and old[-1 - tail] == new[-1 - tail]:
+        tail += 1
+    for more in range(20):
+        start = max(0, first - more)
+        left, right = "".join(old[start : len(old) - tail]), "".join(new[start : len(new) - tail])
+        if left and finished.count(left) == 1:
+            return left, right
+        tail = max(0, tail - 1)
+    raise AssertionError("no unique text around the mutation")
+
+
+_COMPARISONS = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "=="}
+_COMPARISON_TEXT = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
+_OPERATORS = {
+    ast.Add: ("+", "-"),
+    ast.Sub: ("-", "+"),
+    ast.Mult: ("*", "+"),
+    ast.FloorDiv: ("//", "*"),
+    ast.Mod: ("%", "//"),
+}
+_CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
+_METHODS = {
+    "strip": "lstrip", "rstrip": "lstrip", "lstrip": "rstrip", "startswith": "endswith", "removeprefix": "removesuffix",
+    "partition": "rpartition", "rpartition": "partition", "ljust": "rjust", "rjust": "ljust", "fullmatch": "match",
+}  # fmt: skip
+_DROPPED_METHODS = ("lower", "strip", "rstrip", "lstrip", "casefold")
+
+
+def mutations_of(path: str, source: str) -> Iterator[Mutation]:
+    """Small changes of the kind people make by mistake, in every function of a module."""
+    offsets = [0]
+    for line in source.splitlines(keepends=True):
+        offsets.append(offsets[-1] + len(line))
+
+    def place(line: int, column: int) -> int:
+        # Columns of ast count bytes.
+        text = source[offsets[line - 1] : offsets[line]]
+        return offsets[line - 1] + len(text.encode()[:column].decode())
+
+    for function in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)):
+        docstring = function.body[0] if ast.get_docstring(function) else None
+        for statement in function.body:
+            if statement is docstring:
+                continue
+            for node in ast.walk(statement):
+                if not hasattr(node, "lineno") or isinstance(node, ast.FunctionDef):
+                    continue
+                start, end = place(node.lineno, node.col_offset), place(node.end_lineno, node.end_col_offset)
+                yield from (
+                    Mutation(path, function.name, kind, first, last, text)
+                    for kind, first, last, text in _changes(node, source, start, end, place)
+                )
+
+
+def _changes(
+    node: ast.AST, source: str, start: int, end: int, place: Callable[[int, int], int]
+) -> Iterator[tuple[str, int, int, str]]:
+    def span(part: Any) -> tuple[int, int]:
+        return place(part.lineno, part.col_offset), place(part.end_lineno, part.end_col_offset)
+
+    def swap(left: Any, right: Any, old: str, new: str, kind: str) -> Iterator[tuple[str, int, int, str]]:
+        first, last = span(left)[1], span(right)[0]
+        if source[first:last].count(old) == 1:
+            at = first + source[first:last].index(old)
+            yield kind, at, at + len(old), new
+
+    match node:
+        case ast.Compare(left=left, ops=[operator], comparators=[right]) if type(operator) in _COMPARISONS:
+            old, new = _COMPARISON_TEXT[type(operator)], _COMPARISONS[type(operator)]
+            yield from swap(left, right, f" {old} ", f" {new} ", "comparison")
+        case ast.BinOp(left=left, op=operator, right=right) if type(operator) in _OPERATORS:
+            yield from swap(left, right, *(f" {text} " for text in _OPERATORS[type(operator)]), "operator")
+        case ast.BoolOp(op=operator, values=[left, right]):
+            words = (" and ", " or ") if isinstance(operator, ast.And) else (" or ", " and ")
+            yield from swap(left, right, *words, "logic")
+            yield "condition", start, end, source[slice(*span(left))]
+            yield "condition", start, end, source[slice(*span(right))]
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield "negation", start, end, source[slice(*span(operand))]
+        case ast.UnaryOp(op=ast.USub(), operand=operand) if not isinstance(operand, ast.Constant):
+            yield "sign", start, end, source[slice(*span(operand))]
+        case ast.Constant(value=bool(value)):
+            yield "constant", start, end, str(not value)
+        case ast.Constant(value=int(value)):
+            yield "constant", start, end, str(value + 1)
+            if value > 0:
+                yield "constant", start, end, str(value - 1)
+        case ast.Call(func=ast.Name(id=name)) if name in _CALLS:
+            yield "call", start, start + len(name), _CALLS[name]
+        case ast.Call(func=ast.Name(id="sorted"), args=[argument, *_]):
+            yield "call", start, end, f"list({source[slice(*span(argument))]})"
+        case ast.Call(func=ast.Attribute(value=value, attr=name)):
+            after = span(value)[1]
+            if name in _METHODS and source[after : after + len(name) + 1] == f".{name}":
+                yield "method", after + 1, after + 1 + len(name), _METHODS[name]
+            if name in _DROPPED_METHODS:
+                yield "dropped call", start, end, source[slice(*span(value))]
+        case ast.If(orelse=[]):
+            # The whole lines; where nothing is left in the block, no test passes and the mutation is dropped.
+            yield "branch", place(node.lineno, 0), end + 1, ""
+        case ast.Continue():
+            yield "loop", start, end, "break"
+        case ast.Break():
+            yield "loop", start, end, "continue"
+        case ast.AugAssign(op=ast.Add() | ast.Sub()):
+            old, new = ("+=", "-=") if isinstance(node.op, ast.Add) else ("-=", "+=")
+            yield from swap(node.target, node.value, old, new, "update")
+            yield "update", start, end, f"{source[slice(*span(node.target))]} = {source[slice(*span(node.value))]}"
+        case ast.IfExp(test=_, body=body, orelse=orelse):
+            yield "choice", start, end, source[slice(*span(body))]
+            yield "choice", start, end, source[slice(*span(orelse))]
+        case ast.Subscript(slice=ast.Slice(lower=ast.Constant(), upper=None) as part):
+            yield "slice", *span(part), ":"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
