@@ -74,8 +74,8 @@ def task_from_commit(
         sandbox: Where tests run, as in :class:`~rllm_gym.sandbox.SandboxPool`, or a pool.
         repeats: How often tests are run before and after, at least 1.
         timeout: Seconds one run of the tests may take.
-        bundle: Write the parent's tree as a git bundle here and let the row point to it, so that the task no longer
-            needs the clone.
+        bundle: A directory. The parent's tree is written there as a git bundle, ``<id>.bundle``, and the row points to
+            it: the task then no longer needs the clone.
         progress: Called with a line for each step.
 
     Returns:
@@ -93,6 +93,8 @@ def task_from_commit(
         raise TaskError(f"repeats={repeats} must be 1 or more")
     if not timeout > 0:
         raise TaskError(f"timeout={timeout} must be above 0 seconds")
+    if bundle is not None and not Path(bundle).expanduser().is_dir():
+        raise TaskError(f"bundle={os.fspath(bundle)!r} is no directory to write a bundle to")
     if statement is not None and not statement.strip():
         raise TaskError("statement is empty; leave it out to take the commit's message")
     tell = progress or (lambda line: None)
@@ -127,7 +129,7 @@ def task_from_commit(
     if runtime is not None:
         row["runtime"] = os.path.abspath(os.fspath(runtime))
     if bundle is not None:
-        where = Path(os.path.abspath(os.path.expanduser(bundle)))
+        where = Path(os.path.abspath(os.path.expanduser(bundle))) / f"{row['id']}.bundle"
         write_bundle(making.base.path, where)
         for key in ("base_commit", "base_patch"):
             row.pop(key, None)
