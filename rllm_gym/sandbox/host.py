@@ -224,6 +224,7 @@ class Host:
         if self.folder is not None:
             temporary = f"{self.scratch}/tmp"
             variables |= {"HOME": temporary, "TMPDIR": temporary, "PYTHONPATH": f"{self.folder}/packages"}
+            variables["GIT_CONFIG_NOSYSTEM"] = "1"  # the system's is out of reach, which git does not forgive
         return variables
 
     def wait_until_ready(self) -> None:

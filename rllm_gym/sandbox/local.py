@@ -23,9 +23,12 @@ from rllm_gym.sandbox.program import Ended
 from rllm_gym.sandbox.runtime import Runtime
 from rllm_gym.sandbox.session import ExecResult, Session, SessionLimits
 from rllm_gym.sandbox.tier import Tier
-from rllm_gym.sandbox.tree import Changes, Owner, Tree, TreeTooLarge, owner_of, tree_of
+from rllm_gym.sandbox.tree import Changes, Survey, Tree, TreeTooLarge, survey, tree_of
 
 _log = logging.getLogger(__name__)
+
+COPIED_ENTRIES, COPIED_BYTES = 300, 4 << 20
+"""A base with no more than this is copied."""
 
 _BATCH = 8 << 20
 _GRACE_S = 120.0
@@ -208,29 +211,30 @@ class LocalSession(Session):
 
 # The base ---------------------------------------------------------------------------------------------------------
 
-_owners: dict[tuple[str, int, int, int], Owner | None] = {}
+_surveys: dict[tuple[str, int, int, int], Survey] = {}
 
 
 def _describe(base: Path) -> dict[str, Any] | None:
-    """What the trusted process needs to find the base; ``None`` where it must be copied: its files are of several."""
+    """What the trusted process needs to lay an overlay over the base; ``None`` where it is to be copied.
+
+    Copying a small one costs next to nothing, and leaves a directory that can be renamed: an overlay refuses that for
+    directories of its base (``EXDEV``, as in every container), which ``mv`` gets over and ``git mv`` does not. Files
+    of several users can only be copied: in a user namespace there is but one.
+    """
     path = os.path.realpath(base)
     status = os.stat(path)
     key = (path, status.st_dev, status.st_ino, status.st_ctime_ns)
-    if key not in _owners:
-        if len(_owners) > 4096:
-            _owners.clear()
-        _owners[key] = owner_of(Path(path))
-    owner = _owners[key]
-    root = os.geteuid() == 0
-    if owner is None or (not root and (owner.uid, owner.gid) != (os.geteuid(), os.getegid())):
+    if key not in _surveys:
+        if len(_surveys) > 4096:
+            _surveys.clear()
+        _surveys[key] = survey(Path(path))
+    found = _surveys[key]
+    if found.owner is None or (found.entries <= COPIED_ENTRIES and found.size <= COPIED_BYTES):
         return None
-    return {
-        "path": path,
-        "device": status.st_dev,
-        "inode": status.st_ino,
-        "uid": owner.uid,
-        "gid": owner.gid,
-    }
+    uid, gid = found.owner
+    if os.geteuid() != 0 and (uid, gid) != (os.geteuid(), os.getegid()):
+        return None
+    return {"path": path, "device": status.st_dev, "inode": status.st_ino, "uid": uid, "gid": gid}
 
 
 def _packed(base: Path) -> Iterator[tuple[list[list[Any]], bytes]]:

@@ -154,23 +154,39 @@ def _parents(path: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """Whose files a directory holds: ``None`` where they are of several users or groups."""
+class Survey:
+    """What a directory holds, all below it counted.
 
-    uid: int
-    gid: int
+    Attributes:
+        owner: User and group of everything in it; ``None`` where there is more than one.
+        entries: Files, links and directories.
+        size: Bytes of the files.
+    """
+
+    owner: tuple[int, int] | None
+    entries: int
+    size: int
 
 
-def owner_of(directory: Path) -> Owner | None:
-    """The user and group that own all of ``directory``, ``None`` if there is more than one."""
+def survey(directory: Path) -> Survey:
+    """Look at everything below a trusted directory, without opening it.
+
+    Raises:
+        OSError: Something cannot be listed.
+    """
     top = os.lstat(directory)
+    owner: tuple[int, int] | None = (top.st_uid, top.st_gid)
+    entries, size = 0, 0
     todo = [os.fspath(directory)]
     while todo:
-        with os.scandir(todo.pop()) as entries:
-            for entry in entries:
+        with os.scandir(todo.pop()) as found:
+            for entry in found:
                 status = entry.stat(follow_symlinks=False)
-                if (status.st_uid, status.st_gid) != (top.st_uid, top.st_gid):
-                    return None
+                entries += 1
+                if (status.st_uid, status.st_gid) != owner:
+                    owner = None
                 if stat.S_ISDIR(status.st_mode):
                     todo.append(entry.path)
-    return Owner(top.st_uid, top.st_gid)
+                else:
+                    size += status.st_size
+    return Survey(owner, entries, size)

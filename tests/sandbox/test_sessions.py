@@ -357,9 +357,18 @@ class TestFiles:
         with pytest.raises(NotADirectoryError, match="gone"):
             pool.open_session_sync(tmp_path / "gone")
 
-    def test_an_overlay_is_used_here(self, namespaces: SandboxPool, tmp_path: Path) -> None:
+    def test_a_large_base_is_overlaid_and_a_small_one_copied(self, namespaces: SandboxPool, tmp_path: Path) -> None:
+        (tmp_path / "d").mkdir()
+        (tmp_path / "d" / "f").write_text("1")
+        rename = "python -c \"import os; os.rename('d', 'e')\""
+        with namespaces.open_session_sync(tmp_path) as session:
+            assert not session.overlay  # type: ignore[attr-defined]
+            assert session.exec_sync(f"{rename} && cat e/f").output == b"1"
+        (tmp_path / "large").write_bytes(bytes(5_000_000))
         with namespaces.open_session_sync(tmp_path) as session:
             assert session.overlay  # type: ignore[attr-defined]
+            assert b"cross-device" in session.exec_sync(rename).output, "as in every container"
+            assert session.exec_sync("mv d e && cat e/f").output == b"1"
 
 
 class TestLife:
@@ -470,8 +479,9 @@ class TestLife:
             needs(tier)
         source = """
             import os, tempfile, pathlib
-            from rllm_gym.sandbox import SandboxPool, SessionLimits
+            from rllm_gym.sandbox import SandboxPool, SessionLimits, local
             from rllm_gym.sandbox.tree import read_directory
+            local.COPIED_ENTRIES = -1
             base = pathlib.Path(tempfile.mkdtemp()) / "closed" / "base"
             base.mkdir(parents=True)
             (base / "f").write_text("old")

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rllm_gym.sandbox import Changes, SandboxPool, TreeFile, TreeTooLarge
+from rllm_gym.sandbox import Changes, SandboxPool, TreeFile, TreeTooLarge, local
 from rllm_gym.sandbox.tier import Tier
-from rllm_gym.sandbox.tree import owner_of, read_directory, write_directory
+from rllm_gym.sandbox.tree import read_directory, survey, write_directory
+from tests.sandbox.conftest import needs
 
 NAMES = ["a", "b", "c.py", "d", "é", "\udcff\udcfe", "with space", "-n", ".git"]
 PATHS = [*NAMES, *(f"{a}/{b}" for a in NAMES for b in NAMES), *(f"{a}/d/{b}" for a in NAMES for b in NAMES)]
@@ -76,12 +77,14 @@ for step in json.load(open(sys.argv[1], encoding="ascii")):
 """
 
 
-@pytest.fixture(scope="module", params=[Tier.NAMESPACES, Tier.LANDLOCK], ids=["A", "B"])
+@pytest.fixture(scope="module", params=["overlay", "copy", "landlock"])
 def pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
-    from tests.sandbox.conftest import needs
-
-    needs(request.param)
-    with SandboxPool(request.param) as pool:
+    """Each way in which a workspace begins as its base."""
+    tier = Tier.LANDLOCK if request.param == "landlock" else Tier.NAMESPACES
+    needs(tier)
+    with pytest.MonkeyPatch.context() as patch, SandboxPool(tier) as pool:
+        if request.param == "overlay":
+            patch.setattr(local, "COPIED_ENTRIES", -1)
         yield pool
 
 
@@ -119,6 +122,7 @@ class TestChanges:
         base_tree = read_directory(base)
         shutil.copytree(base, twin, symlinks=True, copy_function=shutil.copy2, ignore=_specials)
         with pool.open_session_sync(base) as session:
+            assert session.overlay == (local.COPIED_ENTRIES < 0)  # type: ignore[attr-defined]
             session.write_sync(".git/edit.py", EDIT.encode())
             session.write_sync(".git/steps.json", _script(after).encode())  # type: ignore[arg-type]
             result = session.exec_sync(
@@ -231,12 +235,11 @@ class TestDirectories:
             write_directory(tree, tmp_path / "new")
         assert not (tmp_path / "b").exists()
 
-    def test_an_owner_there_is_only_where_all_is_one_users(self, tmp_path: Path) -> None:
-        (tmp_path / "d").mkdir()
-        (tmp_path / "d" / "f").touch()
-        owner = owner_of(tmp_path)
-        assert owner is not None
-        assert owner.uid == os.geteuid()
+    def test_a_survey_counts_what_is_there(self, tmp_path: Path) -> None:
+        write_directory({"d/f": TreeFile("file", b"12345"), "l": TreeFile("symlink", b"d")}, tmp_path / "base")
+        found = survey(tmp_path / "base")
+        assert (found.entries, found.size) == (3, 6)
+        assert found.owner == (os.geteuid(), os.getegid())
         if os.geteuid() == 0:
-            os.lchown(tmp_path / "d" / "f", 12345, 0)
-            assert owner_of(tmp_path) is None
+            os.lchown(tmp_path / "base" / "d" / "f", 12345, 0)
+            assert survey(tmp_path / "base").owner is None
