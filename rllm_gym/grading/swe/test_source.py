@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import random
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
@@ -13,6 +14,14 @@ _T = TypeVar("_T")
 MAX_BYTES = 4_000_000
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+_PARSER = threading.Lock()
+
+
+def parse_python(source: str | bytes) -> ast.Module:
+    """:func:`ast.parse`, for one thread at a time: two at once are a ``SystemError`` in CPython 3.11 (gh-106905)."""
+    with _PARSER:
+        return ast.parse(source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +59,7 @@ class TestSource:
         if any(b"\r" in line[:-1] or b"\f" in line for line in self.lines):
             raise ValueError("a test file with bare carriage returns or form feeds")
         try:
-            self.tree = ast.parse(data)
+            self.tree = parse_python(data)
         except (SyntaxError, RecursionError, MemoryError) as error:
             raise ValueError(f"a test file that is no Python: {type(error).__name__}") from None
         self.functions: dict[str, tuple[Function, tuple[ast.ClassDef, ...]]] = {}
