@@ -9,7 +9,6 @@ import contextlib
 import gc
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -24,11 +23,8 @@ import pytest
 
 from rllm_gym.sandbox import Ended, Limits, Program, Result, SandboxBroke, SandboxPool, Tier, shared_pool
 from rllm_gym.sandbox.probe import examine
+from tests.sandbox.ends import ENDS, SLEEP, SPIN
 from tests.sandbox.honest import HONEST
-
-CONFINED = [Tier.NAMESPACES, Tier.LANDLOCK]
-SPIN = "while True:\n    pass\n"
-SLEEP = "import time\ntime.sleep(1000)\n"
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +83,7 @@ def test_honest_programs_just_work_for_an_ordinary_user(ordinary_user: Any) -> N
     source = """
 from rllm_gym.sandbox import SandboxPool, Tier
 from rllm_gym.sandbox.probe import examine
+from tests.sandbox.ends import ENDS, SLEEP, SPIN
 from tests.sandbox.honest import HONEST
 with SandboxPool(Tier.NAMESPACES, max_workers=2) as pool:
     for name, (program, expected) in HONEST.items():
@@ -100,46 +97,6 @@ with SandboxPool(Tier.NAMESPACES, max_workers=2) as pool:
 
 
 # Ends -------------------------------------------------------------------------------------------------------------
-
-ENDS = {
-    "exit code": ("raise SystemExit(7)", Limits(), Ended.EXITED, 7, None),
-    "exit code above a byte": ("import sys\nsys.exit(256 + 3)", Limits(), Ended.EXITED, 3, None),
-    "exit message": ("raise SystemExit('so')", Limits(), Ended.EXITED, 1, None),
-    "os._exit": ("import os\nos._exit(5)", Limits(), Ended.EXITED, 5, None),
-    "exception": ("1 / 0", Limits(), Ended.EXITED, 1, None),
-    "no Python": ("this is not Python", Limits(), Ended.EXITED, 1, None),
-    "null bytes": ("print(1)\0", Limits(), Ended.EXITED, 1, None),
-    "lone surrogates": ("print('\ud800')", Limits(), Ended.EXITED, 1, None),
-    "deep nesting": ("(" * 100_000, Limits(), Ended.EXITED, 1, None),
-    "segmentation fault": ("import ctypes\nctypes.string_at(0)", Limits(), Ended.SIGNALLED, None, signal.SIGSEGV),
-    "abort": ("import os\nos.abort()", Limits(), Ended.SIGNALLED, None, signal.SIGABRT),
-    "kills itself": ("import os\nos.kill(os.getpid(), 9)", Limits(), Ended.SIGNALLED, None, signal.SIGKILL),
-    "ends by its alarm": ("import signal\nsignal.alarm(1)\nsignal.pause()", Limits(), Ended.SIGNALLED, None, signal.SIGALRM),
-    "loop": (SPIN, Limits(cpu_s=0.3), Ended.CPU, None, None),
-    "loop in C": ("sum(range(10**15))", Limits(cpu_s=0.3), Ended.CPU, None, None),
-    "loop that ignores signals": (
-        "import signal\nfor n in range(1, 64):\n    try: signal.signal(n, signal.SIG_IGN)\n    except (OSError, ValueError): pass\n"
-        + SPIN, Limits(cpu_s=0.3), Ended.CPU, None, None,
-    ),
-    "loops in four children": (
-        "import os\nfor _ in range(2): os.fork()\n" + SPIN, Limits(cpu_s=0.5), Ended.CPU, None, None,
-    ),
-    "loops in children that are not waited for": (
-        "import os, signal, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nwhile True:\n"
-        "    if os.fork() == 0:\n        t = time.process_time()\n        while time.process_time() < t + 0.1: pass\n        os._exit(0)\n"
-        "    time.sleep(0.1)", Limits(cpu_s=1, wall_s=4), None, None, None,
-    ),
-    "sleep": (SLEEP, Limits(wall_s=0.5), Ended.WALL, None, None),
-    "stopped by itself": ("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", Limits(wall_s=0.5), Ended.WALL, None, None),
-    "memory": ("x = []\nwhile True: x.append(bytearray(b'x') * (1 << 20))", Limits(memory_mb=64), Ended.MEMORY, None, None),
-    "memory of children": (
-        "import os, time\nfor _ in range(3): os.fork()\nx = bytearray(b'x') * (20 << 20)\ntime.sleep(1000)",
-        Limits(memory_mb=100, wall_s=20), Ended.MEMORY, None, None,
-    ),
-    "memory all at once": ("x = bytearray(1 << 40)", Limits(memory_mb=64), Ended.EXITED, 1, None),
-    "flood": ("while True: print('x' * 10_000)", Limits(output_bytes=1000), Ended.OUTPUT, None, None),
-    "flood of errors": ("import os\nwhile True: os.write(2, b'x' * 10_000)", Limits(output_bytes=1000), Ended.OUTPUT, None, None),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ENDS)
