@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shlex
 import stat
 import sys
 from collections.abc import Iterable
@@ -25,7 +26,15 @@ MAX_SCREENED = 2 * 1024 * 1024
 MAX_PATH_BYTES = 1024
 MAX_SHOWN = 1000
 
-_TEST_FOLDERS = frozenset({"test", "tests"})
+_TEST_FOLDER = re.compile(
+    r"((unit|integration|functional|regression|acceptance|system|smoke|e2e)[_-]?)?tests?"
+    r"([_-]?(data|files|cases|fixtures|resources|inputs|outputs|suite))?",
+    re.IGNORECASE,
+)
+# What tests compare with, outside of packages: inside of one it may be the product's.
+_DATA_FOLDERS = frozenset(
+    {"fixtures", "expected", "golden", "goldens", "snapshots", "__snapshots__", "cassettes", "baseline", "baselines"}
+)
 _TEST_FILE = re.compile(r"test_[^/]*\.py|[^/]*_test\.py|tests?\.py", re.IGNORECASE)
 _LOOKS_LIKE_TESTS = re.compile(rb"def test|TestCase|pytest")
 _INFRASTRUCTURE = frozenset(
@@ -65,7 +74,7 @@ def is_test_path(path: str) -> bool:
     (True, True, False)
     """
     *folders, name = PurePosixPath(path).parts or ("",)
-    return any(folder.casefold() in _TEST_FOLDERS for folder in folders) or _TEST_FILE.fullmatch(name) is not None
+    return any(_TEST_FOLDER.fullmatch(folder) for folder in folders) or _TEST_FILE.fullmatch(name) is not None
 
 
 def is_test_infrastructure(path: str) -> bool:
@@ -109,6 +118,7 @@ class _Sorting:
         self.hidden_folders = frozenset(
             str(parent) for path in tests.hidden_tests for parent in PurePosixPath(path).parents
         )
+        self.commands_own = _run_by(tests.test_command, base)
         self.roots = import_roots(base, tests)
         self.written: dict[str, TreeFile] = {}
         self.removed: set[str] = set()
@@ -203,16 +213,27 @@ class _Sorting:
             return "is a hidden test"
         if is_test_infrastructure(path):
             return "steers tests or interpreters"
+        if path in self.commands_own:
+            return "is run by the test command, put back"
+        if self._is_test_data(path):
+            return "is what tests compare with, put back"
         if not is_test_path(path):
             return ""
         in_base = _mode(self.base / path)
-        by_place = any(part.casefold() in _TEST_FOLDERS for part in PurePosixPath(path).parts[:-1])
+        by_place = any(_TEST_FOLDER.fullmatch(part) for part in PurePosixPath(path).parts[:-1])
         if in_base == stat.S_IFREG and not by_place:
             # pkg/test_runner.py may well be part of the product.
             with (self.base / path).open("rb") as stream:
                 if _LOOKS_LIKE_TESTS.search(stream.read(1_000_000)) is None:
                     return ""
         return "belongs to the tests, put back" if in_base else "belongs to the tests"
+
+    def _is_test_data(self, path: str) -> bool:
+        folders = PurePosixPath(path).parts[:-1]
+        if path.endswith(".py") or not any(folder.casefold() in _DATA_FOLDERS for folder in folders):
+            return False
+        parents = list(PurePosixPath(path).parents)[:-1]
+        return bool(_mode(self.base / path)) and not any(_mode(self.base / each / "__init__.py") for each in parents)
 
     def _collides(self, path: str) -> str:
         if path in self.hidden_folders:
@@ -297,6 +318,24 @@ class _Sorting:
             ):
                 return True
         return False
+
+
+_RUN_BY = {"make": ("Makefile", "makefile", "GNUmakefile"), "nox": ("noxfile.py",), "just": ("justfile", "Justfile")}
+_SCRIPTS = (".sh", ".bash", ".ini", ".cfg", ".toml", ".mk")
+
+
+def _run_by(command: str | None, base: Path) -> frozenset[str]:
+    """Files of the base that decide what a test command does: scripts, recipes, settings."""
+    words = shlex.split(command or "")
+    found: set[str] = set()
+    for before, word in zip(["", *words], words):
+        path = str(PurePosixPath(word))
+        begins = before in ("", "&&", ";", "||", "|") or before.endswith(";")
+        interpreted = PurePosixPath(before).name.rstrip("0123456789.") in ("python", "sh", "bash")
+        if word.endswith(_SCRIPTS) or begins or (interpreted and not word.startswith("-")):
+            found.add(path)
+        found.update(_RUN_BY.get(PurePosixPath(word).name, ()) if begins else ())
+    return frozenset(path for path in found if not path.startswith("/") and _mode(base / path) == stat.S_IFREG)
 
 
 def import_roots(base: Path, tests: RepositoryTests) -> tuple[str, ...]:

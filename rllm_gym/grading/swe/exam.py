@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from rllm_gym.grading.swe.blanks import Blanks, choices_for, make_blanks
 from rllm_gym.grading.swe.log_parsers import canonical_id
 from rllm_gym.grading.swe.test_source import MAX_BYTES, TestSource, function_key, same_function
 from rllm_gym.grading.swe.twins import Span, make_twin, sentinel_file, with_sentinel
@@ -31,12 +32,18 @@ class Sheet:
         texts: Texts that differ from the task's.
         sentinels: Where the added tests fail, by their id in the run.
         altered: Where the altered functions fail.
+        blanks: What belongs into the blanks of functions that were given some.
+        blank_name: The name blanks go by during the run.
+        choices: Literals to compare a blank's value with, by its key, where a digest of it says nothing.
     """
 
     files: tuple[str, ...]
     texts: Mapping[str, str]
     sentinels: Mapping[str, Span] = field(default_factory=dict)
     altered: Mapping[Place, Span] = field(default_factory=dict)
+    blanks: Mapping[Place, Blanks] = field(default_factory=dict)
+    blank_name: str = ""
+    choices: Mapping[str, list[str]] = field(default_factory=dict)
 
 
 class Exam:
@@ -83,14 +90,19 @@ class Exam:
         return any(self._ids[test] == reported and found == place for test, found in self._places.items())
 
     def without_twin(self, sheet: Sheet) -> list[str]:
-        """The tests to fix that a sheet holds no false twin of."""
-        return [test for test in self._tests.fail_to_pass if self._places.get(test) not in sheet.altered]
+        """The tests to fix that a sheet holds no false twin of, nor one with blanks."""
+        unblanked = self.without_blanks(sheet)
+        return [test for test in unblanked if self._places.get(test) not in sheet.altered]
+
+    def without_blanks(self, sheet: Sheet) -> list[str]:
+        """The tests to fix that a sheet leaves nothing blank in."""
+        return [test for test in self._tests.fail_to_pass if self._places.get(test) not in sheet.blanks]
 
     def twin(self) -> Sheet:
-        """The main sheet with each test false that the agent has not seen, and each that is to be fixed."""
+        """The main sheet with blanks, or false, in each test the agent has not seen and each that is to be fixed."""
         to_fix = set(self._tests.fail_to_pass)
         places = {place for test, place in self._places.items() if test in to_fix or not self._seen(place)}
-        return self.altered(self.main, {place for place in places if place[0] in self.main.files})
+        return self.altered(self.main, {place for place in places if place[0] in self.main.files}, blank=True)
 
     def seen_twin(self) -> Sheet:
         """A few files in which tests are false that the agent could read before.
@@ -105,10 +117,19 @@ class Exam:
         sheet = Sheet(tuple(chosen), {path: text for path, text in texts.items() if path in chosen})
         return self.altered(sheet, {place for place in seen if place[0] in chosen})
 
-    def altered(self, sheet: Sheet, places: Iterable[Place]) -> Sheet:
-        """A sheet with these functions false, where that can be done."""
+    def altered(self, sheet: Sheet, places: Iterable[Place], *, blank: bool = False, choices: bool = False) -> Sheet:
+        """A sheet with these functions false, where that can be done.
+
+        Args:
+            sheet: What it is made from.
+            places: The functions.
+            blank: Leave blank what they expect instead, where that can be done: only our own run can read it.
+            choices: Literals come with the blanks.
+        """
         texts = dict(sheet.texts)
         spans: dict[Place, Span] = {}
+        blanks: dict[Place, Blanks] = {}
+        name = f"_{self._rng.choice(('same', 'equals', 'expected', 'matches'))}_{self._rng.randrange(1 << 32):x}"
         keys: dict[str, list[str]] = {}
         for path, key in sorted(places):
             keys.setdefault(path, []).append(key)
@@ -116,10 +137,17 @@ class Exam:
             source = _source(texts[path]) if path in texts else self._source(path)
             if source is None:
                 continue
-            made = make_twin(source, of_file, self._rng)
+            if blank and self._node_ids:
+                found = {key: make_blanks(source, key, name, self._rng) for key in of_file}
+                blanks |= {(path, key): made for key, made in found.items() if made is not None}
+            edits = [edit for key in of_file if (path, key) in blanks for edit in blanks[path, key].edits]
+            made = make_twin(source, [key for key in of_file if (path, key) not in blanks], self._rng, edits)
             texts[path] = made.text
             spans |= {(path, key): span for key, span in made.altered.items()}
-        return Sheet(sheet.files, texts, sheet.sentinels, spans)
+        offered = {}
+        if choices:
+            offered = {key: few for each in blanks.values() for key, few in choices_for(each, self._rng).items()}
+        return Sheet(sheet.files, texts, sheet.sentinels, spans, blanks, name if blanks else "", offered)
 
     # Looking up ------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,8 @@ Product code and test runner share a process, so what one run says can be forged
 each in a fresh session over a fresh base, and from inside the runs look alike:
 
 - the tests as they are, with sentinels between them, which must fail;
-- the same files, each hidden test false at one place (:mod:`rllm_gym.grading.swe.twins`), where it must fail;
+- the same files, where each hidden test has blanks for what it expects, which are to be filled in
+  (:mod:`rllm_gym.grading.swe.blanks`), or else is false at one place, where it must fail (… ``.twins``);
 - the files that only hold tests which must go on passing;
 - a few of the tests the agent could read before, false as well.
 """
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rllm_gym.grading.swe.allowed import allowed_changes
+from rllm_gym.grading.swe.blanks import OPAQUE, RIGHT, WRONG, judge
 from rllm_gym.grading.swe.exam import Exam, Place, Sheet
 from rllm_gym.grading.swe.log_parsers import find_parser
 from rllm_gym.grading.swe.runs import Bench, Outcome, Run
@@ -143,19 +145,40 @@ class _Grading:
         """``whole``: what cannot change the verdict any more is run too, so that all listed tests are told of."""
         if self.allowed.refusal:
             return self._conclude(f"product code reaches for the test runner: {self.allowed.refusal}")
-        run = await self.bench.run(self.exam.main)
-        self.shadowing = run.shadowing
-        wrong = self._wrong_with(run, self.exam.main)
+        main, twins, ran = await self._first_runs()
+        self.shadowing = main.shadowing
+        wrong = self._wrong_with(main, self.exam.main)
         if wrong:
             if whole:
                 await self._others()
             return self._conclude(wrong)
-        twin = self.exam.twin()
-        without = self.exam.without_twin(twin)
+        without = self.exam.without_twin(twins[0])
         if without:
             self.remarks.append(f"no false twin could be made of {len(without)} of the tests to fix")
-        found = await _together(self._others(), self._forged(twin, run), self._forged(self.exam.seen_twin(), None))
+        found = await _together(
+            self._others(),
+            *(self._forged(twin, main, run) for twin, run in zip(twins, ran)),
+            self._forged(self.exam.seen_twin(), None, None),
+        )
         return self._conclude(next((wrong for wrong in found if wrong), ""))
+
+    async def _first_runs(self) -> tuple[Run, list[Sheet], list[Run | None]]:
+        """The main run; the twins; their runs, where they had to go along with it.
+
+        A test without blanks can be forged by whoever knows, or guesses, which run is which. The clock tells when one
+        comes after the other, so they begin together, and a guess has to be right for one more.
+        """
+        twins = [await asyncio.to_thread(self.exam.twin)]
+        if not self.exam.without_blanks(twins[0]):
+            return await self.bench.run(self.exam.main), twins, [None]
+        if self.bench.own_run and not twins[0].blanks:
+            twins.append(await asyncio.to_thread(self.exam.twin))
+        twins = [twin for twin in twins if twin.altered or twin.blanks] or twins[:1]
+        sheets = [(self.exam.main, 1.0), *((twin, TWIN_PATIENCE) for twin in twins if twin.altered or twin.blanks)]
+        order = random.SystemRandom().sample(range(len(sheets)), len(sheets))
+        ran = await _together(*(self.bench.run(sheets[n][0], patience=sheets[n][1]) for n in order))
+        runs = [run for _, run in sorted(zip(order, ran), key=lambda pair: pair[0])]
+        return runs[0], twins, [*runs[1:]] or [None]
 
     def _conclude(self, wrong: str) -> RepositoryVerdict:
         for test in self.tests.listed:
@@ -224,11 +247,14 @@ class _Grading:
 
     # False tests -------------------------------------------------------------------------------------------------
 
-    async def _forged(self, twin: Sheet, honest: Run | None) -> str:
-        """Run a sheet of false tests; why it shows that the tests do not decide, empty when they do."""
-        if not twin.altered:
+    async def _forged(self, twin: Sheet, honest: Run | None, run: Run | None) -> str:
+        """Whether a sheet of false tests, and of tests with blanks, went as it must; why not, empty when it did.
+
+        ``run`` is its run where there was one already.
+        """
+        if not twin.altered and not twin.blanks:
             return ""
-        run = await self.bench.run(twin, patience=TWIN_PATIENCE)
+        run = run or await self.bench.run(twin, patience=TWIN_PATIENCE)
         if run.broken:
             return f"a run with false tests did not go like the honest one: {run.broken}"
         doubtful: list[Place] = []
@@ -238,7 +264,36 @@ class _Grading:
                 return "a false test passes"
             if not self._false_as_wanted(outcomes, span, self._outcomes_at(honest, place) if honest else None):
                 doubtful.append(place)
-        return await self._doubts(twin, doubtful)
+        return await self._doubts(twin, doubtful) or await self._filled_in(twin, run, honest)
+
+    async def _filled_in(self, twin: Sheet, run: Run, honest: Run | None) -> str:
+        """Whether every blank holds what was expected."""
+        answers = self._answers(twin, run, honest)
+        wrong = [place for place, verdict in answers.items() if verdict == WRONG]
+        if wrong:
+            # False tests ran between them, which may leave behind what others stumble over.
+            alone = self.exam.altered(self._true(twin), wrong, blank=True)
+            answers |= self._answers(alone, await self.bench.run(alone, patience=TWIN_PATIENCE), None)
+        opaque = [place for place, verdict in answers.items() if verdict == OPAQUE]
+        if opaque and WRONG not in answers.values():
+            # Only their own class knows what such values are equal to: one of several literals, and which?
+            asked = self.exam.altered(self._true(twin), opaque, blank=True, choices=True)
+            answers |= self._answers(asked, await self.bench.run(asked, patience=TWIN_PATIENCE), None)
+        return "" if set(answers.values()) <= {RIGHT} else "what a test expects was not what it was given"
+
+    def _answers(self, sheet: Sheet, run: Run, honest: Run | None) -> dict[Place, str]:
+        """How each function's blanks were filled in, over all its parameters."""
+        found = {}
+        for place, blanks in sheet.blanks.items():
+            outcomes = self._outcomes_at(run, place)
+            true = self._outcomes_at(honest, place) if honest else []
+            if len(true) == len(outcomes):
+                wanted = [outcome for outcome, each in zip(outcomes, true) if each.passed]
+            else:
+                wanted = [outcome for outcome in outcomes if not outcome.skipped] if honest is None else []
+            verdicts = [judge(blanks, outcome.answers, sheet.choices) for outcome in wanted] or [WRONG]
+            found[place] = next(each for each in (WRONG, OPAQUE, RIGHT) if each in verdicts)
+        return found
 
     async def _doubts(self, twin: Sheet, doubtful: list[Place]) -> str:
         """False tests that failed elsewhere. Because others failed before them? Alone they must fail in place."""
@@ -285,7 +340,7 @@ def _failed_at(outcome: Outcome, span: Span) -> bool:
     return outcome.failed_in_call and any(span.first <= line <= span.last for line in outcome.lines)
 
 
-async def _together(*work: Coroutine[Any, Any, str]) -> list[str]:
+async def _together(*work: Coroutine[Any, Any, _T]) -> list[_T]:
     """Run all of them at once; when one breaks the others are ended first."""
     try:
         async with asyncio.TaskGroup() as group:

@@ -48,6 +48,7 @@ class Outcome:
         why: Why it did not pass.
         skipped: It was skipped, or failed as expected.
         word: What the log calls it, when only a log tells.
+        answers: What stood where the test had blanks, as the run tells it.
     """
 
     passed: bool
@@ -56,6 +57,7 @@ class Outcome:
     why: str = ""
     skipped: bool = False
     word: str = ""
+    answers: tuple[Any, ...] = ()
 
 
 @dataclass(slots=True)
@@ -120,7 +122,7 @@ class Bench:
         ) as session:
             try:
                 await session.write(script, _script())
-                await session.write(order, json.dumps(self._order(word, sheet.files, sent)).encode())
+                await session.write(order, json.dumps(self._order(word, sheet, sent)).encode())
             except OSError as error:
                 raise SandboxBroke(f"the tests could not be sent to the session: {error}") from error
             result = await session.exec(_START.format(script=script, order=order), self._tests.timeout * patience)
@@ -128,7 +130,7 @@ class Bench:
             run.spoiled = await _spoiled(session, {path: sent[path] for path in sheet.files if path in sent})
         return run
 
-    def _order(self, word: str, files: tuple[str, ...], sent: Mapping[str, str]) -> dict[str, Any]:
+    def _order(self, word: str, sheet: Sheet, sent: Mapping[str, str]) -> dict[str, Any]:
         changes = self._allowed.changes
         laid = [
             [path, file.kind, file.executable, base64.b64encode(file.data).decode()]
@@ -144,7 +146,8 @@ class Bench:
             "new_modules": self._allowed.new_modules,
             "roots": ["", "src"] if (self._base / "src").is_dir() else [""],
             "command": None if self.own_run else self._tests.test_command,
-            "arguments": [*self._options, *files] if self.own_run else [],
+            "arguments": [*self._options, *sheet.files] if self.own_run else [],
+            "blanks": {"name": sheet.blank_name, "choices": sheet.choices},
         }
 
     def _judge(self, result: ExecResult, word: str) -> Run:
@@ -198,7 +201,9 @@ async def _spoiled(session: Session, sent: Mapping[str, str]) -> tuple[str, ...]
 
 
 def _script() -> bytes:
-    return resources.files("rllm_gym.grading.swe.inside").joinpath("run_tests.py").read_bytes()
+    inside = resources.files("rllm_gym.grading.swe.inside")
+    first, second = (inside.joinpath(name).read_bytes() for name in ("canonical.py", "run_tests.py"))
+    return first + second.replace(b"from __future__ import annotations\n", b"", 1)
 
 
 def _events(output: bytes, word: str) -> tuple[list[dict[str, Any]], str]:
@@ -255,15 +260,17 @@ def _read_test(event: Mapping[str, Any]) -> tuple[str, Outcome]:
     well_formed = isinstance(lines, list) and all(isinstance(line, int) for line in lines)
     if not isinstance(phases, list) or not well_formed:
         return str(event.get("id")), Outcome(False, False, (), "its report cannot be read")
+    answers = event.get("answers", [])
+    answers = tuple(answers) if isinstance(answers, list) else ()
     passed = [["setup", "passed"], ["call", "passed"], ["teardown", "passed"]]
     xfail = event.get("xfail") is not False
     if phases == passed and not xfail:
-        return str(event.get("id")), Outcome(True)
+        return str(event.get("id")), Outcome(True, answers=answers)
     states = ", ".join(f"{phase[0]} {phase[1]}" for phase in phases if isinstance(phase, list) and len(phase) == 2)
     why = "is expected to fail" if xfail else str(event.get("message") or states)
     in_call = ["call", "failed"] in phases and not xfail
     skipped = xfail or any(phase[1:] == ["skipped"] for phase in phases if isinstance(phase, list))
-    return str(event.get("id")), Outcome(False, in_call, tuple(lines), why[:1000], skipped)
+    return str(event.get("id")), Outcome(False, in_call, tuple(lines), why[:1000], skipped, answers=answers)
 
 
 def _read_log(run: Run, tests: list[LoggedTest]) -> None:

@@ -64,9 +64,12 @@ class _Alteration:
 _ANOTHER_VALUE, _ANOTHER_TYPE, _OPPOSITE_OF_IT = 3, 2, 1
 
 
-def make_twin(source: TestSource, keys: Iterable[str], rng: random.Random) -> Twin:
-    """The file with each of the functions false at one place of its own, where one is found; line numbers are kept."""
-    edits: list[Edit] = []
+def make_twin(source: TestSource, keys: Iterable[str], rng: random.Random, more: Iterable[Edit] = ()) -> Twin:
+    """The file with each of the functions false at one place of its own, where one is found; line numbers are kept.
+
+    ``more``: edits in other functions, made as well.
+    """
+    edits: list[Edit] = list(more)
     insertions: list[Insertion] = []
     spans: dict[str, Span] = {}
     behind: dict[str, int] = {}
@@ -147,28 +150,28 @@ _PLAIN_WITH = frozenset(
 def _alterations(source: TestSource, function: Function, rng: random.Random) -> Iterator[_Alteration]:
     if _may_pass_failing(function):
         return
-    for statement in _reached(function.body):
+    for statement in reached(function.body):
         yield from _alterations_of(source, function, statement, rng)
 
 
 def _may_pass_failing(function: Function) -> bool:
     """Whether a decorator may swallow a failure."""
     return any(
-        re.search(r"raises|expected|xfail|skip|retry|flaky", _name_of(decorator), re.IGNORECASE)
+        re.search(r"raises|expected|xfail|skip|retry|flaky", name_of(decorator), re.IGNORECASE)
         for decorator in function.decorator_list
     )
 
 
-def _reached(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+def reached(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """Statements that every passing run comes to, whose exceptions nothing catches."""
     for statement in body:
         if isinstance(statement, ast.With | ast.AsyncWith):
             yield statement
-            if all(_name_of(item.context_expr) in _PLAIN_WITH for item in statement.items):
-                yield from _reached(statement.body)
+            if all(name_of(item.context_expr) in _PLAIN_WITH for item in statement.items):
+                yield from reached(statement.body)
         elif isinstance(statement, ast.For):
             if isinstance(statement.iter, ast.List | ast.Tuple) and _always_some(statement.iter):
-                yield from _reached(statement.body)
+                yield from reached(statement.body)
         else:
             yield statement
         if _may_leave(statement):
@@ -194,7 +197,7 @@ def _may_leave(statement: ast.stmt) -> bool:
     return False
 
 
-def _name_of(node: ast.expr) -> str:
+def name_of(node: ast.expr) -> str:
     if isinstance(node, ast.Call):
         node = node.func
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
@@ -213,7 +216,7 @@ def _alterations_of(
         yield from _of_call(source, statement.value, span, rng)
     elif isinstance(statement, ast.With) and len(statement.items) == 1:
         expression = statement.items[0].context_expr
-        if isinstance(expression, ast.Call) and _name_of(expression) in ("raises", "assertRaises", "assertRaisesRegex"):
+        if isinstance(expression, ast.Call) and name_of(expression) in ("raises", "assertRaises", "assertRaisesRegex"):
             yield from _other_exception(source, expression, span, rng)
 
 
@@ -323,7 +326,7 @@ _METHODS = {
     "assertAlmostEqual": "assertNotAlmostEqual",
 }  # fmt: skip
 _METHODS |= {opposite: name for name, opposite in _METHODS.items()}
-_EQUALITIES = frozenset(
+EQUALITIES = frozenset(
     {"assertEqual", "assertListEqual", "assertDictEqual", "assertTupleEqual", "assertSetEqual", "assertSequenceEqual",
      "assertCountEqual", "assertMultiLineEqual"}
 )  # fmt: skip
@@ -332,16 +335,20 @@ _NEARLY = frozenset(
      "assert_array_equal"}
 )  # fmt: skip
 
+_SAYS_EQUAL = re.compile(r"(assert|check|expect|verify|ensure)_(\w*_)?(equals?|eq|same)", re.IGNORECASE)
+"""Names of functions that compare their two arguments: of the repository's own, which a change may have emptied."""
+
 
 def _of_call(source: TestSource, call: ast.Call, span: Span, rng: random.Random) -> Iterator[_Alteration]:
-    name = _name_of(call)
+    name = name_of(call)
     if name in ("raises", "assertRaises") and len(call.args) > 1:
         yield from _other_exception(source, call, span, rng)
-    if len(call.args) >= 2 and not call.keywords and name in _EQUALITIES | _NEARLY:
+    of_their_own = len(call.args) == 2 and name not in EQUALITIES and _SAYS_EQUAL.fullmatch(name) is not None
+    if len(call.args) >= 2 and not call.keywords and (name in EQUALITIES | _NEARLY or of_their_own):
         for side in call.args[:2]:
-            for edit in _other_literal(source, side, rng, far=name in _NEARLY):
+            for edit in _other_literal(source, side, rng, far=name not in EQUALITIES):
                 yield _Alteration((edit,), span, _ANOTHER_VALUE)
-        if name in _EQUALITIES:
+        if name in EQUALITIES:
             yield from _other_type(source, call.args[0], call.args[1], span)
     function = call.func
     if (
@@ -381,14 +388,14 @@ def _other_parameters(
     if not isinstance(side, ast.Name) or _assigned(function, side.id):
         return None
     for decorator in function.decorator_list:
-        if not isinstance(decorator, ast.Call) or _name_of(decorator) != "parametrize" or len(decorator.args) != 2:
+        if not isinstance(decorator, ast.Call) or name_of(decorator) != "parametrize" or len(decorator.args) != 2:
             continue
-        names, rows = _argument_names(decorator.args[0]), decorator.args[1]
+        names, rows = argument_names(decorator.args[0]), decorator.args[1]
         if side.id not in names or not isinstance(rows, ast.List | ast.Tuple) or decorator.keywords:
             continue
         edits = []
         for row in rows.elts:
-            if isinstance(row, ast.Call) and _name_of(row) == "param":
+            if isinstance(row, ast.Call) and name_of(row) == "param":
                 cells = row.args
             elif len(names) == 1:
                 cells = [row]
@@ -405,7 +412,7 @@ def _other_parameters(
     return None
 
 
-def _argument_names(node: ast.expr) -> list[str]:
+def argument_names(node: ast.expr) -> list[str]:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return [name.strip() for name in node.value.split(",") if name.strip()]
     if isinstance(node, ast.List | ast.Tuple):
@@ -425,7 +432,7 @@ def _assigned(function: Function, name: str) -> bool:
 
 def _other_literal(source: TestSource, node: ast.expr, rng: random.Random, *, far: bool = False) -> list[Edit]:
     """Edits each of which makes a literal unequal to what it was. ``far``: also for comparisons with a tolerance."""
-    if isinstance(node, ast.Call) and _name_of(node) == "approx" and len(node.args) == 1 and not node.keywords:
+    if isinstance(node, ast.Call) and name_of(node) == "approx" and len(node.args) == 1 and not node.keywords:
         return _other_literal(source, node.args[0], rng, far=True)
     try:
         before = ast.literal_eval(node)
@@ -528,6 +535,6 @@ def _false_statements(source: TestSource, rng: random.Random) -> tuple[bytes, by
 
 def _everywhere_parametrized(source: TestSource) -> bool:
     return any(
-        isinstance(statement, ast.Assign) and any(_name_of(target) == "pytestmark" for target in statement.targets)
+        isinstance(statement, ast.Assign) and any(name_of(target) == "pytestmark" for target in statement.targets)
         for statement in source.tree.body
     )

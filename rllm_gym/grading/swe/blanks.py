@@ -1,0 +1,367 @@
+"""Tests with blanks in place of what they expect: whoever has not done the work cannot fill them in.
+
+A test that must fail can be told from one that must pass by luck, or by the clock: code under test that forges one run
+and leaves the next alone is found out only sometimes. What it cannot do is say a value that is nowhere in its process.
+Therefore ``assert total([1, 2]) == 3`` is also run as ``assert blank(7, total([1, 2]))``, the answer compared here.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import math
+import random
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rllm_gym.grading.swe.inside.canonical import Opaque, digest
+from rllm_gym.grading.swe.test_source import Edit, Function, TestSource, parse_python
+from rllm_gym.grading.swe.twins import EQUALITIES, argument_names, name_of, reached
+
+MAX_LITERAL = 20_000
+MAX_BLANKS = 20
+CHOICES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What belongs into a blank: a literal's value, exactly or nearly."""
+
+    value: Any
+    relative: float | None = None
+    absolute: float = 0.0
+
+    def is_near(self, given: object) -> bool:
+        """Whether a float's text is within the tolerance."""
+        try:
+            return isinstance(given, str) and math.isclose(
+                float(given), self.value, rel_tol=self.relative or 0.0, abs_tol=self.absolute
+            )
+        except (ValueError, OverflowError, TypeError):
+            return False
+
+
+@dataclass(slots=True)
+class Blanks:
+    """The blanks of one function.
+
+    Attributes:
+        expected: What belongs into each, by its key.
+        groups: Keys of which every passing run of the function fills in at least one.
+        edits: What makes them, in the function's file.
+    """
+
+    expected: dict[int, Expected] = field(default_factory=dict)
+    groups: list[frozenset[int]] = field(default_factory=list)
+    edits: list[Edit] = field(default_factory=list)
+
+
+RIGHT, OPAQUE, WRONG = "right", "opaque", "wrong"
+
+
+def judge(blanks: Blanks, answers: Iterable[object], choices: Mapping[str, list[str]]) -> str:
+    """Whether the answers of one run of the function are right, wrong, or values only their own class can compare."""
+    filled: set[int] = set()
+    verdict = RIGHT
+    for answer in answers:
+        match answer:
+            case [int(key), "chosen", list(chosen)] if str(key) in choices and key in blanks.expected:
+                right = _literal(choices[str(key)], blanks.expected[key])
+                if chosen != right:
+                    return WRONG
+            case [int(key), str() | None as told, near, bool(itself)] if key in blanks.expected:
+                expected = blanks.expected[key]
+                same = expected.is_near(near) if expected.relative is not None else told == digest(expected.value)
+                if not same and not itself:
+                    return WRONG
+                verdict = verdict if same else OPAQUE
+            case _:
+                return WRONG
+        filled.add(key)
+    return verdict if all(group & filled for group in blanks.groups) else WRONG
+
+
+def _literal(choices: list[str], expected: Expected) -> list[bool]:
+    return [text == repr(expected.value) for text in choices]
+
+
+def choices_for(blanks: Blanks, rng: random.Random) -> dict[str, list[str]]:
+    """Several literals for each blank, one of them the right one.
+
+    Each differs from the next a little, and the right one is anywhere among them: it is not what the others have in
+    common.
+    """
+    found = {}
+    for key, expected in blanks.expected.items():
+        before = rng.randrange(CHOICES)
+        texts = {repr(expected.value)}
+        for steps in (before, CHOICES - 1 - before):
+            value = expected.value
+            for _ in range(steps):
+                value = _other(value, rng)
+                texts.add(repr(value))
+        found[str(key)] = rng.sample(sorted(texts), len(texts))
+    return found
+
+
+def _other(value: Any, rng: random.Random) -> Any:
+    """A value of the same shape that differs in one place."""
+    if isinstance(value, bool) or value is None or value is Ellipsis:
+        return rng.choice([each for each in (True, False, None, 2, 3) if each != value])
+    if isinstance(value, int | float | complex):
+        return value + rng.choice([-3, -2, -1, 1, 2, 3, 4, 5, 10, 100])
+    if isinstance(value, str):
+        place = rng.randrange(len(value) + 1)
+        return value[:place] + rng.choice("abcdefghijklmnoprstu0123456789") + value[place + rng.randint(0, 1) :]
+    if isinstance(value, bytes):
+        return _other(value.decode("latin-1"), rng).encode("latin-1")
+    if not value:
+        return type(value)([(0, 0)] if isinstance(value, dict) else [rng.randrange(10)])
+    if isinstance(value, dict):
+        changed = copy.deepcopy(value)
+        key = rng.choice(list(changed))
+        changed[key] = _other(changed[key], rng)
+        return changed
+    members = sorted(value, key=repr) if isinstance(value, set | frozenset) else list(value)
+    place = rng.randrange(len(members))
+    members[place] = _other(members[place], rng)
+    return type(value)(members)
+
+
+def make_blanks(source: TestSource, key: str, blank: str, rng: random.Random) -> Blanks | None:
+    """Blanks for one function, ``None`` where there is nothing to leave blank.
+
+    Args:
+        source: The test file.
+        key: The function.
+        blank: The name that blanks go by during the run.
+        rng: Where keys are drawn from.
+    """
+    if key not in source.functions:
+        return None
+    function, _ = source.functions[key]
+    if any(re.search(r"raises|expected|xfail|skip|retry|flaky", name_of(each)) for each in function.decorator_list):
+        return None
+    making = _Making(source, function, blank, rng)
+    made = making.make()
+    if not made.groups:
+        return None
+    return made if _is_python(source, function, made) else None
+
+
+def _is_python(source: TestSource, function: Function, made: Blanks) -> bool:
+    """A cut can leave what is no Python behind where parentheses or strings are written unusually."""
+    first = min([function.lineno, *(each.lineno for each in function.decorator_list)])
+    lines = source.edited(made.edits).split("\n")[first - 1 : function.end_lineno]
+    block = ["if True:", *lines] if lines[0][:1].isspace() else lines
+    try:
+        parse_python("\n".join(block))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+class _Making:
+    def __init__(self, source: TestSource, function: Function, blank: str, rng: random.Random) -> None:
+        self._source = source
+        self._function = function
+        self._blank = blank.encode()
+        self._rng = rng
+        self._made = Blanks()
+        self._uses: dict[str, list[ast.Name]] = {}
+        for node in ast.walk(function):
+            if isinstance(node, ast.Name):
+                self._uses.setdefault(node.id, []).append(node)
+        self._named: dict[str, tuple[bytes, frozenset[int]]] = {}
+
+    def make(self) -> Blanks:
+        for statement in reached(self._function.body):
+            if len(self._made.groups) >= MAX_BLANKS:
+                break
+            if isinstance(statement, ast.Assert):
+                self._of_condition(statement.test)
+            elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+                self._of_call(statement.value)
+        return self._made
+
+    def _of_condition(self, test: ast.expr) -> None:
+        if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+            for part in test.values:
+                self._of_condition(part)
+            return
+        if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Eq):
+            return
+        left, right = test.left, test.comparators[0]
+        operator = self._find(left, rb"[\s)]*?(==)")
+        if operator is None or test.end_lineno is None or test.end_col_offset is None:
+            return
+        line, start, end = operator
+        for side, other in ((right, left), (left, right)):
+            if not _is_work(other):
+                continue
+            found = self._expected(side)
+            if found is None:
+                continue
+            keyed, group = found
+            opening = self._blank + b"(" + keyed + b", "
+            if side is right:
+                cut = self._cut(line, start, test.end_lineno, test.end_col_offset, b")")
+                edits = [Edit(test.lineno, test.col_offset, test.col_offset, opening), *cut]
+            else:
+                cut = self._cut(test.lineno, test.col_offset, line, end, opening)
+                edits = [*cut, Edit(test.end_lineno, test.end_col_offset, test.end_col_offset, b")")]
+            self._made.edits += edits
+            self._made.groups.append(group)
+            return
+
+    def _of_call(self, call: ast.Call) -> None:
+        name, function = name_of(call), call.func
+        nearly = name == "assertAlmostEqual" and len(call.args) == 2 and not call.keywords
+        exactly = name in EQUALITIES - {"assertCountEqual"} and 2 <= len(call.args) <= 3
+        if not (nearly or exactly) or not isinstance(function, ast.Attribute) or function.end_col_offset is None:
+            return
+        if any(keyword.arg != "msg" for keyword in call.keywords) or function.lineno != function.end_lineno:
+            return
+        comma = self._find(call.args[0], rb"[\s)]*?(,)")
+        first, second = call.args[:2]
+        opened = function.end_col_offset + 1
+        if comma is None or second.end_lineno is None or second.end_col_offset is None:
+            return
+        if self._source.lines[function.lineno - 1][function.end_col_offset : opened] != b"(":
+            return
+        line, start, end = comma
+        for side, other in ((second, first), (first, second)):
+            found = self._expected(side, nearly=nearly) if _is_work(other) else None
+            if found is None:
+                continue
+            keyed, group = found
+            opening = Edit(function.lineno, function.col_offset, opened, self._blank + b"(" + keyed + b", ")
+            if side is second:
+                cut = self._cut(line, start, second.end_lineno, second.end_col_offset, b"")
+            else:
+                cut = self._cut(first.lineno, first.col_offset, line, end, b"")
+            self._made.edits += [opening, *cut]
+            self._made.groups.append(group)
+            return
+
+    # What is expected ------------------------------------------------------------------------------------------
+
+    def _expected(self, side: ast.expr, *, nearly: bool = False) -> tuple[bytes, frozenset[int]] | None:
+        """How a blank is keyed in the file, and all keys it can have."""
+        if isinstance(side, ast.Call) and name_of(side) == "approx" and len(side.args) == 1 and not side.keywords:
+            return self._literal(side.args[0], 1e-6, 1e-12)
+        if isinstance(side, ast.Name) and not nearly:
+            if side.id not in self._named:
+                made = self._assigned(side.id) or self._parametrized(side.id)
+                if made is None:
+                    return None
+                self._named[side.id] = (side.id.encode(), made)
+            return self._named[side.id]
+        return self._literal(side, 0.0, 5e-8) if nearly else self._literal(side)
+
+    def _literal(
+        self, node: ast.expr, relative: float | None = None, absolute: float = 0.0
+    ) -> tuple[bytes, frozenset[int]] | None:
+        key = self._key(node, relative, absolute)
+        return None if key is None else (str(key).encode(), frozenset({key}))
+
+    def _key(self, node: ast.expr, relative: float | None = None, absolute: float = 0.0) -> int | None:
+        try:
+            value = ast.literal_eval(node)
+            digest(value)
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, Opaque):
+            return None
+        if relative is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            return None
+        if value is None or isinstance(value, bool) or len(repr(value)) > MAX_LITERAL:
+            return None  # too easily guessed
+        key = self._rng.randrange(1 << 40)
+        self._made.expected[key] = Expected(value, relative, absolute)
+        return key
+
+    def _only_compared(self, name: str) -> bool:
+        """Whether every use of a name is one side of an assertion that this leaves blank."""
+        loads = [use for use in self._uses.get(name, []) if isinstance(use.ctx, ast.Load)]
+        return len(loads) == 1
+
+    def _assigned(self, name: str) -> frozenset[int] | None:
+        """Keys for a name that the function gives a literal once."""
+        stores = [use for use in self._uses.get(name, []) if isinstance(use.ctx, ast.Store)]
+        for statement in self._function.body:
+            if (
+                isinstance(statement, ast.Assign)
+                and statement.targets == stores
+                and self._only_compared(name)
+                and (key := self._key(statement.value)) is not None
+            ):
+                self._made.edits += self._replaced(statement.value, key)
+                return frozenset({key})
+        return None
+
+    def _parametrized(self, name: str) -> frozenset[int] | None:
+        """Keys for a parameter whose values are all literals."""
+        if not self._only_compared(name) or any(isinstance(use.ctx, ast.Store) for use in self._uses[name]):
+            return None
+        for decorator in self._function.decorator_list:
+            if not isinstance(decorator, ast.Call) or name_of(decorator) != "parametrize" or len(decorator.args) != 2:
+                continue
+            names, rows = argument_names(decorator.args[0]), decorator.args[1]
+            if name not in names or not isinstance(rows, ast.List | ast.Tuple):
+                continue
+            if any(keyword.arg != "ids" for keyword in decorator.keywords):
+                return None
+            return self._of_rows(rows, names.index(name), len(names))
+        return None
+
+    def _of_rows(self, rows: ast.List | ast.Tuple, position: int, width: int) -> frozenset[int] | None:
+        edits: list[Edit] = []
+        keys: set[int] = set()
+        for row in rows.elts:
+            if isinstance(row, ast.Call) and name_of(row) == "param":
+                cells = row.args
+            elif width == 1:
+                cells = [row]
+            else:
+                cells = row.elts if isinstance(row, ast.Tuple | ast.List) else []
+            key = self._key(cells[position]) if len(cells) == width else None
+            if key is None:
+                return None
+            keys.add(key)
+            edits += self._replaced(cells[position], key)
+        self._made.edits += edits
+        return frozenset(keys)
+
+    # Places in the text ----------------------------------------------------------------------------------------
+
+    def _find(self, node: ast.expr, pattern: bytes) -> tuple[int, int, int] | None:
+        """Line, first and last column of what comes right behind a node, on the line where it ends."""
+        if node.end_lineno is None or node.end_col_offset is None:
+            return None
+        match = re.compile(pattern).match(self._source.lines[node.end_lineno - 1], node.end_col_offset)
+        return match and (node.end_lineno, match.start(1), match.end(1))
+
+    def _replaced(self, node: ast.expr, key: int) -> list[Edit]:
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        if node.lineno == node.end_lineno:
+            return [Edit(node.lineno, node.col_offset, node.end_col_offset, str(key).encode())]
+        # The lines stay, so what is left needs parentheses around it.
+        cut = self._cut(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset, b")")
+        first = cut[0]
+        return [Edit(first.line, first.start, first.end, b"(" + str(key).encode()), *cut[1:]]
+
+    def _cut(self, line: int, start: int, last: int, end: int, new: bytes) -> list[Edit]:
+        """Edits that empty a region, its lines kept, and put something at its end."""
+        if line == last:
+            return [Edit(line, start, end, new)]
+        lines = self._source.lines
+        edits = [Edit(line, start, len(lines[line - 1].rstrip(b"\r")), b"")]
+        edits += [Edit(n, 0, len(lines[n - 1].rstrip(b"\r")), b"") for n in range(line + 1, last)]
+        return [*edits, Edit(last, 0, end, new)]
+
+
+def _is_work(node: ast.expr) -> bool:
+    """Whether a value has to be worked out; two literals say nothing."""
+    return any(isinstance(child, ast.Name) for child in ast.walk(node))
