@@ -1,4 +1,4 @@
-"""Ways in which programs end: source, limits, and what must be said of it: why, exit code, signal."""
+"""Ways in which programs end, and attempts to get out: what the tests of programs run."""
 
 # ruff: noqa: E501 - programs are written on as few lines as they need
 
@@ -36,7 +36,7 @@ ENDS = {
     ),
     "loops in children that are not waited for": (
         "import os, signal, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nwhile True:\n"
-        "    if os.fork() == 0:\n        t = time.process_time()\n        while time.process_time() < t + 0.1: pass\n        os._exit(0)\n"
+        "    try: child = os.fork() == 0\n    except OSError: child = False\n    if child:\n        t = time.process_time()\n        while time.process_time() < t + 0.1: pass\n        os._exit(0)\n"
         "    time.sleep(0.1)", Limits(cpu_s=1, wall_s=4), None, None, None,
     ),
     "sleep": (SLEEP, Limits(wall_s=0.5), Ended.WALL, None, None),
@@ -50,3 +50,24 @@ ENDS = {
     "flood": ("while True: print('x' * 10_000)", Limits(output_bytes=1000), Ended.OUTPUT, None, None),
     "flood of errors": ("import os\nwhile True: os.write(2, b'x' * 10_000)", Limits(output_bytes=1000), Ended.OUTPUT, None, None),
 }  # fmt: skip
+"""Source, limits, and what must be said of its end: why (``None``: a limit), exit code, signal."""
+
+ATTEMPTS = [
+    "import os; os.kill(1, 9); import time; time.sleep(0.2); print('alive')",
+    "import ctypes; print(ctypes.CDLL(None).ptrace(16, 1, 0, 0))",
+    "print(open('/proc/1/environ').read())",
+    "import resource; resource.prlimit(1, resource.RLIMIT_NOFILE, (0, 0))",
+    "import ctypes; assert ctypes.CDLL(None).unshare(0x10000000) == 0",
+    "import ctypes; assert ctypes.CDLL(None).umount2(b'/scratch', 2) == 0",
+    "import ctypes; assert ctypes.CDLL(None).umount2(b'/proc', 2) == 0",
+    "import ctypes; assert ctypes.CDLL(None).mount(b'x', b'/scratch/work', b'tmpfs', 0, None) == 0",
+    "import os; os.mknod('x', 0o20666, os.makedev(1, 1))",
+    "import os; os.setuid(0)",
+    "open('/etc/passwd', 'a')",
+    "open('/x', 'w')",
+    "import os, sys; open(sys.executable, 'ab')",
+    "import socket; socket.create_connection(('1.1.1.1', 53), timeout=1)",
+    "import socket; socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
+    "import subprocess; subprocess.run(['unshare', '-r', 'true'], check=True)",
+]
+"""Each must fail, and harm nobody."""

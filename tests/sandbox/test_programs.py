@@ -23,7 +23,7 @@ import pytest
 
 from rllm_gym.sandbox import Ended, Limits, Program, Result, SandboxBroke, SandboxPool, Tier, shared_pool
 from rllm_gym.sandbox.probe import examine
-from tests.sandbox.ends import ENDS, SLEEP, SPIN
+from tests.sandbox.ends import ATTEMPTS, ENDS, SLEEP, SPIN
 from tests.sandbox.honest import HONEST
 
 
@@ -83,7 +83,7 @@ def test_honest_programs_just_work_for_an_ordinary_user(ordinary_user: Any) -> N
     source = """
 from rllm_gym.sandbox import SandboxPool, Tier
 from rllm_gym.sandbox.probe import examine
-from tests.sandbox.ends import ENDS, SLEEP, SPIN
+from tests.sandbox.ends import ATTEMPTS, ENDS, SLEEP, SPIN
 from tests.sandbox.honest import HONEST
 with SandboxPool(Tier.NAMESPACES, max_workers=2) as pool:
     for name, (program, expected) in HONEST.items():
@@ -238,27 +238,7 @@ def test_packages_outside_the_list_do_not_exist(pools: dict[Tier, SandboxPool], 
         assert (result.exit_code, b"ModuleNotFoundError" in result.stderr) == (1, True), result
 
 
-@pytest.mark.parametrize(
-    "attempt",
-    [
-        "import os; os.kill(1, 9); import time; time.sleep(0.2); print('alive')",
-        "import ctypes; print(ctypes.CDLL(None).ptrace(16, 1, 0, 0))",
-        "print(open('/proc/1/environ').read())",
-        "import resource; resource.prlimit(1, resource.RLIMIT_NOFILE, (0, 0))",
-        "import os; os.unshare" if sys.version_info >= (3, 12) else "import ctypes; assert ctypes.CDLL(None).unshare(0x10000000) == 0",
-        "import ctypes; assert ctypes.CDLL(None).umount2(b'/scratch', 2) == 0",
-        "import ctypes; assert ctypes.CDLL(None).umount2(b'/proc', 2) == 0",
-        "import ctypes; assert ctypes.CDLL(None).mount(b'x', b'/scratch/work', b'tmpfs', 0, None) == 0",
-        "import os; os.mknod('x', 0o20666, os.makedev(1, 1))",
-        "import os; os.setuid(0)",
-        "open('/etc/passwd', 'a')",
-        "open('/x', 'w')",
-        "import os, sys; open(sys.executable, 'ab')",
-        "import socket; socket.create_connection(('1.1.1.1', 53), timeout=1)",
-        "import socket; socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
-        "import subprocess; subprocess.run(['unshare', '-r', 'true'], check=True)",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("attempt", ATTEMPTS)
 def test_attempts_to_get_out_fail_and_harm_nobody(pools: dict[Tier, SandboxPool], attempt: str) -> None:
     pool = pool_of(pools, Tier.NAMESPACES)
     result = pool.run_sync(Program(attempt))
