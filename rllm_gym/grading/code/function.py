@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -11,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 
 from rllm_gym.core import TaskError
-from rllm_gym.grading.code.arguments import ruining_programs
+from rllm_gym.grading.code.inside.ruin import WAYS
 from rllm_gym.grading.code.relay import Relay, Told, Violation
 from rllm_gym.grading.code.verdict import MEMORY_FOR_TESTS_MB, CodeVerdict, FunctionTests, TestOutcome, bounded
 from rllm_gym.sandbox import Ended, Limits, Program, Result, Running, SandboxPool
@@ -25,39 +26,66 @@ async def grade_function(
     """Grade a program by test code that calls it. See :func:`rllm_gym.grading.code.grade_program`."""
     told, ended = await _run(pool, source, tests, stop_at_first_failure, show_expected)
     verdict = _verdict(told, ended)
-    if not (verdict.correct and told.changed):
+    if verdict.correct and told.believed:
+        verdict = await _unless_anything_is_equal(pool, source, tests, told, verdict)
+    if verdict.correct and told.changing:
+        verdict = await _unless_ruined(pool, source, tests, told, verdict)
+    return verdict
+
+
+async def _unless_anything_is_equal(
+    pool: SandboxPool, source: str, tests: FunctionTests, told: Told, verdict: CodeVerdict
+) -> CodeVerdict:
+    """Its class said that two objects are equal. It has to say otherwise where the test makes one of other values."""
+    made = _random.choice(told.believed)
+    other = _verdict(*await _run(pool, source, tests, True, False, alter=made))
+    return _failed(verdict, "equality", _EQUAL) if other.correct else verdict
+
+
+async def _unless_ruined(
+    pool: SandboxPool, source: str, tests: FunctionTests, told: Told, verdict: CodeVerdict
+) -> CodeVerdict:
+    """It changed what the tests gave it. That is right where they look at it, and no matter where they do not see it.
+
+    ``assert f(values) == sorted(values)`` is passed by a program that empties ``values`` and returns an empty list:
+    what is expected is computed from what the program changed. ``sort_in_place(values)``, then ``assert values == [1,
+    2, 3]``, is not. The first is passed whatever was in ``values`` before the call, too.
+    """
+    unseen, ended = await _run(pool, source, tests, True, False, detached=True)
+    if _verdict(unseen, ended).correct:
         return verdict
-    # It changed what the tests gave it. That is no matter where they pass all the same when they do not see it.
-    told, ended = await _run(pool, source, tests, stop_at_first_failure, show_expected, detached=True)
-    unseen = _verdict(told, ended)
-    if unseen.correct or not await _accept_ruin(pool, tests):
-        return verdict
-    failed = TestOutcome("arguments", False, _RUINED)
-    return replace(unseen, outcomes=(*unseen.outcomes, failed), total=unseen.total + 1)
+    # Where the tests failed first, the call before was the one that had to be seen.
+    call = unseen.changing[-1] if unseen.done and unseen.changing else _random.choice(told.changing)
+    runs = await asyncio.gather(*[_run(pool, source, tests, True, False, ruin=(call, way)) for way in WAYS])
+    if any(told.ruined and _verdict(told, ended).correct for told, ended in runs):
+        return _failed(verdict, "arguments", _RUINED)
+    return verdict
+
+
+def _failed(verdict: CodeVerdict, name: str, why: str) -> CodeVerdict:
+    outcomes = (*verdict.outcomes, TestOutcome(name, False, why))
+    return replace(verdict, outcomes=outcomes, total=verdict.total + 1)
 
 
 _RUINED = (
-    "passes only because it changed what the tests gave it, and these tests also accept a program that empties "
-    "its arguments: compute what is expected before the call"
+    "passes only because it changed what the tests gave it, and passes as well when they give it something else: "
+    "compute what is expected before the call"
 )
+_EQUAL = "its objects are equal whatever they are made of"
 
-_accepting: dict[tuple[str, FunctionTests], bool] = {}
-
-
-async def _accept_ruin(pool: SandboxPool, tests: FunctionTests) -> bool:
-    """Whether the tests are passed by a program that only ruins its arguments."""
-    key = (pool.tier.value, tests)
-    if key not in _accepting:
-        runs = [_run(pool, source, tests, True, False) for source in ruining_programs(tests.entry_point)]
-        verdicts = [_verdict(told, ended) for told, ended in await asyncio.gather(*runs)]
-        if len(_accepting) > 10_000:
-            _accepting.clear()
-        _accepting[key] = any(verdict.correct for verdict in verdicts)
-    return _accepting[key]
+_random = random.SystemRandom()
 
 
 async def _run(
-    pool: SandboxPool, source: str, tests: FunctionTests, stop: bool, show: bool, *, detached: bool = False
+    pool: SandboxPool,
+    source: str,
+    tests: FunctionTests,
+    stop: bool,
+    show: bool,
+    *,
+    detached: bool = False,
+    ruin: tuple[int, str] | None = None,
+    alter: int | None = None,
 ) -> tuple[Told, Result | None]:
     """What the side of the tests told, and how the program ended if it did not live to answer."""
     library = _library()
@@ -83,6 +111,8 @@ async def _run(
         "stop": stop,
         "show": show,
         "detached": detached,
+        "ruin": ruin,
+        "alter": alter,
     }
     async with pool.start(*pair) as (test_side, code_side):
         relay = Relay(test_side, code_side)

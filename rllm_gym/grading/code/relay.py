@@ -36,8 +36,12 @@ class Told:
     row_error: str = ""
     broken: str = ""
     done: bool = False
-    changed: bool = False
-    """Whether the program changed a container that a test gave it."""
+    changing: tuple[int, ...] = ()
+    """Questions of the tests during which the program changed what they gave it."""
+    ruined: bool = False
+    """Whether something was ruined before the question asked for."""
+    believed: tuple[int, ...] = ()
+    """Objects that the tests made, and that the program was believed to find equal to others."""
     unsupported: tuple[str, ...] = ()
 
 
@@ -126,7 +130,9 @@ class Relay:
                 if len(told.outcomes) < 100_000:
                     told.outcomes.append((str(message["name"]), message["passed"] is True, str(message["message"])))
             elif kind == "done":
-                told.done, told.changed = True, message["changed"] is True
+                told.done, told.ruined = True, message["ruined"] is True
+                told.changing = tuple(int(each) for each in message["changing"])
+                told.believed = tuple(int(each) for each in message["believed"])
                 told.unsupported = tuple(str(each) for each in message["unsupported"])
             elif kind == "error":
                 told.error = str(message["text"]) or "the program did not load"

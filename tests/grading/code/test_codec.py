@@ -49,7 +49,7 @@ class Pair:
         here: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._there = there
         served = Served(__name__)
-        self.tests = GuardedPeer(Pipe(there, here), served, first=0, guarded=True)
+        self.tests = GuardedPeer(Pipe(there, here), served)
         served.peer = self.tests
         operations = Operations()
         self.code = Peer(
@@ -312,7 +312,7 @@ def test_no_message_does_more_than_break_the_conversation(message: dict[str, Any
         def receive(self) -> tuple[bool, bytes]:
             return False, json.dumps(message).encode()
 
-    peer = GuardedPeer(Once(), lambda name, values: None, first=0, guarded=True)
+    peer = GuardedPeer(Once(), Served(__name__))
     try:
         peer.ask("anything")
     except Broken:
@@ -333,7 +333,7 @@ def test_what_is_no_message_breaks_the_conversation(data: bytes) -> None:
             return False, data
 
     with pytest.raises(Broken):
-        GuardedPeer(Once(), lambda name, values: None, first=0, guarded=True).ask("anything")
+        GuardedPeer(Once(), Served(__name__)).ask("anything")
 
 
 def test_decimals_and_such_are_exact(pair: Pair) -> None:

@@ -15,19 +15,122 @@ from typing import Any
 
 from .codec import Uncodable
 from .operations import BINARY, Operations
-from .peer import Peer
-from .remote import Remote, RemoteType, link_of
+from .peer import Peer, Transport, is_simple
+from .remote import ORDER, Made, Remote, RemoteType, Unsupported, link_of
+from .ruin import Ruin, other
 
 _REFUSED_TYPES = frozenset({"module", "frame", "code", "traceback", "cell"})
 _REFUSED_PACKAGES = frozenset({"_pytest", "pluggy", (__package__ or "inside").split(".")[0]})
 
 _READABLE = frozenset({"__name__", "__qualname__", "__doc__"})
 _FRAMES = frozenset({"gi_frame", "gi_code", "cr_frame", "cr_code", "ag_frame", "ag_code", "tb_frame", "tb_next"})
+_ASKED_OF_PLAIN = frozenset({"startswith", "endswith", "issubset", "issuperset", "isdisjoint"})
+"""Methods that a test gives what it expects."""
+
+_TELLING = frozenset({"sub", "rsub", *ORDER})
+"""Operators by which a test asks how far a result is from what it expects."""
+
 _OF_MOCKS = frozenset({"configure_mock", "attach_mock", "mock_add_spec", "reset_mock", "called"})
 
 
 class GuardedPeer(Peer):
-    """The side of the tests."""
+    """The side of the tests.
+
+    Args:
+        transport: As for every peer.
+        served: Answers the program.
+        detached: Whether the program is given copies.
+        ruin: Before which question to ruin what is given, and in which way.
+        alter: Which object that the test makes is to be made of other values.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        served: Served,
+        *,
+        detached: bool = False,
+        ruin: tuple[int, str] | None = None,
+        alter: int | None = None,
+    ) -> None:
+        super().__init__(transport, served, first=0, guarded=True, detached=detached)
+        self._served = served
+        self._ruin, self._alter = ruin, alter
+        self._named: set[type] = set()
+        self._asked = self._made = 0
+        self.changing: list[int] = []
+        """Questions during which the program changed what the test gave it."""
+        self.ruined = False
+        self.believed: set[int] = set()
+        """Objects that the test made and of which the program was believed that others are equal to them."""
+
+    def ask(self, operation: str, *operands: Any) -> Any:
+        number, self._asked = self._asked, self._asked + 1
+        if self._ruin is not None and number == self._ruin[0]:
+            ruin = Ruin(self._ruin[1], self._served.test_module)
+            ruin(operands)
+            self.ruined = ruin.changed
+        if operation == "getattr" and operands[1] in _ASKED_OF_PLAIN and isinstance(operands[0], Remote):
+            return self._of_plain(*operands)
+        before = self.heap.changed_by_other + self._served.changes
+        try:
+            result = super().ask(operation, *operands)
+        finally:
+            if self.heap.changed_by_other + self._served.changes != before and len(self.changing) < 10_000:
+                self.changing.append(number)
+        self._note_class(operation, operands, result)
+        return result
+
+    def _of_plain(self, target: Any, name: str) -> Any:
+        """Such a method of what the program returned is not the program's to answer."""
+        link, plain = link_of(target), type(target)._rllm_facts.get("plain")
+        if type(plain) is str:
+            return getattr(self._contents(target, plain), name)
+        if link is not None and link.owned:
+            return super().ask("getattr", target, name)
+        raise Unsupported(f"{name} of a {type(target).__name__} that the program returned", link)
+
+    def _note_class(self, operation: str, operands: tuple[Any, ...], result: Any) -> None:
+        # A class in the place of a function is called for a result, which is then not the test's own object.
+        if operation == "module" and type(result) is tuple and len(result) == 2:
+            name, found = operands[0], result[1]
+        elif operation == "entry":
+            name, found = operands[0][-1][0], result
+        elif operation == "getattr":
+            name, found = operands[1], result
+        else:
+            return
+        if isinstance(found, RemoteType) and type(name) is str and name.lstrip("_")[:1].isupper():
+            self._named.add(found)
+
+    def construct(self, cls: RemoteType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        number, self._made = self._made, self._made + 1
+        if number == self._alter:
+            args, kwargs = tuple(map(other, args)), {name: other(value) for name, value in kwargs.items()}
+        made = super().construct(cls, args, kwargs)
+        link = link_of(made)
+        if link is not None and type(made) is cls and link.received == 1 and not isinstance(made, tuple):
+            link.owned = cls in self._named
+            if is_simple((args, kwargs)):
+                link.made = Made(number, cls, args, kwargs)
+        return made
+
+    def _standin(self, number: Any, cls: Any, flavour: Any) -> Any:
+        made = super()._standin(number, cls, flavour)
+        link = link_of(made)
+        if link is not None and link.received > 1:
+            link.owned = False
+        return made
+
+    def operate(self, operation: str, target: Any, *args: Any) -> Any:
+        link = link_of(target)
+        owned = link is not None and link.owned
+        result = super().operate(operation, target, *args)
+        if operation in ("iter", "next"):
+            link.owned = owned
+        elif operation in ("neg", "pos", "invert"):
+            _own(result, owned)
+        return result
 
     # ---- what the program answers -----------------------------------------------------------------------------------
 
@@ -37,15 +140,18 @@ class GuardedPeer(Peer):
         plain = type(left)._rllm_facts.get("plain")
         if type(plain) is str:
             return self._contents(left, plain) == right
-        link, other = link_of(left), link_of(right)
-        if link is None or other is None or not isinstance(right, Remote):
+        link, theirs = link_of(left), link_of(right)
+        if link is None or theirs is None or not isinstance(right, Remote):
             return NotImplemented
         if "__eq__" not in _methods(left) and "__eq__" not in _methods(right):
             return False
         if not self._says_equal(left, right, [None, _random.randrange(10**6), _random.random(), "".join(_letters())]):
             return False
-        if other.made is not None:
-            decoys = self._decoys(other.made)
+        made = theirs.made or link.made
+        if made is not None and (made.args or made.kwargs):
+            self.believed.add(made.number)
+        if theirs.made is not None:
+            decoys = self._decoys(theirs.made)
         elif link.made is not None:
             decoys, left, right = self._decoys(link.made), right, left
         else:
@@ -66,13 +172,13 @@ class GuardedPeer(Peer):
             raise self._break(f"objects of {type(left).__name__} are equal to whatever they are compared with")
         return True
 
-    def _decoys(self, made: tuple[type, tuple[Any, ...], dict[str, Any]]) -> list[Any]:
+    def _decoys(self, made: Made) -> list[Any]:
         """Objects of a class made from other arguments than this one."""
-        cls, args, kwargs = made
+        _, cls, args, kwargs = made
         decoys = []
         values = [*args, *kwargs.values()]
         for position in [*range(min(len(values), 4)), None, None]:
-            changed = [_other(value) if position in (index, None) else value for index, value in enumerate(values)]
+            changed = [other(value) if position in (index, None) else value for index, value in enumerate(values)]
             if not changed:
                 break
             try:
@@ -107,9 +213,15 @@ class GuardedPeer(Peer):
             what = f"{operation} of a {type(left).__name__} that the program returned and a {type(right).__name__}"
             self.unsupported.append(what)
             raise TypeError(f"unsupported operand types: {what}")
+        links = [found for found in (link, link_of(right)) if found is not None and found.owned]
+        plain_right = not isinstance(right, Remote)
+        if plain_right and (link.made is None or link.received > 1) and operation in _TELLING:
+            what = f"{operation} of a {type(left).__name__} that an operator made and a {type(right).__name__}"
+            raise Unsupported(what, link)
         result = self.ask(operation, left, right, *modulo)
-        self._inherit(result, left)
-        self._inherit(result, right)
+        for found in links:
+            found.owned = True
+        _own(result, bool(links) and operation not in ORDER)
         return result
 
     def contains(self, target: Any, item: Any) -> bool:
@@ -141,8 +253,12 @@ class Served:
         test_module: Name of the module of the test; attributes of objects of its classes may be set.
     """
 
-    def __init__(self, test_module: str) -> None:
-        self._test_module = test_module
+    def __init__(self, test_module: str, *, detached: bool = False) -> None:
+        self.test_module = test_module
+        self._detached = detached
+        self._hidden: dict[int, tuple[Any, dict[str, Any]]] = {}
+        self.changes = 0
+        """How often the program changed an attribute of an object of the test."""
         self._operations = Operations()
         self.peer: GuardedPeer | None = None
 
@@ -159,7 +275,25 @@ class Served:
             self._check_name(target, name)
             if operation != "getattr":
                 self._check_settable(target, name)
+                self.changes += 1
+            if self._detached and type(target).__module__ == self.test_module:
+                return self._do_unseen(operation, target, *operands[1:])
         return self._operations.do(operation, operands)
+
+    def _do_unseen(self, operation: str, target: Any, name: str, *value: Any) -> Any:
+        """Attributes that the program sets are its own, and the test goes on with what it had."""
+        _, hidden = self._hidden.setdefault(id(target), (target, {}))
+        if operation == "setattr":
+            hidden[name] = value[0]
+        elif operation == "delattr":
+            hidden[name] = _GONE
+        elif name in hidden and hidden[name] is not _GONE:
+            return hidden[name]
+        elif name in hidden:
+            raise AttributeError(f"{type(target).__name__!r} object has no attribute {name[:100]!r}")
+        else:
+            return getattr(target, name)
+        return None
 
     def _check_name(self, target: Any, name: str) -> None:
         private = name.startswith("__") and name.endswith("__") and name not in _READABLE
@@ -170,11 +304,12 @@ class Served:
 
     def _check_settable(self, target: Any, name: str) -> None:
         kind = type(target)
-        if name.startswith("__") or isinstance(target, type) or kind.__module__ != self._test_module:
+        if name.startswith("__") or isinstance(target, type) or kind.__module__ != self.test_module:
             raise AttributeError(f"{kind.__name__!r} object attribute {name[:100]!r} is read-only")
 
 
 _random = random.SystemRandom()
+_GONE = object()
 
 
 _BUILTINS = {name: getattr(builtins, name) for name in ("input", "open", "print")}
@@ -199,21 +334,7 @@ def _is_mock(value: Any) -> bool:
     return any(base.__module__ == "unittest.mock" for base in type(value).__mro__)
 
 
-def _other(value: Any) -> Any:
-    """A value of the same type that is another."""
-    kind = type(value)
-    if kind is bool:
-        return not value
-    if kind is int:
-        return (
-            value + _random.choice((-1, 1)) * _random.randrange(1, 5) if value > 5 else value + _random.randrange(1, 9)
-        )
-    if kind is float:
-        return value + _random.randrange(1, 9)
-    if kind is str:
-        return value + _letters()[0]
-    if kind is list or kind is tuple:
-        return kind([_other(value[0]), *value[1:]]) if value else kind([_random.randrange(9)])
-    if kind is dict:
-        return {key: _other(item) for key, item in value.items()} if value else {_letters()[0]: 1}
-    return _random.randrange(9) if value is None else value
+def _own(result: Any, owned: bool) -> None:
+    link = link_of(result)
+    if owned and link is not None and isinstance(result, Remote):
+        link.owned = True

@@ -55,8 +55,8 @@ class Heap:
         self._fresh: list[int] = []
         self._copies: dict[int, tuple[Any, Any]] = {}
         self._reading = 0
-        self.changed_by_other = False
-        """Whether the other side ever changed a container that this side made."""
+        self.changed_by_other = 0
+        """How often the other side changed a container that this side made."""
 
     def tree_of(self, value: Any) -> Tree | None:
         """The tree naming a container, which is new to the other side if it is new here; ``None`` for no container."""
@@ -139,7 +139,7 @@ class Heap:
             if _KINDS.get(type(changed.obj)) != kind and not (kind == "nd" and _is_array(changed.obj)):
                 raise Malformed("a change of a container into another type")
             if number % 2 == self._first:
-                self.changed_by_other = True
+                self.changed_by_other += 1
             changed.snapshot = _MISSING
             filling.append((changed, rest))
         for entry, rest in filling:

@@ -66,6 +66,7 @@ class Used:
     """Names of a test that are neither its own nor the language's.
 
     Attributes:
+        bound: Names it defines at its top.
         free: Those it uses.
         modules: Those of them used as ``name.attribute`` alone that name a module of the standard library, or numpy.
     """
@@ -84,6 +85,7 @@ class Used:
                 if isinstance(each, ast.Name) and id(each) not in attributes:
                     loaded[each.id] = False
         names = {name for name in loaded if name == entry or not hasattr(builtins, name)}
+        self.bound = bound
         self.free = sorted(names - bound)
         known = {name for name in names if name in _MODULES or name in _SHORT}
         self.modules = {name for name in known if loaded[name] and name != entry}

@@ -316,7 +316,7 @@ class Peer:
             return ["err", type(error).__name__, arguments, cause, _text(trace)]
         kind = self._codec.encode(type(error))
         if kind[0] == "g":
-            state = {name: value for name, value in vars(error).items() if name != "_rllm_trace" and _is_simple(value)}
+            state = {name: value for name, value in vars(error).items() if name != "_rllm_trace" and is_simple(value)}
             return ["ge", kind, arguments, cause, _text(trace), self._codec.encode(tuple(state.items()))]
         return ["xe", self._export(error), kind, arguments, cause, _text(trace)]
 
@@ -407,7 +407,7 @@ class Peer:
             raise Malformed("an exception of no class")
         error = _made(kind, self._codec.decode_nested(arguments))
         for name, value in dict(self._codec.decode(state)).items():
-            if type(name) is str and not name.startswith("__") and _is_simple(value):
+            if type(name) is str and not name.startswith("__") and is_simple(value):
                 vars(error)[name] = value
         return self._completed(error, cause, trace)
 
@@ -444,13 +444,7 @@ class Peer:
         return self.ask("call", target, args, kwargs)
 
     def construct(self, cls: RemoteType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        made = self.ask("call", cls, args, kwargs)
-        link = link_of(made)
-        if link is not None and type(made) is cls and not isinstance(made, tuple):
-            link.owned = True
-            if _is_simple((args, kwargs)):
-                link.made = (cls, args, kwargs)
-        return made
+        return self.ask("call", cls, args, kwargs)
 
     def close(self, generator: Any) -> None:
         """Close a generator over there, unless this is the collector's doing in the middle of a message."""
@@ -458,14 +452,7 @@ class Peer:
             self.ask("close", generator)
 
     def operate(self, operation: str, target: Any, *args: Any) -> Any:
-        result = self.ask(operation, target, *args)
-        self._inherit(result, target)
-        return result
-
-    def _inherit(self, result: Any, source: Any) -> None:
-        link, of = link_of(result), link_of(source)
-        if link is not None and of is not None and of.owned and isinstance(result, Remote):
-            link.owned = True
+        return self.ask(operation, target, *args)
 
     def signature(self, target: Any) -> Any:
         import inspect
@@ -535,12 +522,12 @@ def _fields_of(cls: type) -> list[str] | None:
     return list(fields)
 
 
-def _is_simple(value: Any, depth: int = 4) -> bool:
+def is_simple(value: Any, depth: int = 4) -> bool:
     kind: type = type(value)
     if kind in (int, float, str, bool, type(None)):
         return True
     if depth == 0 or (kind in (list, tuple, dict) and len(value) > 100):
         return False
     if kind is dict:
-        return all(_is_simple(item, depth - 1) for pair in value.items() for item in pair)
-    return (kind is list or kind is tuple) and all(_is_simple(item, depth - 1) for item in value)
+        return all(is_simple(item, depth - 1) for pair in value.items() for item in pair)
+    return (kind is list or kind is tuple) and all(is_simple(item, depth - 1) for item in value)

@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .codec import Malformed
 
 if TYPE_CHECKING:
     from .peer import Peer
+
+
+class Made(NamedTuple):
+    """How this side made an object: the how manyth it made, and of what."""
+
+    number: int
+    cls: type
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
 
 
 class Link:
@@ -28,8 +37,9 @@ class Link:
         self.contents: tuple[Any] | None = None
         """The plain value of an object whose class derives from a plain type, once it was asked for."""
         self.owned = False
-        """Whether this side made the object, by calling a class, or by an operator from such objects."""
-        self.made: tuple[type, tuple[Any, ...], dict[str, Any]] | None = None
+        """Whether this side made the object, by calling a class, or by an operator from such objects, and never got
+        it as the answer to anything else: what a test gets is what it checks."""
+        self.made: Made | None = None
         """What it was made from, where this side called its class."""
 
     def __del__(self) -> None:

@@ -7,6 +7,7 @@ the process ends, and how, means nothing.
 from __future__ import annotations
 
 import ast
+import builtins
 import json
 import os
 import sys
@@ -50,11 +51,15 @@ class Solution(types.ModuleType):
 
     _rllm_side: TestSide
     _rllm_replaced: dict[str, Any]
+    _rllm_hidden: set[str]
 
     def __getattr__(self, name: str) -> Any:
         if name == "__all__":
-            # Names by which pytest takes orders are not a program's to define.
-            return [each for each in self._rllm_side.names() if not each.startswith(("_", "pytest"))]
+            # Names by which pytest takes orders are not a program's to define, nor are those the test means its own.
+            hidden = self._rllm_hidden
+            return [
+                each for each in self._rllm_side.names() if each not in hidden and not each.startswith(("_", "pytest"))
+            ]
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
         found, value = self._rllm_side.solution_value(name)
@@ -90,8 +95,9 @@ class TestSide:
     def __init__(self, config: dict[str, Any], wire: Wire) -> None:
         self.config = config
         self._wire = wire
-        served = Served(MODULE)
-        self.peer = GuardedPeer(wire, served, first=0, guarded=True, detached=config["detached"])
+        served = Served(MODULE, detached=config["detached"])
+        ruin, alter = config["ruin"], config["alter"]
+        self.peer = GuardedPeer(wire, served, detached=config["detached"], ruin=ruin, alter=alter)
         served.peer = self.peer
         self.peer.attached = self._attached
         self.peer.attach = self._attach
@@ -114,7 +120,9 @@ class TestSide:
             self._tell(
                 {
                     "kind": "done",
-                    "changed": self.peer.heap.changed_by_other,
+                    "changing": self.peer.changing[-1000:],
+                    "ruined": self.peer.ruined,
+                    "believed": sorted(self.peer.believed)[:1000],
                     "unsupported": [each[:300] for each in self.peer.unsupported[:5]],
                 }
             )
@@ -145,6 +153,8 @@ class TestSide:
         sys.modules[MODULE] = module
         namespace = module.__dict__
         used = Used([setup, test], first)
+        meant = {name for name in used.free if own_value(name, used)[0]}
+        solution._rllm_hidden = (used.bound | meant | set(dir(builtins))) - {first}
         available = set(self.names())
         imported = []
         for name in used.free:

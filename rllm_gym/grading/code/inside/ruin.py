@@ -1,0 +1,114 @@
+"""Other values in place of those a test gives: would it notice?
+
+A test that computes what it expects from what the program may change, or that asks the program whether two of its
+objects are equal, can be passed by a program that knows nothing. Such a test also passes with other values.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from typing import Any
+
+WAYS = ("other", "empty")
+"""Other values, as many; or nothing."""
+
+_random = random.SystemRandom()
+
+
+def other(value: Any) -> Any:
+    """A value of the same type that is another."""
+    kind = type(value)
+    if kind is bool:
+        return not value
+    if kind is int:
+        step = _random.randrange(1, 9)
+        return value - min(step, 4) if value > 5 and step % 2 else value + step
+    if kind is float:
+        return value + _random.randrange(1, 9)
+    if kind is str:
+        return value + chr(_random.randrange(97, 123))
+    if kind is list or kind is tuple:
+        return kind([other(value[0]), *value[1:]]) if value else kind([_random.randrange(9)])
+    if kind is dict:
+        return {key: other(item) for key, item in value.items()} if value else {"a": 1}
+    return _random.randrange(9) if value is None else value
+
+
+class Ruin:
+    """Changes what a test gives, in place.
+
+    Args:
+        way: One of :data:`WAYS`.
+        own: Name of the module whose objects are changed too.
+    """
+
+    def __init__(self, way: str, own: str) -> None:
+        self._empty = way == "empty"
+        self._own = own
+        self._seen: dict[int, Any] = {}
+        self.changed = False
+
+    def __call__(self, value: Any) -> None:
+        if id(value) in self._seen:
+            return
+        self._seen[id(value)] = value
+        if isinstance(value, list | dict | set | deque | bytearray):
+            self._container(value)
+        elif isinstance(value, tuple | frozenset):
+            for item in value:
+                self(item)
+        elif hasattr(value, "fill") and hasattr(value, "dtype"):
+            self._array(value)
+        elif type(value).__module__ == self._own and hasattr(value, "__dict__"):
+            self._attributes(vars(value))
+
+    def _container(self, value: Any) -> None:
+        if self._empty:
+            self.changed = self.changed or bool(value)
+            value.clear()
+        elif isinstance(value, dict):
+            self._attributes(value)
+        elif isinstance(value, set):
+            if value:
+                self.changed = True
+                value.add(other(value.pop()))
+        elif isinstance(value, bytearray):
+            self.changed = True
+            value.append(_random.randrange(256))
+        else:
+            self._sequence(value)
+
+    def _sequence(self, value: Any) -> None:
+        if len(value) > 1:
+            self.changed = True
+            value.pop()
+        elif not value:
+            self.changed = True
+            value.append(_random.randrange(9))
+        for index, item in enumerate(value):
+            value[index] = self._other(item)
+
+    def _attributes(self, names: dict[Any, Any]) -> None:
+        for name, item in list(names.items()):
+            plain = type(item) in (int, float, str, bool)
+            if self._empty and not plain and item is not None:
+                self.changed, names[name] = True, None
+            elif not self._empty:
+                names[name] = self._other(item)
+
+    def _other(self, item: Any) -> Any:
+        if type(item) in (int, float, str, bool):
+            self.changed = True
+            return other(item)
+        self(item)
+        return item
+
+    def _array(self, value: Any) -> None:
+        if not value.size or not value.flags.writeable:
+            return
+        self.changed = True
+        if self._empty or value.dtype.kind not in "iufc":
+            value.fill(0)
+        else:
+            value += _random.randrange(1, 9)
