@@ -54,7 +54,7 @@ class GuardedPeer(Peer):
         alter: int | None = None,
     ) -> None:
         super().__init__(transport, served, first=0, guarded=True, detached=detached)
-        self._served = served
+        self.served = served
         self._ruin, self._alter = ruin, alter
         self._named: set[type] = set()
         self._asked = self._made = 0
@@ -67,16 +67,16 @@ class GuardedPeer(Peer):
     def ask(self, operation: str, *operands: Any) -> Any:
         number, self._asked = self._asked, self._asked + 1
         if self._ruin is not None and number == self._ruin[0]:
-            ruin = Ruin(self._ruin[1], self._served.test_module)
+            ruin = Ruin(self._ruin[1], self.served.test_module)
             ruin(operands)
             self.ruined = ruin.changed
         if operation == "getattr" and operands[1] in _ASKED_OF_PLAIN and isinstance(operands[0], Remote):
             return self._of_plain(*operands)
-        before = self.heap.changed_by_other + self._served.changes
+        before = self.heap.changed_by_other + self.served.changes
         try:
             result = super().ask(operation, *operands)
         finally:
-            if self.heap.changed_by_other + self._served.changes != before and len(self.changing) < 10_000:
+            if self.heap.changed_by_other + self.served.changes != before and len(self.changing) < 10_000:
                 self.changing.append(number)
         self._note_class(operation, operands, result)
         return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import os
 import sys
 import traceback
@@ -132,26 +133,82 @@ class CheckRunner(Runner):
 
 
 class AssertRunner(Runner):
-    """Assert statements at the top, as in MBPP: each is a test."""
+    """Assert statements at the top, as in MBPP: each is a test, as is each loop or block of them.
+
+    Where there are none, as where functions hold them all, the whole is one test.
+    """
 
     def _run(self, candidate: Any, entry: Mapping[str, Any]) -> None:
-        self._report.tests(sum(isinstance(node, ast.Assert) for node in self._tree.body))
-        count = 0
-        for node in self._tree.body:
-            is_test = isinstance(node, ast.Assert)
-            count += is_test
-            try:
-                self._execute(ast.Module([node], []))
-            except Broken:
-                raise
-            except BaseException as error:
-                where = (ast.get_source_segment(self._text, node) or "")[:500]
-                self._report.outcome(f"assert {count}" if is_test else "preparation", error, where=where)
-                if not is_test:
-                    return
-            else:
-                if is_test:
-                    self._report.outcome(f"assert {count}", None)
+        body = self._tree.body
+        count = sum(_is_assertion(node) for node in body)
+        self._report.tests(max(count, 1))
+        if count == 0:
+            self._report.outcome("assertions", self._error_of(body) or self._error_of_functions(candidate))
+            return
+        number = 0
+        for node in body:
+            is_test = _is_assertion(node)
+            number += is_test
+            error = self._error_of([node])
+            if error is None and is_test and not self._asserted:
+                error = "no assertion was reached"
+            where = (ast.get_source_segment(self._text, node) or "")[:500]
+            if is_test or error is not None:
+                self._report.outcome(f"assert {number}" if is_test else "preparation", error, where=where)
+            if error is not None and not is_test:
+                return
+
+    def _error_of(self, nodes: list[ast.stmt]) -> BaseException | str | None:
+        self._asserted = False
+        self._module.__dict__["_rllm_asserted"] = self._note
+        try:
+            self._execute(_Noting().visit(ast.Module(copy.deepcopy(nodes), [])))
+        except Broken:
+            raise
+        except BaseException as error:
+            return error
+        return None
+
+    def _error_of_functions(self, candidate: Any) -> BaseException | str | None:
+        """Call the test functions that the test itself did not."""
+        names = [node.name for node in self._tree.body if isinstance(node, ast.FunctionDef) and not self._asserted]
+        try:
+            for name in names:
+                if name == "check":
+                    self._module.__dict__[name](candidate)
+                elif name.startswith("test"):
+                    self._module.__dict__[name]()
+        except Broken:
+            raise
+        except BaseException as error:
+            return error
+        return None if self._asserted else "no assertion was reached"
+
+    def _note(self) -> bool:
+        self._asserted = True
+        return True
+
+
+def _is_assertion(node: ast.stmt) -> bool:
+    if isinstance(node, ast.For | ast.While | ast.With | ast.Try):
+        return any(isinstance(each, ast.Assert) for each in ast.walk(node))
+    return isinstance(node, ast.Assert)
+
+
+class _Noting(ast.NodeTransformer):
+    """Makes known that an assertion was reached, by its own statement or one of unittest's or numpy's."""
+
+    def visit_Assert(self, node: ast.Assert) -> Any:
+        call = ast.Call(ast.Name("_rllm_asserted", ast.Load()), [], [])
+        return [ast.fix_missing_locations(ast.copy_location(ast.Expr(call), node)), node]
+
+    def visit_Expr(self, node: ast.Expr) -> Any:
+        called = node.value.func if isinstance(node.value, ast.Call) else None
+        name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+        if not name.startswith("assert"):
+            return node
+        call = ast.Call(ast.Name("_rllm_asserted", ast.Load()), [], [])
+        return [ast.fix_missing_locations(ast.copy_location(ast.Expr(call), node)), node]
 
 
 class UnittestRunner(Runner):

@@ -23,6 +23,8 @@ from .remote import Remote, RemoteType
 from .styles import RUNNERS, Report
 
 MODULE = "test_solution"
+_MAIN = "__main__"
+"""Name of a test of statements: some say ``if __name__ == "__main__"`` above them."""
 
 
 class RowError(Exception):
@@ -152,6 +154,8 @@ class TestSide:
         module = types.ModuleType(MODULE)
         sys.modules[MODULE] = module
         namespace = module.__dict__
+        if self.config["style"] == "assert":
+            namespace["__name__"] = self.peer.served.test_module = _MAIN
         used = Used([setup, test], first)
         meant = {name for name in used.free if own_value(name, used)[0]}
         solution._rllm_hidden = (used.bound | meant | set(dir(builtins))) - {first}
