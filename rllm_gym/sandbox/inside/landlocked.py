@@ -12,6 +12,7 @@ import ctypes
 import os
 import resource
 import stat
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -214,8 +215,10 @@ def _unlinked(family: Iterable[int]) -> int | None:
                     if stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
                         sizes[status.st_dev, status.st_ino] = status.st_blocks * 512
         except PermissionError:
-            # Until it is the program, a fork of the worker is closed too: a matter of milliseconds.
-            if (process := processes.process(pid)) is not None and process.cpu_s > _HIDDEN_S:
+            # Until it is the program, a fork of the worker is closed too: a matter of milliseconds. So is one that is
+            # ending and has given up its memory already.
+            process = processes.process(pid)
+            if process is not None and process.cpu_s > _HIDDEN_S and processes.memory([pid], sys.maxsize):
                 return None
         except OSError:
             continue  # it ended while it was looked at
