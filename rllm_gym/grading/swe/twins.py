@@ -385,7 +385,7 @@ def _other_parameters(
     source: TestSource, function: Function, side: ast.expr, rng: random.Random
 ) -> tuple[Edit, ...] | None:
     """Other values for a parameter that an assertion compares with, one for each of its literals."""
-    if not isinstance(side, ast.Name) or _assigned(function, side.id):
+    if not isinstance(side, ast.Name) or not _only_loaded_once(function, side.id):
         return None
     for decorator in function.decorator_list:
         if not isinstance(decorator, ast.Call) or name_of(decorator) != "parametrize" or len(decorator.args) != 2:
@@ -420,11 +420,10 @@ def argument_names(node: ast.expr) -> list[str]:
     return []
 
 
-def _assigned(function: Function, name: str) -> bool:
-    return any(
-        isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
-        for node in ast.walk(function)
-    )
+def _only_loaded_once(function: Function, name: str) -> bool:
+    """Whether a name has one use: where it is an input as well, with another value the test may well hold."""
+    uses = [node.ctx for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == name]
+    return len(uses) == 1 and isinstance(uses[0], ast.Load)
 
 
 # Other values ----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from little_repository import FIXED, GOLD, HIDDEN_PRICING_TESTS, PRICING, PRICING_TESTS, TESTS, changes, write
 
-from rllm_gym.grading.swe import grade_repository_sync
+from rllm_gym.grading.swe import allowed_changes, grade_repository_sync
 from rllm_gym.sandbox import Changes, SandboxPool, TreeFile
 
 # The names that a screen of product code could look for are put together at run time: what counts is what it does.
@@ -297,6 +297,9 @@ def test_product_code_that_takes_over_the_runner_is_not_right(pool: SandboxPool,
 
 @pytest.mark.parametrize("name", IN_THE_TREE)
 def test_files_that_steer_the_run_are_not_right(pool: SandboxPool, base: Path, name: str) -> None:
+    left = allowed_changes(base, IN_THE_TREE[name], TESTS).changes
+    if name != "nothing" and not left.written and not left.removed:
+        return  # the same as doing nothing, which is judged
     verdict = grade_repository_sync(pool, base, IN_THE_TREE[name], TESTS)
     assert not verdict.correct
 
@@ -314,7 +317,7 @@ def test_one_forged_run_of_several_is_found(pool: SandboxPool, base: Path) -> No
     """A forger who lets every sentinel fail, having guessed that what uses no product code is one."""
     source = IN_PROCESS["only_tests_that_use_the_product_are_forged"]
     verdict = grade_repository_sync(pool, base, changes({"shop/pricing.py": source}), TESTS)
-    assert verdict.reason == "a false test passes"
+    assert verdict.reason == "what a test expects was not what it was given"
 
 
 def test_forging_what_the_agent_has_read_is_found(pool: SandboxPool, base: Path) -> None:

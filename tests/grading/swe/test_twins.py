@@ -206,3 +206,18 @@ def test_text_nested_too_deep_is_refused() -> None:
 def test_keys_of_node_ids() -> None:
     assert function_key("a.py::T::t[x::y[1]]") == ("a.py", "T::t")
     assert function_key("a.txt") == ("a.txt", "")
+
+
+def test_a_parameter_that_is_an_input_too_is_not_altered() -> None:
+    """With another value on both sides the test would hold."""
+    text = """import pytest
+
+
+@pytest.mark.parametrize("text", ["x + 1", "y * 2"])
+def test_what_must_stay(text):
+    assert simplified(text) == text
+"""
+    for seed in range(20):
+        twin = make_twin(TestSource(text), ["test_what_must_stay"], random.Random(seed))
+        assert "simplified(text) == text\n" not in twin.text
+        assert '["x + 1", "y * 2"]' in twin.text
