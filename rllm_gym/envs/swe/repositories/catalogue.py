@@ -91,7 +91,8 @@ class Repository:
 
     @functools.cached_property
     def _words(self) -> re.Pattern[str]:
-        return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, self.names))})(?!\w)")
+        # Behind the "\n" of a literal stands a word as well.
+        return re.compile(rf"(?:(?<!\w)|(?<=\\[nt]))(?:{'|'.join(map(re.escape, self.names))})(?!\w)")
 
     def renaming(self, number: int) -> Mapping[str, str]:
         """What each word of :attr:`names` becomes; number 0 changes nothing."""

@@ -1,0 +1,279 @@
+"""The built-in repositories keep what they promise: solvable, not solved by doing nothing, disjoint, cheap to make."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import keyword
+import pickle
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rllm_gym.core import SPLITS, Task, TaskError, split_of
+from rllm_gym.envs.swe.checkout import prepare
+from rllm_gym.envs.swe.repositories import NAMES, base_tasks, gold_patch, repository_files, swe_tasks
+from rllm_gym.envs.swe.repositories.catalogue import Edit, load_repository, without_tests
+from rllm_gym.grading.swe import RepositoryTests, grade_repository
+from rllm_gym.sandbox import shared_pool
+from rllm_gym.sandbox.tree import Changes, TreeFile
+
+BASE = base_tasks()
+
+
+async def verdicts(task: Task) -> tuple[bool, bool, str]:
+    """Whether the reference solution is accepted, whether doing nothing is, and why."""
+    base = prepare(repository_files(task.data["repo"]))
+    tests = RepositoryTests(
+        dict(task.data["hidden_tests"]), tuple(task.data["fail_to_pass"]), tuple(task.data["pass_to_pass"])
+    )
+    gold = Changes({path: TreeFile("file", text.encode()) for path, text in gold_patch(task).items()}, frozenset())
+    solved = await grade_repository(shared_pool(), base.path, gold, tests)
+    untouched = await grade_repository(shared_pool(), base.path, Changes({}, frozenset()), tests)
+    return solved.correct, untouched.correct, f"{solved.reason} {dict(solved.failed)} {solved.dropped}"
+
+
+def check(tasks: list[Task]) -> None:
+    async def all_of_them() -> list[tuple[bool, bool, str]]:
+        few = asyncio.Semaphore(3)
+
+        async def one(task: Task) -> tuple[bool, bool, str]:
+            async with few:
+                return await verdicts(task)
+
+        return await asyncio.gather(*map(one, tasks))
+
+    wrong = {
+        task.data["repo"]: why
+        for task, (solved, untouched, why) in zip(tasks, asyncio.run(all_of_them()))
+        if not solved or untouched
+    }
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_hand_written_task_is_solved_by_its_solution_and_not_by_doing_nothing(name: str) -> None:
+    check([task for task in BASE if task.data["family"] == name])
+
+
+def test_generated_variants_are_too() -> None:
+    tasks = [swe_tasks(split=split, seed=3)[index] for split in SPLITS for index in (500, 501)]
+    check([task for task in tasks if task.data["variant"] == "mutation"])
+
+
+def test_there_is_enough() -> None:
+    assert len(NAMES) >= 6
+    assert len(BASE) >= 36
+    kinds = Counter(task.data["variant"] for task in BASE)
+    assert kinds["bug"] >= 20
+    assert kinds["feature"] >= 10
+    for name in NAMES:
+        repository = load_repository(name)
+        assert 5 <= len(repository.files) <= 25
+        assert len(repository.tests) >= 40
+        assert sum(change.kind == "mutation" for change in repository.changes.values()) >= 25
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_edits_fit_exactly_once_and_change_something(name: str) -> None:
+    repository = load_repository(name)
+    for change in repository.changes.values():
+        assert change.fail_to_pass, change.key
+        assert set(change.fail_to_pass) <= set(repository.tests)
+        broken = repository.broken_files(change)
+        for edit in change.edits:
+            assert broken.get(edit.path) != repository.files[edit.path]
+            if edit.path.endswith(".py") and edit.path in broken:
+                compile(broken[edit.path], edit.path, "exec")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_agent_sees_no_test_that_shows_the_bug(name: str) -> None:
+    repository = load_repository(name)
+    for change in repository.changes.values():
+        shown = repository.broken_files(change)
+        for test in change.fail_to_pass:
+            path, _, rest = test.partition("::")
+            assert rest.partition("[")[0] not in functions(shown.get(path, "")), (change.key, test)
+
+
+def functions(source: str) -> set[str]:
+    names = set()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef):
+            names |= {f"{node.name}::{item.name}" for item in node.body if isinstance(item, ast.FunctionDef)}
+        elif isinstance(node, ast.FunctionDef):
+            names.add(node.name)
+    return names
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_the_agent_sees_passes(name: str, tmp_path: Path) -> None:
+    repository = load_repository(name)
+    mutations = sorted(key for key, change in repository.changes.items() if change.kind == "mutation")
+    write(tmp_path, repository_files(f"builtin:{name}/{mutations[7]}@3"))
+    command = [sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=."]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stdout
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_renaming_meets_nothing_that_is_there_already(name: str) -> None:
+    repository = load_repository(name)
+    everything = "\n".join([*repository.files, *repository.files.values()])
+    words = set(re.findall(r"\w+", everything)) | {change.key for change in repository.changes.values()}
+    instead = [word for words in repository.names.values() for word in words]
+    assert len(set(instead)) == len(instead)
+    assert not set(instead) & words
+    for word in [*repository.names, *instead]:
+        assert word.isidentifier()
+        assert not keyword.iskeyword(word)
+    assert set(repository.names) <= words
+    # Names of a class and of what is written with it must not be one the library of Python uses as an attribute.
+    assert not set(repository.names) & {"get", "items", "add", "append", "sort", "filter", "select", "head"}
+
+
+def test_renaming_reaches_code_documents_paths_and_statements() -> None:
+    repository = load_repository("ledger")
+    number = next(n for n in range(1, 50) if repository.renaming(n)["tallybook"] != "tallybook")
+    package = repository.renaming(number)["tallybook"]
+    files = repository_files(f"builtin:ledger/split-money@{number}")
+    assert f"src/{package}/money.py" in files
+    assert "tallybook" not in json.dumps(files)
+    assert f'name = "{package}"' in files["pyproject.toml"]
+
+
+def test_the_first_tasks_are_those_written_by_hand() -> None:
+    tasks = swe_tasks()
+    first = [tasks[index] for index in range(12)]
+    assert {task.data["variant"] for task in first} <= {"bug", "feature"}
+    assert len({task.data["family"] for task in first}) >= 6
+
+
+def test_splits_share_no_bug_and_no_statement() -> None:
+    seen: dict[str, dict[str, set[str]]] = {}
+    for split in SPLITS:
+        tasks = [swe_tasks(split=split)[index] for index in range(1500)]
+        assert all(task.split == split == split_of(task.content) for task in tasks)
+        assert len({task.task_id for task in tasks}) == len(tasks)
+        seen[split] = {
+            "bugs": {task.data["repo"].partition("@")[0] for task in tasks},
+            "contents": {task.content_hash for task in tasks},
+        }
+        assert len(seen[split]["contents"]) >= 100
+    for key in ("bugs", "contents"):
+        for one, other in (("train", "validation"), ("train", "test"), ("validation", "test")):
+            assert not seen[one][key] & seen[other][key]
+
+
+def test_tasks_are_functions_of_their_place() -> None:
+    tasks = swe_tasks(split="validation", seed=5, size=100)
+    assert len(tasks) == 100
+    again = pickle.loads(pickle.dumps(swe_tasks(split="validation", seed=5, size=100)))  # noqa: S301 - our own
+    for index in (0, 50, 99):
+        assert tasks[index] == again[index] == tasks.find(tasks[index].task_id)
+        assert Task.from_json(json.loads(json.dumps(tasks[index].to_json()))) == tasks[index]
+    assert tasks[60].content != swe_tasks(split="validation", seed=6, size=100)[60].content
+    with pytest.raises(TaskError):
+        tasks.find("swe/validation/5/100")
+
+
+def test_repositories_can_be_chosen() -> None:
+    tasks = swe_tasks(repositories=["tables", "caching"])
+    assert {tasks[index].data["family"] for index in range(40)} == {"tables", "caching"}
+    assert tasks[30].task_id == "swe/tables+caching/train/0/30"
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("split", SPLITS)
+def test_every_repository_has_tasks_in_every_split(name: str, split: str) -> None:
+    assert swe_tasks(repositories=[name], split=split)[20].data["family"] == name
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"repositories": ["no-such"]},
+        {"repositories": []},
+        {"repositories": "ledger"},
+        {"split": "dev"},
+        {"size": 0},
+        {"seed": "x"},
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict) -> None:
+    with pytest.raises(TaskError) as caught:
+        swe_tasks(**arguments)
+    assert repr(next(iter(arguments.values())))[1:5] in str(caught.value) or "empty" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "builtin:ledger/split-money@256",
+        "builtin:ledger/none@0",
+        "builtin:nothing/x@0",
+        "ledger",
+        "builtin:../x/y@0",
+        None,
+    ],
+)
+def test_other_references_are_refused(reference: str) -> None:
+    with pytest.raises(TaskError):
+        repository_files(reference)
+
+
+def test_statements_do_not_hold_the_fix_and_the_row_not_the_solution() -> None:
+    for name in NAMES:
+        for change in load_repository(name).changes.values():
+            for edit in change.edits:
+                lines = [line.strip() for line in edit.finished.splitlines() if len(line.strip()) > 25]
+                code = [
+                    line
+                    for line in lines
+                    if not line.startswith(("#", '"""', "from ", "|")) and line.endswith((":", ")"))
+                ]
+                assert not [line for line in code if line in change.statement], (name, change.key)
+    for task in BASE:
+        (path, gold), *_ = gold_patch(task).items()
+        assert gold not in json.dumps(task.to_json())
+        assert path not in task.data["hidden_tests"]
+
+
+def test_an_edit_that_does_not_fit_is_an_error() -> None:
+    assert Edit("a", "x", "y").undo("axb") == "ayb"
+    assert Edit("a", "", "").undo("anything") is None
+    for text in ("b", "xx"):
+        with pytest.raises(TaskError, match="not once"):
+            Edit("a", "x", "y").undo(text)
+
+
+def test_tests_are_taken_out_whole() -> None:
+    source = (
+        "import pytest\n\n\n@pytest.mark.parametrize('x', [1])\ndef test_a(x):\n    assert x\n\n\ndef helper():\n    pass\n\n\n"
+        "class TestB:\n    def setup_method(self):\n        pass\n\n    def test_c(self):\n        pass\n\n"
+        "    def test_d(self):\n        pass\n"
+    )
+    rest = without_tests(source, {"test_a", "TestB.test_c"})
+    assert rest is not None
+    compile(rest, "rest", "exec")
+    assert [
+        name for name in ("test_a", "parametrize", "helper", "setup_method", "test_c", "test_d") if name in rest
+    ] == [
+        "helper",
+        "setup_method",
+        "test_d",
+    ]
+    assert without_tests(source, {"test_a", "TestB.test_c", "TestB.test_d"}) is None
+    assert "class" not in (without_tests(source, {"TestB.test_c", "TestB.test_d"}) or "class")
