@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import importlib
 import io
 import json
 import linecache
@@ -15,12 +16,14 @@ import warnings
 from typing import Any
 
 from .channel import Channel
+from .files import Files
 from .operations import Operations
 from .peer import Broken, Peer
 
 FILE = "solution.py"
 MAX_OUTPUT = 100_000
 _TOKEN_BYTES = 8
+_MISSING = object()
 
 
 class Wire:
@@ -74,6 +77,13 @@ class Printed:
         return found
 
 
+def _set_variable(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
+
+
 class CodeSide:
     """Answers the questions of the other side."""
 
@@ -83,8 +93,11 @@ class CodeSide:
         self._module = types.ModuleType("solution")
         self._printed = Printed()
         self._peer = Peer(Wire(channel), self._serve, first=1, guarded=False)
-        self._peer.attach = self._printed.taken
-        self._peer.attached = self._note_patched
+        self._files: Files | None = None
+        self._patches: dict[tuple[str, ...], tuple[Any, Any]] = {}
+        self._environment: dict[str, str | None] = {}
+        self._peer.attach = self._attach
+        self._peer.attached = self._attached
         self._patched: frozenset[str] = frozenset()
         for name in ("input", "open", "print"):
             setattr(builtins, name, self._builtin(name, getattr(builtins, name)))
@@ -92,8 +105,35 @@ class CodeSide:
     def run(self) -> None:
         self._peer.serve_for_ever()
 
-    def _note_patched(self, message: dict[str, Any]) -> None:
+    def _attach(self) -> dict[str, Any]:
+        return self._printed.taken() | (self._files.changes() if self._files is not None else {})
+
+    def _attached(self, message: dict[str, Any]) -> None:
         self._patched = frozenset(message.get("patched", ()))
+        if "named" in message:
+            self._files = self._files or Files(guarded=False)
+            self._files.take(message)
+        if "environment" in message:
+            self._set_environment(message["environment"])
+
+    def _set_environment(self, wanted: dict[str, str | None]) -> None:
+        for name, value in self._environment.items():
+            _set_variable(name, value)
+        self._environment = {name: os.environ.get(name) for name in wanted}
+        for name, value in wanted.items():
+            _set_variable(name, value)
+
+    def _patch(self, module: str, path: list[str], name: str, value: Any) -> None:
+        """Put what a test put in the place of something in the standard library there on this side too."""
+        target = importlib.import_module(module)
+        for part in path:
+            target = getattr(target, part)
+        self._patches.setdefault((module, *path, name), (target, vars(target).get(name, _MISSING)))
+        setattr(target, name, value)
+
+    def _unpatch(self, module: str, path: list[str], name: str) -> None:
+        target, value = self._patches.pop((module, *path, name))
+        delattr(target, name) if value is _MISSING else setattr(target, name, value)
 
     def _builtin(self, name: str, function: Any) -> Any:
         """A builtin, or the test's in its place while it has replaced it."""
@@ -128,6 +168,10 @@ class CodeSide:
 
             name, target, args, kwargs = operands
             return getattr(dataclasses, name)(target, *args, **kwargs)
+        if operation == "patch":
+            return self._patch(*operands)
+        if operation == "unpatch":
+            return self._unpatch(*operands)
         if operation == "seed":
             return _seed(*operands)
         return self._operations.do(operation, operands)

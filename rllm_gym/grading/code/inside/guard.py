@@ -14,6 +14,7 @@ import sys
 from typing import Any
 
 from .codec import Uncodable
+from .files import Files
 from .operations import BINARY, Operations
 from .peer import Peer, Transport, is_simple
 from .remote import ORDER, Made, Remote, RemoteType, Unsupported, link_of
@@ -55,6 +56,7 @@ class GuardedPeer(Peer):
     ) -> None:
         super().__init__(transport, served, first=0, guarded=True, detached=detached)
         self.served = served
+        self.files: Files | None = None
         self._ruin, self._alter = ruin, alter
         self._named: set[type] = set()
         self._asked = self._made = 0
@@ -72,6 +74,8 @@ class GuardedPeer(Peer):
             self.ruined = ruin.changed
         if operation == "getattr" and operands[1] in _ASKED_OF_PLAIN and isinstance(operands[0], Remote):
             return self._of_plain(*operands)
+        if self.files is not None and operation in ("call", "set module"):
+            self.files.name(operands)
         before = self.heap.changed_by_other + self.served.changes
         try:
             result = super().ask(operation, *operands)

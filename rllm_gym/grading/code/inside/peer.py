@@ -7,10 +7,10 @@ both ways, within one another. What objects are exported, and under which number
 from __future__ import annotations
 
 import builtins
-import json
 import threading
 import weakref
 from collections.abc import Callable
+from json import dumps, loads
 from typing import Any, Protocol
 
 from . import remote
@@ -160,7 +160,7 @@ class Peer:
         message |= self.attach()
         if self.released:
             message["del"], self.released = self.released, []
-        self._transport.send(question, json.dumps(message, separators=(",", ":"), check_circular=False).encode())
+        self._transport.send(question, dumps(message, separators=(",", ":"), check_circular=False).encode())
 
     def _received(self) -> tuple[bool, bytes]:
         try:
@@ -170,7 +170,7 @@ class Peer:
 
     def _parsed(self, data: bytes) -> dict[str, Any]:
         try:
-            message: dict[str, Any] = expect(json.loads(data), dict)
+            message: dict[str, Any] = expect(loads(data), dict)
             return message
         except (ValueError, RecursionError, Malformed) as error:
             raise self._break(f"a message that is none: {type(error).__name__}") from error

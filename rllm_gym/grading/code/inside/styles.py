@@ -196,19 +196,34 @@ def _is_assertion(node: ast.stmt) -> bool:
 
 
 class _Noting(ast.NodeTransformer):
-    """Makes known that an assertion was reached, by its own statement or one of unittest's or numpy's."""
+    """Makes known that an assertion was reached: a statement, a function of unittest or numpy, an expected exception."""
 
     def visit_Assert(self, node: ast.Assert) -> Any:
-        call = ast.Call(ast.Name("_rllm_asserted", ast.Load()), [], [])
-        return [ast.fix_missing_locations(ast.copy_location(ast.Expr(call), node)), node]
+        return self._noted(node)
 
     def visit_Expr(self, node: ast.Expr) -> Any:
-        called = node.value.func if isinstance(node.value, ast.Call) else None
-        name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
-        if not name.startswith("assert"):
-            return node
-        call = ast.Call(ast.Name("_rllm_asserted", ast.Load()), [], [])
-        return [ast.fix_missing_locations(ast.copy_location(ast.Expr(call), node)), node]
+        return self._noted(node) if _called(node.value).startswith("assert") else node
+
+    def visit_Try(self, node: ast.Try) -> Any:
+        # What is expected may be that its assertion is not reached.
+        holds = any(isinstance(each, ast.Assert) for each in ast.walk(node))
+        self.generic_visit(node)
+        return self._noted(node) if holds else node
+
+    def visit_With(self, node: ast.With) -> Any:
+        self.generic_visit(node)
+        names = [_called(item.context_expr) for item in node.items]
+        return self._noted(node) if any(name.startswith(("assert", "raises")) for name in names) else node
+
+    def _noted(self, node: ast.stmt) -> list[ast.stmt]:
+        note = ast.Expr(ast.Call(ast.Name("_rllm_asserted", ast.Load()), [], []))
+        return [ast.fix_missing_locations(ast.copy_location(note, node)), node]
+
+
+def _called(node: ast.expr) -> str:
+    """The last name of what an expression calls."""
+    function = node.func if isinstance(node, ast.Call) else None
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 class UnittestRunner(Runner):

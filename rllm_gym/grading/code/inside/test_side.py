@@ -13,11 +13,14 @@ import os
 import sys
 import types
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from .channel import Channel
+from .files import Files
 from .guard import GuardedPeer, Served, patched_builtins
 from .names import Used, module_named, own_value
+from .patches import Patches
 from .peer import Broken
 from .remote import Remote, RemoteType
 from .styles import RUNNERS, Report
@@ -101,6 +104,8 @@ class TestSide:
         ruin, alter = config["ruin"], config["alter"]
         self.peer = GuardedPeer(wire, served, detached=config["detached"], ruin=ruin, alter=alter)
         served.peer = self.peer
+        self._takes_files = False
+        self._environment: Callable[[], dict[str, Any]] | None = None
         self.peer.attached = self._attached
         self.peer.attach = self._attach
         self.report = Report(lambda message: self._tell(message), stop=config["stop"], show=config["show"])
@@ -206,9 +211,16 @@ class TestSide:
 
     def _attach(self) -> dict[str, Any]:
         names = patched_builtins()
-        return {"patched": names} if names else {}
+        message: dict[str, Any] = {"patched": names} if names else {}
+        if self._environment is not None:
+            message |= self._environment()
+        if self.peer.files is not None:
+            message |= self.peer.files.changes()
+        return message
 
     def _attached(self, message: dict[str, Any]) -> None:
+        if self.peer.files is not None and self._takes_files:
+            self.peer.files.take(message)
         for name in ("stdout", "stderr"):
             text = message.get(name)
             if type(text) is str:
@@ -221,6 +233,16 @@ class TestSide:
 
     def _adapt_library(self, text: str) -> None:
         """Let library functions that tests call for their effect on the program reach it."""
+        if Files.needed(text):
+            self.peer.files = Files(guarded=True)
+            self._takes_files = not Files.loads_code(text)
+        patches = Patches(self.peer)
+        if "environ" in text or "setenv" in text:
+            self._environment = patches.environment
+        if "patch" in text:
+            patches.of_mock()
+        if "monkeypatch" in text and self.config["style"] == "pytest":
+            patches.of_pytest()
         if "seed(" in text:
             import random
 

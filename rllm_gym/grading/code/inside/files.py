@@ -1,0 +1,170 @@
+"""Files that a test hands a program by name: both sides have them, under the same name, while each sees its own disk.
+
+A path is carried once a test names it to the program; nothing else of the test's disk is. What the program writes
+there comes back as plain data, never as something the test's interpreter would import.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tempfile
+from pathlib import PurePath
+from typing import Any
+
+from .codec import Malformed, expect, from_base64, to_base64
+
+MAX_FILES = 1000
+MAX_BYTES = 4 * 1024 * 1024
+"""Of all files in one message."""
+
+_MENTION = re.compile(r"\bopen\(|tempfile|tmp_path|tmpdir|write_text|write_bytes|makedirs|mkdir|savetxt|chdir")
+_LOADS_CODE = re.compile(r"pickle|marshal|shelve|joblib|importlib|runpy|\bexec\(|\beval\(|subprocess|os\.system")
+_NAME = re.compile(r"[\w +=,@()\[\]-][\w .+=,@()\[\]-]{0,200}")
+_CODE = re.compile(r"\.(?:py\w*|so|pth|ini|cfg|toml|egg|zip|whl)$|^(?:__\w+__|conftest.*|pytest.*)$", re.IGNORECASE)
+
+Place = tuple[str, str]
+"""``"work"`` or ``"tmp"``, and a path in it."""
+
+
+class Files:
+    """One side's.
+
+    Args:
+        guarded: Whether the other side may write anything.
+    """
+
+    def __init__(self, *, guarded: bool) -> None:
+        self._guarded = guarded
+        self._roots = {"work": os.path.realpath(os.getcwd()), "tmp": os.path.realpath(tempfile.gettempdir())}
+        self._named: set[Place] = set()
+        self._known: dict[Place, Any] = {}
+        self._here: Place = ("work", "")
+
+    @staticmethod
+    def needed(test: str) -> bool:
+        return _MENTION.search(test) is not None
+
+    @staticmethod
+    def loads_code(test: str) -> bool:
+        """Whether the test may run what it finds in a file."""
+        return _LOADS_CODE.search(test) is not None
+
+    # ---- what is carried --------------------------------------------------------------------------------------------
+
+    def name(self, value: Any, depth: int = 3) -> None:
+        """Carry the paths among these values from now on."""
+        kind = type(value)
+        if kind is str or isinstance(value, PurePath):
+            text = str(value)
+            place = self._place(text) if 0 < len(text) < 1000 and "\0" not in text else None
+            # The parent has to be there, or it is no path, or nobody can write to it; all the scratch space is none.
+            if place is not None and place[1] and os.path.exists(os.path.dirname(self._path(place))):
+                self._named.add(place)
+        elif depth and kind in (list, tuple, dict):
+            for item in list(value.items() if kind is dict else value)[:100]:
+                self.name(item, depth - 1)
+        elif depth and type(getattr(value, "name", None)) is str and hasattr(value, "read"):
+            self.name(value.name, 0)
+
+    def _place(self, text: str) -> Place | None:
+        path = os.path.realpath(text)
+        for root, folder in self._roots.items():
+            if path.startswith(folder + "/"):
+                return root, path[len(folder) + 1 :]
+        return None
+
+    def _path(self, place: Place) -> str:
+        return os.path.join(self._roots[place[0]], place[1])
+
+    def changes(self) -> dict[str, Any]:
+        """What changed in what was named, for a message."""
+        found: dict[Place, Any] = {}
+        for place in sorted(self._named):
+            self._look(place, found)
+        items: list[Any] = []
+        left = MAX_BYTES
+        for place, mark in found.items():
+            if self._known.get(place) == mark:
+                continue
+            data = None
+            if mark != "folder":
+                if mark[1] > left or len(items) >= MAX_FILES:
+                    continue
+                with open(self._path(place), "rb") as file:
+                    data = file.read(left)
+                left -= len(data)
+            items.append([*place, "folder" if data is None else to_base64(data)])
+        items += [[*place, None] for place in sorted(self._known, reverse=True) if place not in found]
+        self._known = found
+        here = self._place(os.getcwd() + "/.") or ("work", "")
+        moved, self._here = here != self._here, here
+        message: dict[str, Any] = {"files": items} if items else {}
+        if not self._guarded:
+            return message
+        return message | {"named": sorted(self._named)} | ({"here": here} if moved else {})
+
+    def _look(self, place: Place, found: dict[Place, Any]) -> None:
+        if len(found) >= MAX_FILES:
+            return
+        try:
+            path = self._path(place)
+            status = os.lstat(path)
+            if stat.S_ISDIR(status.st_mode):
+                found[place] = "folder"
+                for name in sorted(os.listdir(path))[:MAX_FILES]:
+                    self._look((place[0], f"{place[1]}/{name}"), found)
+            elif stat.S_ISREG(status.st_mode):
+                found[place] = (status.st_mtime_ns, status.st_size, status.st_ino)
+        except OSError:
+            return
+
+    # ---- what comes -------------------------------------------------------------------------------------------------
+
+    def take(self, message: dict[str, Any]) -> None:
+        """Do here what was done there."""
+        if not self._guarded:
+            self._named |= {(root, name) for root, name in message.get("named", ())}
+        for root, name, data in expect(message.get("files", []), list)[: 2 * MAX_FILES]:
+            place = (expect(root, str), expect(name, str))
+            if self._guarded and not self._is_harmless(place):
+                continue
+            try:
+                self._write(place, data)
+            except OSError:
+                continue
+        here = message.get("here")
+        if here is not None and not self._guarded and os.path.isdir(self._path((here[0], here[1]))):
+            os.chdir(self._path((here[0], here[1])))
+
+    def _is_harmless(self, place: Place) -> bool:
+        root, name = place
+        for other, named in self._named:
+            if root == other and f"{name}/".startswith(f"{named}/"):
+                parts = name[len(named) + 1 :].split("/") if name != named else [name.rpartition("/")[2]]
+                return all(_NAME.fullmatch(part) and not _CODE.search(part) for part in parts)
+        return False
+
+    def _write(self, place: Place, data: Any) -> None:
+        path = self._path(place)
+        if self._guarded and os.path.realpath(os.path.dirname(path)) != os.path.dirname(path):
+            raise OSError("a way through a link")
+        if data is None:
+            self._known.pop(place, None)
+            os.rmdir(path) if os.path.isdir(path) else os.unlink(path)
+            return
+        if data == "folder":
+            os.makedirs(path, exist_ok=True)
+        else:
+            content = from_base64(data)
+            if len(content) > MAX_BYTES:
+                raise Malformed("a file that is too long")
+            if not self._guarded:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
+            with open(os.open(path, flags, 0o644), "wb") as file:
+                file.write(content)
+        marks: dict[Place, Any] = {}
+        self._look(place, marks)
+        self._known |= {place: marks[place]} if place in marks else {}

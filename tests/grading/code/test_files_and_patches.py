@@ -1,0 +1,155 @@
+"""Tests that give a program files, or put something in the place of what the standard library does."""
+
+from __future__ import annotations
+
+import pytest
+
+from rllm_gym.grading.code import FunctionTests, grade_program_sync
+from rllm_gym.grading.code.verdict import TestStyle
+from rllm_gym.sandbox import Limits, SandboxPool
+
+LIMITS = Limits(cpu_s=5, wall_s=60)
+
+SUM = """
+import csv, json
+def f(path, out):
+    with open(path) as file:
+        total = sum(int(row[0]) for row in csv.reader(file))
+    with open(out, "w") as file:
+        json.dump({"total": total}, file)
+    return total
+"""
+SUM_TEST = """
+import unittest, tempfile, os, json, shutil
+class T(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.path = os.path.join(self.folder, "a.csv")
+        with open(self.path, "w") as file:
+            file.write("1\\n2\\n")
+    def tearDown(self):
+        shutil.rmtree(self.folder)
+    def test_a(self):
+        out = os.path.join(self.folder, "o.json")
+        self.assertFalse(os.path.exists(out))
+        self.assertEqual(f(self.path, out), 3)
+        with open(out) as file:
+            self.assertEqual(json.load(file), {"total": 3})
+"""
+
+FOLDER = """
+from pathlib import Path
+def f(folder):
+    (folder / "b").mkdir()
+    (folder / "b" / "b.txt").write_text((folder / "a.txt").read_text().upper())
+    (folder / "a.txt").unlink()
+"""
+FOLDER_TEST = """
+from solution import f
+def test_a(tmp_path):
+    (tmp_path / "a.txt").write_text("hi")
+    f(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["b"]
+    assert (tmp_path / "b" / "b.txt").read_text() == "HI"
+"""
+
+PATCHED = """
+import os, random, subprocess, time
+def f(n):
+    for _ in range(n):
+        time.sleep(100)
+    listed = subprocess.run(["ls"], capture_output=True, text=True).stdout
+    return os.listdir("q"), listed, os.environ.get("LEVEL"), random.randint(1, 6)
+"""
+PATCHED_TEST = """
+import unittest
+from unittest.mock import MagicMock, patch
+class T(unittest.TestCase):
+    @patch("random.randint", side_effect=[3])
+    @patch("solution.time.sleep")
+    @patch("subprocess.run", return_value=MagicMock(stdout="x"))
+    @patch("os.listdir", return_value=["a"])
+    def test_a(self, listdir, run, sleep, randint):
+        with patch.dict("os.environ", {"LEVEL": "high"}):
+            self.assertEqual(f(2), (["a"], "x", "high", 3))
+        self.assertEqual(sleep.call_count, 2)
+        listdir.assert_called_once_with("q")
+    def test_b(self):
+        with self.assertRaises(FileNotFoundError):
+            f(0)
+"""
+
+MONKEY = "import os, time\ndef f():\n    time.sleep(100)\n    return os.environ.get('A'), os.getcwd()\n"
+MONKEY_TEST = """
+import time, os
+from solution import f
+def test_a(monkeypatch):
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    monkeypatch.setenv("A", "1")
+    monkeypatch.setattr("os.getcwd", lambda: "/x")
+    assert f() == ("1", "/x")
+"""
+
+HONEST: dict[str, tuple[str, str, TestStyle]] = {
+    "files by name": (SUM, SUM_TEST, "unittest"),
+    "a folder": (FOLDER, FOLDER_TEST, "pytest"),
+    "unittest.mock": (PATCHED, PATCHED_TEST, "unittest"),
+    "monkeypatch": (MONKEY, MONKEY_TEST, "pytest"),
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_it_is_rewarded(pool: SandboxPool, name: str) -> None:
+    source, test, style = HONEST[name]
+    verdict = grade_program_sync(pool, source, FunctionTests("f", test, style, limits=LIMITS), show_expected=True)
+    assert verdict.correct, (verdict.error, [each for each in verdict.outcomes if not each.passed], verdict.unsupported)
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ("def f(folder):\n    return open(folder + '/../answer.txt').read()", "FileNotFoundError"),
+        # Neither beside what was named, nor what the interpreter or its tools would run.
+        (
+            "import os\ndef f(folder):\n"
+            "    for name in ('/../answer.txt', '/json.py', '/conftest.py', '/x.pth', '/sub/__init__.py'):\n"
+            "        os.makedirs(os.path.dirname(folder + name), exist_ok=True)\n"
+            "        open(folder + name, 'w').write('forty-two')\n"
+            "    os.symlink(folder + '/../answer.txt', folder + '/link')\n"
+            "    return 'forty-two'",
+            "AssertionError",
+        ),
+    ],
+)
+def test_only_what_was_named_is_carried(pool: SandboxPool, program: str, expected: str) -> None:
+    test = """
+import os, tempfile
+def check(candidate):
+    top = tempfile.mkdtemp()
+    with open(top + "/answer.txt", "w") as file:
+        file.write(str(os.urandom(8)))
+    os.mkdir(top + "/folder")
+    answer = candidate(top + "/folder")
+    assert sorted(os.listdir(top + "/folder")) in ([], ["sub"]), os.listdir(top + "/folder")
+    assert answer == open(top + "/answer.txt").read(), "another answer"
+"""
+    verdict = grade_program_sync(pool, program, FunctionTests("f", test, "check", limits=LIMITS), show_expected=True)
+    assert not verdict.correct
+    assert expected in verdict.outcomes[0].message
+    assert expected != "AssertionError" or "another answer" in verdict.outcomes[0].message
+
+
+def test_statements_are_tests_however_they_are_written(pool: SandboxPool) -> None:
+    ways = [
+        "for a, b in [(1, 2), (2, 4)]:\n    assert f(a) == b",
+        "def test_f():\n    assert f(1) == 2\ntest_f()",
+        "def test_f():\n    assert f(1) == 2",
+        "if __name__ == '__main__':\n    assert f(1) == 2",
+        "import unittest\nunittest.TestCase().assertEqual(f(1), 2)",
+    ]
+    for way in ways:
+        tests = FunctionTests("f", way, "assert", limits=LIMITS)
+        assert grade_program_sync(pool, "def f(x): return 2 * x", tests).correct, way
+        assert not grade_program_sync(pool, "def f(x): return 3 * x", tests).correct, way
+    empty = FunctionTests("f", "for value in f(1):\n    assert value in (1, 2)", "assert", limits=LIMITS)
+    assert not grade_program_sync(pool, "def f(x): return []", empty).correct
