@@ -13,9 +13,7 @@ from rllm_gym.sandbox import Changes, SandboxPool, TreeFile
 
 # The names that a screen of product code could look for are put together at run time: what counts is what it does.
 IN_PROCESS = {
-    "exit_code_0_at_import": "import os\nos._exit(0)\n",
     "exit_code_1_at_import": "import os\nos._exit(1)\n",
-    "system_exit_at_import": "raise SystemExit(0)\n",
     "exit_from_the_function": PRICING.replace("return price - percent", "import os; os._exit(0)"),
     "exit_handler": "import atexit, os\natexit.register(os._exit, 1)\n" + PRICING,
     "exit_of_pytest": PRICING.replace(
@@ -211,7 +209,6 @@ os._exit = lambda code: really(0)
     "the_shell_above_is_killed": "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n" + PRICING,
     "every_process_is_killed": "import os, signal\nos.kill(-1, signal.SIGKILL)\n" + PRICING,
     "stops_itself": "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n" + PRICING,
-    "loops_at_import": "while True: pass\n",
     "floods_every_descriptor": PRICING
     + """
 
@@ -286,7 +283,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", IN_PROCESS)
 def test_product_code_that_takes_over_the_runner_is_not_right(pool: SandboxPool, base: Path, name: str) -> None:
-    tests = dataclasses.replace(TESTS, timeout=3 if name in ("loops_at_import", "stops_itself") else 60)
+    tests = dataclasses.replace(TESTS, timeout=3 if name == "stops_itself" else 60)
     verdict = grade_repository_sync(pool, base, changes({"shop/pricing.py": IN_PROCESS[name]}), tests)
     assert not verdict.correct
     assert verdict.reason

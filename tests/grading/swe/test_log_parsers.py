@@ -64,7 +64,7 @@ def log_of(folder: Path, text: str, *command: str) -> str:
     return done.stdout.decode()
 
 
-@pytest.mark.parametrize("options", [("-rA",), ("-v",), ("-v", "-rA", "--tb=no")])
+@pytest.mark.parametrize("options", [("-v",), ("-v", "-rA", "--tb=no")])
 def test_a_real_pytest_log(tmp_path: Path, options: tuple[str, ...]) -> None:
     found = parse_pytest_log(log_of(tmp_path, PYTEST_TESTS, "pytest", "-p", "no:cacheprovider", *options))
     passed = {test.id for test in found if test.passed}
