@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from rllm_gym.sandbox import Program, SandboxPool
+from tests.sandbox.users import ordinary_user
 
 _PR_SET_CHILD_SUBREAPER = 36
 

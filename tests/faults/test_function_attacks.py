@@ -11,16 +11,15 @@ import pytest
 
 from rllm_gym.grading.code import FunctionTests, grade_program, grade_program_sync
 from rllm_gym.sandbox import Limits, SandboxPool, Tier
-from rllm_gym.sandbox.probe import examine
+from tests.sandbox.users import needs
 
-LIMITS = Limits(cpu_s=1, wall_s=5)
+LIMITS = Limits(cpu_s=1, wall_s=3)
+HONEST_LIMITS = Limits(cpu_s=5, wall_s=60)
 
 
 @pytest.fixture(scope="module", params=[Tier.NAMESPACES, Tier.LANDLOCK], ids=["A", "B"])
 def pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
-    finding = examine(request.param)
-    if not finding.works:
-        pytest.skip(f"tier {request.param.value} does not work here: {finding.reason} {finding.way_out}")
+    needs(request.param)
     with SandboxPool(request.param) as pool:
         yield pool
 
@@ -37,7 +36,7 @@ def test_no_solution_is_rewarded_for_what_it_cannot_know(name, pool, nothing_lef
     assert verdict.fraction == 0, verdict
     # The next one is graded as if nothing had been.
     honest, test = function_attacks.HONEST["function"]
-    assert grade_program_sync(pool, honest, FunctionTests("solve", test, "check", limits=LIMITS)).correct
+    assert grade_program_sync(pool, honest, FunctionTests("solve", test, "check", limits=HONEST_LIMITS)).correct
 
 
 @pytest.mark.parametrize("way", ["RETURNS_AN_OBJECT", "RETURNS_IT_INSIDE", "CHANGES_THE_ARGUMENT"])
@@ -56,5 +55,5 @@ def test_no_object_answers_for_the_tests(name, way, pool, nothing_left):
 @pytest.mark.parametrize("name", function_attacks.HONEST)
 def test_honest_solutions_are_rewarded(name, pool, nothing_left):
     solution, test = function_attacks.HONEST[name]
-    verdict = grade_program_sync(pool, solution, FunctionTests("solve", test, "check", limits=LIMITS))
+    verdict = grade_program_sync(pool, solution, FunctionTests("solve", test, "check", limits=HONEST_LIMITS))
     assert verdict.correct, verdict

@@ -15,7 +15,7 @@ import stdio_attacks
 
 from rllm_gym.grading.code import StdioTest, StdioTests, grade_program_sync
 from rllm_gym.sandbox import Ended, Limits, Program, SandboxPool, Tier
-from rllm_gym.sandbox.probe import examine
+from tests.sandbox.users import needs
 
 LIMITS = Limits(cpu_s=1, wall_s=3)
 SUM = StdioTests((StdioTest("19 23\n", "42\n"),), limits=LIMITS)
@@ -25,9 +25,7 @@ HONEST_SUM = StdioTests((StdioTest("19 23\n", "42\n"), StdioTest("-1 1\n", "0\n"
 
 @pytest.fixture(scope="module", params=[Tier.NAMESPACES, Tier.LANDLOCK], ids=["A", "B"])
 def pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
-    finding = examine(request.param)
-    if not finding.works:
-        pytest.skip(f"tier {request.param.value} does not work here: {finding.reason} {finding.way_out}")
+    needs(request.param)
     with SandboxPool(request.param) as pool:
         yield pool
 

@@ -24,8 +24,8 @@ from rllm_gym.sandbox import Ended, Limits, Program, SandboxBroke, SandboxPool, 
 from rllm_gym.sandbox.docker import ask, command_line, owner, remove_strays, require_engine, strays
 from rllm_gym.sandbox.tier import Tier
 from rllm_gym.sandbox.tree import read_directory
-from tests.sandbox.conftest import ROOT
 from tests.sandbox.test_sessions import _running
+from tests.sandbox.users import ROOT
 
 STAND_IN = """#!{python}
 import json, os, sys, time

@@ -10,7 +10,7 @@ import pytest
 from rllm_gym.sandbox import SandboxUnavailable
 from rllm_gym.sandbox.probe import choose, examine
 from rllm_gym.sandbox.tier import Tier
-from tests.sandbox.conftest import RunPython, needs
+from tests.sandbox.users import RunPython, needs
 
 IN_A_CONTAINER = """
 import ctypes, errno, os

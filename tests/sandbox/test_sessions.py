@@ -20,7 +20,7 @@ import pytest
 from rllm_gym.sandbox import Ended, SandboxBroke, SandboxPool, Session, SessionLimits
 from rllm_gym.sandbox.inside.session import Output
 from rllm_gym.sandbox.tier import Tier
-from tests.sandbox.conftest import ROOT, needs
+from tests.sandbox.users import ROOT, needs
 
 SMALL = SessionLimits(memory_mb=300, processes=40, workspace_mb=64, workspace_files=3000, output_bytes=4000)
 

@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from rllm_gym.sandbox.tier import Tier
-from tests.sandbox.conftest import ROOT, Trainer
+from tests.sandbox.conftest import Trainer
+from tests.sandbox.users import ROOT
 
 TRY = """
 import contextlib, ctypes, errno, json, os, resource, signal, socket, subprocess, sys, threading, time

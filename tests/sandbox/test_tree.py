@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rllm_gym.sandbox import Changes, SandboxPool, TreeFile, TreeTooLarge, local
 from rllm_gym.sandbox.tier import Tier
 from rllm_gym.sandbox.tree import read_directory, survey, write_directory
-from tests.sandbox.conftest import needs
+from tests.sandbox.users import needs
 
 NAMES = ["a", "b", "c.py", "d", "é", "\udcff\udcfe", "with space", "-n", ".git"]
 PATHS = [*NAMES, *(f"{a}/{b}" for a in NAMES for b in NAMES), *(f"{a}/d/{b}" for a in NAMES for b in NAMES)]

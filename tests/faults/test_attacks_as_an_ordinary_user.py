@@ -1,0 +1,33 @@
+"""The attacks again, by a trainer who is not root: bubblewrap and Landlock have less to lean on then."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.sandbox.users import ROOT, RunPython
+
+ATTACKS = """
+import os, sys, pytest
+os.chdir(sys.argv[1])
+options = ["-q", "-p", "no:cacheprovider", "--basetemp", os.environ["HOME"] + "/pytest", *sys.argv[2:]]
+raise SystemExit(pytest.main(options))
+"""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("file", "which"),
+    [
+        ("stdio", "gets_out or nothing_of_one or fork or memory or daemon or inodes or stop or raise"),
+        ("function", "object or exit or noise or thread or memory"),
+        ("swe", "fork or daemon or links or hooks or sitecustomize or equal or plainly or committed"),
+    ],
+)
+def test_no_attack_is_rewarded(file, which, ordinary_user: RunPython):
+    if os.geteuid() != 0:
+        return  # the attacks beside this file are run by an ordinary user already
+    done = ordinary_user(ATTACKS, str(ROOT), f"tests/faults/test_{file}_attacks.py", "-k", which, timeout=590)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert " passed" in done.stdout
