@@ -170,6 +170,7 @@ class _Making:
         self.pool = pool
         self.repeats = repeats
         self.tell = tell
+        self.made: dict[str, str] = {}
         self.base_patch = ""
         self.base: Checkout = prepare(repo, fix.parent)
         # What is asked is found out here; until then any name will do.
@@ -183,7 +184,7 @@ class _Making:
             TaskError: They make no task.
         """
         first = await self._after()
-        if self._lacks_outputs(first):
+        while self._lacks_outputs(first):
             first = await self._after()
         self._check(first)
         after, before = [first], []
@@ -243,11 +244,12 @@ class _Making:
         trouble = " ".join(run.uncollected.values())
         modules = set(_NO_MODULE.findall(trouble))
         made = missing_outputs(self.base.path, modules, metadata=bool(_NO_METADATA.search(trouble)))
-        made = {path: text for path, text in made.items() if path not in self.fix.before}
+        made = {path: text for path, text in made.items() if path not in self.fix.before | self.made.keys()}
         if not made:
             return False
         self.tell(f"added what a build makes: {', '.join(made)}")
-        self.base_patch = "".join(file_diff(path, None, text.encode()) for path, text in sorted(made.items()))
+        self.made |= made
+        self.base_patch = "".join(file_diff(path, None, text.encode()) for path, text in sorted(self.made.items()))
         self.base = prepare(self.repo, self.fix.parent, patch=self.base_patch)
         return True
 
@@ -314,6 +316,10 @@ class _Making:
             seen += f"; of its own tests {_some(lost)} cannot be collected. {self._import_trouble(after)}"
         elif not any(test.partition("::")[0] in own for test in after.outcomes) and runs_our_pytest(self.tests):
             seen += f"; its own tests ({_some(own)}) are not among them: name them with test_command='pytest PATH'"
+        else:
+            failing = [test for test in after.outcomes if test.partition("::")[0] in own and not _passes(after, test)]
+            if failing:
+                seen += f"; with the fix too, {failing[0]} fails: {after.outcomes[failing[0]][0].why:.200}"
         return f"{self._name} fixes no test: {seen}"
 
     def _sorted(self, before: list[Run], after: list[Run]) -> _Found:
