@@ -93,12 +93,12 @@ class Wall:
     def exceeded(self, family: Iterable[int], tasks: int, limits: Mapping[str, Any]) -> str:
         """The ``Ended`` of a program that has more processes or scratch space than it may; ``""`` of others."""
         if tasks > limits["processes"]:
-            return "memory limit"
+            return "processes limit"
         most, count = limits["scratch_mb"] << 20, limits["scratch_files"] + _OWN_FILES
         size, files = _usage(self.scratch, most, count)
         with self.as_program():
             unlinked = _unlinked(family)
-        return "memory limit" if unlinked is None or size + unlinked > most or files > count else ""
+        return "scratch limit" if unlinked is None or size + unlinked > most or files > count else ""
 
     @contextlib.contextmanager
     def as_program(self) -> Iterator[None]:
