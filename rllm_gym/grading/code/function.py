@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 
 from rllm_gym.core import TaskError
-from rllm_gym.grading.code.inside.ruin import WAYS
+from rllm_gym.grading.code.inside.ruin import ALTERED, WAYS
 from rllm_gym.grading.code.relay import Relay, Told, Violation
 from rllm_gym.grading.code.verdict import MEMORY_FOR_TESTS_MB, CodeVerdict, FunctionTests, TestOutcome, bounded
 from rllm_gym.sandbox import Ended, Limits, Program, Result, Running, SandboxPool
@@ -38,8 +38,10 @@ async def _unless_anything_is_equal(
 ) -> CodeVerdict:
     """Its class said that two objects are equal. It has to say otherwise where the test makes one of other values."""
     made = _random.choice(told.believed)
-    other = _verdict(*await _run(pool, source, tests, True, False, alter=made))
-    return _failed(verdict, "equality", _EQUAL) if other.correct else verdict
+    for which in ALTERED:
+        if not _verdict(*await _run(pool, source, tests, True, False, alter=(made, which))).correct:
+            return verdict
+    return _failed(verdict, "equality", _EQUAL)
 
 
 async def _unless_ruined(
@@ -85,7 +87,7 @@ async def _run(
     *,
     detached: bool = False,
     ruin: tuple[int, str] | None = None,
-    alter: int | None = None,
+    alter: tuple[int, str] | None = None,
 ) -> tuple[Told, Result | None]:
     """What the side of the tests told, and how the program ended if it did not live to answer."""
     library = _library()

@@ -132,6 +132,20 @@ CHEATS: dict[str, tuple[str, str, str, TestStyle]] = {
         TREE + "root = Node(1, Node(2, Node(3)))\nassert f(root) == depth(root)",
         "assert",
     ),
+    "objects of the test made easy by their own methods": (
+        "def f(stack):\n    while len(stack): stack.pop()\n    return 0\n",
+        "f",
+        "class Stack:\n    def __init__(self, *items): self.items = list(items)\n"
+        "    def __len__(self): return len(self.items)\n    def pop(self): return self.items.pop()\n"
+        "stack = Stack(3, 4, 5)\nassert f(stack) == sum(stack.items)",
+        "assert",
+    ),
+    "lists of a class of the test made easy": (
+        "def f(items):\n    items.clear()\n    return 0\n",
+        "f",
+        "class Items(list): pass\nitems = Items([3, 4, 5])\nassert f(items) == sum(items)",
+        "assert",
+    ),
     "equal to what was made before it was asked": (
         POINT,
         "Point",
@@ -185,6 +199,21 @@ assert v == V(2, 4) and v * 2 == V(4, 8)
         "def f(root):\n    if root:\n        root.left, root.right = f(root.right), f(root.left)\n    return root\n",
         "f",
         TREE + "root = f(Node(1, Node(2), Node(3)))\nassert root.left.value == 3\nassert root.right.value == 2",
+        "assert",
+    ),
+    "a stack of the test emptied": (
+        "def f(stack):\n    total = 0\n    while len(stack): total += stack.pop()\n    return total\n",
+        "f",
+        "class Stack:\n    def __init__(self, *items): self.items = list(items)\n"
+        "    def __len__(self): return len(self.items)\n    def pop(self): return self.items.pop()\n"
+        "stack = Stack(3, 4, 5)\nassert f(stack) == 12\nassert len(stack) == 0",
+        "assert",
+    ),
+    "containers with keys whose class tells them apart": (
+        "from enum import Enum\nclass Color(Enum): RED = 1; BLUE = 2\n"
+        "def f(): return {Color.RED: [1], Color.BLUE: {2, 3}}\n",
+        "f",
+        "assert f() == {Color.RED: [1], Color.BLUE: {2, 3}}",
         "assert",
     ),
     "a memo that the test gives": (

@@ -9,16 +9,17 @@ the test itself made.
 from __future__ import annotations
 
 import builtins
+import copy
 import random
 import sys
 from typing import Any
 
-from .codec import Uncodable
+from .codec import Tree, Uncodable
 from .files import Files
 from .operations import BINARY, Operations
 from .peer import Peer, Transport, is_simple
-from .remote import ORDER, Made, Remote, RemoteType, Unsupported, link_of
-from .ruin import Ruin, other
+from .remote import ARITHMETIC, ORDER, Made, Remote, RemoteType, Unsupported, link_of
+from .ruin import Ruin, altered, other
 
 _REFUSED_TYPES = frozenset({"module", "frame", "code", "traceback", "cell"})
 _REFUSED_PACKAGES = frozenset({"_pytest", "pluggy", (__package__ or "inside").split(".")[0]})
@@ -31,6 +32,9 @@ _ASKED_OF_PLAIN = frozenset({"startswith", "endswith", "issubset", "issuperset",
 _TELLING = frozenset({"sub", "rsub", *ORDER})
 """Operators by which a test asks how far a result is from what it expects."""
 
+_CHANGING = frozenset(
+    {"call", "setattr", "delattr", "setitem", "delitem", "exit", *(f"i{name}" for name in ARITHMETIC)}
+)
 _OF_MOCKS = frozenset({"configure_mock", "attach_mock", "mock_add_spec", "reset_mock", "called"})
 
 
@@ -42,7 +46,7 @@ class GuardedPeer(Peer):
         served: Answers the program.
         detached: Whether the program is given copies.
         ruin: Before which question to ruin what is given, and in which way.
-        alter: Which object that the test makes is to be made of other values.
+        alter: Which object that the test makes is to be made of other values, and which of its values.
     """
 
     def __init__(
@@ -52,12 +56,13 @@ class GuardedPeer(Peer):
         *,
         detached: bool = False,
         ruin: tuple[int, str] | None = None,
-        alter: int | None = None,
+        alter: tuple[int, str] | None = None,
     ) -> None:
         super().__init__(transport, served, first=0, guarded=True, detached=detached)
         self.served = served
         self.files: Files | None = None
-        self._ruin, self._alter = ruin, alter
+        self._ruin, self._alter, self._detached = ruin, alter, detached
+        self._copies: dict[int, tuple[Any, Any]] = {}
         self._named: set[type] = set()
         self._asked = self._made = 0
         self.changing: list[int] = []
@@ -109,8 +114,8 @@ class GuardedPeer(Peer):
 
     def construct(self, cls: RemoteType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         number, self._made = self._made, self._made + 1
-        if number == self._alter:
-            args, kwargs = tuple(map(other, args)), {name: other(value) for name, value in kwargs.items()}
+        if self._alter is not None and number == self._alter[0]:
+            args, kwargs = altered(self._alter[1], args, kwargs)
         made = super().construct(cls, args, kwargs)
         link = link_of(made)
         if link is not None and type(made) is cls and link.received == 1 and not isinstance(made, tuple):
@@ -240,6 +245,14 @@ class GuardedPeer(Peer):
 
     # ---- what the program asks --------------------------------------------------------------------------------------
 
+    def object_to_tree(self, value: Any) -> Tree:
+        if self._detached and not isinstance(value, type | BaseException) and self.served.is_own(value):
+            held = self._copies.get(id(value))
+            if held is None:
+                held = self._copies[id(value)] = (value, _copied(value))
+            value = held[1]
+        return super().object_to_tree(value)
+
     def check_export(self, value: Any) -> None:
         kind = type(value)
         if kind.__module__ == "builtins" and kind.__name__ in _REFUSED_TYPES:
@@ -257,12 +270,10 @@ class Served:
         test_module: Name of the module of the test; attributes of objects of its classes may be set.
     """
 
-    def __init__(self, test_module: str, *, detached: bool = False) -> None:
+    def __init__(self, test_module: str) -> None:
         self.test_module = test_module
-        self._detached = detached
-        self._hidden: dict[int, tuple[Any, dict[str, Any]]] = {}
         self.changes = 0
-        """How often the program changed an attribute of an object of the test."""
+        """How often the program may have changed an object of the test."""
         self._operations = Operations()
         self.peer: GuardedPeer | None = None
 
@@ -279,25 +290,13 @@ class Served:
             self._check_name(target, name)
             if operation != "getattr":
                 self._check_settable(target, name)
-                self.changes += 1
-            if self._detached and type(target).__module__ == self.test_module:
-                return self._do_unseen(operation, target, *operands[1:])
+        if operation in _CHANGING and self.is_own(getattr(target, "__self__", target)):
+            self.changes += 1
         return self._operations.do(operation, operands)
 
-    def _do_unseen(self, operation: str, target: Any, name: str, *value: Any) -> Any:
-        """Attributes that the program sets are its own, and the test goes on with what it had."""
-        _, hidden = self._hidden.setdefault(id(target), (target, {}))
-        if operation == "setattr":
-            hidden[name] = value[0]
-        elif operation == "delattr":
-            hidden[name] = _GONE
-        elif name in hidden and hidden[name] is not _GONE:
-            return hidden[name]
-        elif name in hidden:
-            raise AttributeError(f"{type(target).__name__!r} object has no attribute {name[:100]!r}")
-        else:
-            return getattr(target, name)
-        return None
+    def is_own(self, value: Any) -> bool:
+        """Whether the test may look later at what the program did to this."""
+        return type(value).__module__ == self.test_module or isinstance(value, list | dict | set | bytearray)
 
     def _check_name(self, target: Any, name: str) -> None:
         private = name.startswith("__") and name.endswith("__") and name not in _READABLE
@@ -313,7 +312,6 @@ class Served:
 
 
 _random = random.SystemRandom()
-_GONE = object()
 
 
 _BUILTINS = {name: getattr(builtins, name) for name in ("input", "open", "print")}
@@ -336,6 +334,13 @@ def _methods(value: Any) -> list[str]:
 
 def _is_mock(value: Any) -> bool:
     return any(base.__module__ == "unittest.mock" for base in type(value).__mro__)
+
+
+def _copied(value: Any) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except Exception:
+        return value
 
 
 def _own(result: Any, owned: bool) -> None:

@@ -55,6 +55,7 @@ class Heap:
         self._fresh: list[int] = []
         self._copies: dict[int, tuple[Any, Any]] = {}
         self._reading = 0
+        self._gone: set[int] = set()
         self.changed_by_other = 0
         """How often the other side changed a container that this side made."""
 
@@ -152,9 +153,14 @@ class Heap:
         """Forget what the other side forgot, when the values are decoded."""
         self._reading -= 1
         for number in expect(message.get("gone", []), list):
-            if expect(number, int) not in self._entries:
+            if expect(number, int) not in self._entries or number in self._gone:
                 raise Malformed("a container that nobody has is gone")
-            self._forget(number)
+            self._gone.add(number)
+        # Within the reading of another message, which may name them still.
+        if not self._reading:
+            for number in self._gone:
+                self._forget(number)
+            self._gone.clear()
 
     def _forget(self, number: int) -> None:
         entry = self._entries.pop(number)

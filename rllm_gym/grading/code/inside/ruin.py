@@ -13,6 +13,9 @@ from typing import Any
 WAYS = ("other", "empty")
 """Other values, as many; or nothing."""
 
+ALTERED = ("all", "first", "last", "all")
+"""Which values of an object are other ones, in turn: by accident it may be equal once."""
+
 _random = random.SystemRandom()
 
 
@@ -33,6 +36,14 @@ def other(value: Any) -> Any:
     if kind is dict:
         return {key: other(item) for key, item in value.items()} if value else {"a": 1}
     return _random.randrange(9) if value is None else value
+
+
+def altered(which: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments of which some are others."""
+    values = [*args, *kwargs.values()]
+    for index in {"all": range(len(values)), "first": [0], "last": [len(values) - 1]}[which]:
+        values[index] = other(values[index])
+    return tuple(values[: len(args)]), dict(zip(kwargs, values[len(args) :]))
 
 
 class Ruin:

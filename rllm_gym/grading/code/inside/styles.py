@@ -196,7 +196,7 @@ def _is_assertion(node: ast.stmt) -> bool:
 
 
 class _Noting(ast.NodeTransformer):
-    """Makes known that an assertion was reached: a statement, a function of unittest or numpy, an expected exception."""
+    """Makes known that an assertion was reached: a statement, a function so named, an expected exception."""
 
     def visit_Assert(self, node: ast.Assert) -> Any:
         return self._noted(node)

@@ -100,7 +100,7 @@ class TestSide:
     def __init__(self, config: dict[str, Any], wire: Wire) -> None:
         self.config = config
         self._wire = wire
-        served = Served(MODULE, detached=config["detached"])
+        served = Served(MODULE)
         ruin, alter = config["ruin"], config["alter"]
         self.peer = GuardedPeer(wire, served, detached=config["detached"], ruin=ruin, alter=alter)
         served.peer = self.peer
