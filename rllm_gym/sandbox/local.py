@@ -111,10 +111,11 @@ class Stock:
                 if not kept:
                     host.close()
         except (RllmGymError, OSError) as error:
-            # Whoever opens the next session meets the same, and is told.
-            _log.warning("no spare session could be started: %s", error)
             with self._lock:
                 self._starting = False
+                wanted = not self._closed and threading.main_thread().is_alive()
+            if wanted:  # whoever opens the next session meets the same, and is told
+                _log.warning("no spare session could be started: %s", error)
 
     def _wants(self, runtime: Runtime) -> bool:
         with self._lock:
