@@ -24,6 +24,7 @@ from gymnasium.utils.env_checker import check_env
 from rllm_gym import MessageHistory
 from rllm_gym.core import SPLITS, split_of
 from rllm_gym.envs import TABLE
+from rllm_gym.envs.code import reference_solution
 from rllm_gym.testing import check_text_env
 from rllm_gym.testing.hostile import HOSTILE, unicode_text
 
@@ -41,6 +42,8 @@ def oracle_of(env_id: str) -> Any:
         return lambda env: env.oracle().action
     if "Math" in env_id:
         return lambda env: f"\\boxed{{{env.task.data['gold']}}}"
+    if "Code" in env_id:
+        return lambda env: f"```python\n{reference_solution(env.task)}\n```"
     return None
 
 
