@@ -391,20 +391,24 @@ while True: os.fork()
 }
 
 
-async def verdicts(pool: SandboxPool, source: str) -> dict[str, CodeVerdict]:
-    tests = {style: FunctionTests("f", text, style, limits=LIMITS) for style, text in SORTED.items()}  # type: ignore[arg-type]
-    tests["numbers"] = FunctionTests("f", HALF, "unittest", limits=LIMITS)
+SOON = Limits(cpu_s=1, wall_s=3, memory_mb=256)
+"""For programs that are to fail: it is no matter by what."""
+
+
+async def verdicts(pool: SandboxPool, source: str, limits: Limits) -> dict[str, CodeVerdict]:
+    tests = {style: FunctionTests("f", text, style, limits=limits) for style, text in SORTED.items()}  # type: ignore[arg-type]
+    tests["numbers"] = FunctionTests("f", HALF, "unittest", limits=limits)
     found = await asyncio.gather(*(grade_program(pool, source, each) for each in tests.values()))
     return dict(zip(tests, found))
 
 
 @pytest.mark.parametrize("name", CHEATS)
 def test_it_is_not_rewarded(pool: SandboxPool, name: str) -> None:
-    found = asyncio.run(verdicts(pool, CHEATS[name]))
+    found = asyncio.run(verdicts(pool, CHEATS[name], SOON))
     assert not [style for style, verdict in found.items() if verdict.correct]
     assert all(verdict.error or any(not each.passed for each in verdict.outcomes) for verdict in found.values())
 
 
 def test_honest_programs_are_rewarded(pool: SandboxPool) -> None:
-    found = asyncio.run(verdicts(pool, "def f(x):\n    return sorted(x) if type(x) is list else 4.5\n"))
+    found = asyncio.run(verdicts(pool, "def f(x):\n    return sorted(x) if type(x) is list else 4.5\n", LIMITS))
     assert all(verdict.correct for verdict in found.values())

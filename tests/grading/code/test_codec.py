@@ -143,7 +143,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 @given(VALUES)
 def test_every_plain_value_arrives(pair: Pair, value: Any) -> None:
@@ -297,7 +297,7 @@ TAGGED = st.builds(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.fixed_dictionaries(
         {"answer": st.sampled_from(["ok", "error", "x"]) | JSON, "v": st.lists(TAGGED | JSON, max_size=2) | JSON},

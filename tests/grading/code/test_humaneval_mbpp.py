@@ -122,7 +122,7 @@ def test_none_is_right_that_returns_at_once(pool: SandboxPool, shared_data: Path
 
 
 def test_none_is_right_that_returns_something_else(pool: SandboxPool, shared_data: Path) -> None:
-    found = rows(shared_data)
+    found = rows(shared_data)[::5]
     programs = [(returning_wrong(source, tests.entry_point), tests) for _, source, tests in found]
     verdicts = graded(pool, programs, stop=True)
     assert not [name for (name, _, _), verdict in zip(found, verdicts) if verdict.correct]
