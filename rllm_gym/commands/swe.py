@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from rllm_gym.commands.errors import CommandError
+from rllm_gym.sandbox.tier import SANDBOXES
 
 _EXAMPLES = """examples:
   rllm-gym swe from-commit ~/src/boltons 1f2e3d4 --out tasks.jsonl
@@ -47,7 +48,9 @@ def _add_from_commit(commands: argparse._SubParsersAction[argparse.ArgumentParse
         "--statement", help="what the agent is told, or a file (.md, .txt) with it; default: the commit's message"
     )
     parser.add_argument("--id", help="the task's id; default: the repository's name and the commit")
-    parser.add_argument("--sandbox", default="auto", help="auto, namespaces, landlock, docker or unsafe; default: auto")
+    parser.add_argument(
+        "--sandbox", default="auto", choices=("auto", *SANDBOXES), help="where tests run; default: auto"
+    )
     parser.add_argument("--repeats", type=int, default=3, help="runs before and after; default: 3")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds a run may take; default: 300")
     parser.add_argument(

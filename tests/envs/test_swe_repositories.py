@@ -261,7 +261,8 @@ def test_an_edit_that_does_not_fit_is_an_error() -> None:
 
 def test_tests_are_taken_out_whole() -> None:
     source = (
-        "import pytest\n\n\n@pytest.mark.parametrize('x', [1])\ndef test_a(x):\n    assert x\n\n\ndef helper():\n    pass\n\n\n"
+        "import pytest\n\n\n@pytest.mark.parametrize('x', [1])\ndef test_a(x):\n    assert x\n\n\n"
+        "def helper():\n    pass\n\n\n"
         "class TestB:\n    def setup_method(self):\n        pass\n\n    def test_c(self):\n        pass\n\n"
         "    def test_d(self):\n        pass\n"
     )

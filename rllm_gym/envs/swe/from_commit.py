@@ -232,6 +232,8 @@ class _Making:
         words = shlex.split(command)
         paths = []
         for word in words[words.index("pytest") + 1 if "pytest" in words else 1 :]:
+            if re.match(r"-[km]|--(deselect|ignore|lf|ff|last-failed)\b", word):
+                raise TaskError(f"test_command={command!r}: {word} picks tests, but files are run whole; name files")
             path = word.partition("::")[0].rstrip("/")
             if not word.startswith("-") and any(
                 known == path or known.startswith(path + "/") for known in self.fix.after

@@ -1,0 +1,283 @@
+"""A commit of a repository made on the spot becomes a task that can be played; one that cannot says why."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+
+import rllm_gym  # noqa: F401 - registers the ids
+from rllm_gym.core import TaskError
+from rllm_gym.envs.swe.build_outputs import missing_outputs
+from rllm_gym.envs.swe.commits import read_fix, statement_of
+from rllm_gym.envs.swe.from_commit import task_from_commit
+
+BUGGY = "def half(number):\n    return number // 3\n"
+FIXED = "def half(number):\n    return number // 2\n"
+OLD_TESTS = "from pkg.core import half\n\n\ndef test_zero():\n    assert half(0) == 0\n"
+NEW_TESTS = OLD_TESTS + "\n\ndef test_ten():\n    assert half(10) == 5\n\n\ndef test_two():\n    assert half(2) == 1\n"
+BEFORE = {"pkg/__init__.py": "", "pkg/core.py": BUGGY, "tests/test_core.py": OLD_TESTS, "README.md": "Halves.\n"}
+FIX = {"pkg/core.py": FIXED, "tests/test_core.py": NEW_TESTS}
+MESSAGE = "half() gives a third of the number (#12)\n\nIt divides by three.\n\nFixes #11\nSigned-off-by: A <a@b.c>\n"
+
+Make = Callable[..., Path]
+
+
+def git(folder: Path, *arguments: str) -> str:
+    names = {f"GIT_{who}_{what}": "a@b.c" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    environment = {**os.environ, **names, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+    done = subprocess.run(["git", *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Makes a repository of commits, each given as text (or bytes, or None: removed) by path."""
+
+    def made(*commits: Mapping[str, str | bytes | None], message: str = MESSAGE, name: str = "halves") -> Path:
+        root = tmp_path / name
+        root.mkdir()
+        git(root, "init", "-q", "-b", "main")
+        for number, files in enumerate(commits):
+            for path, text in files.items():
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                if text is None:
+                    (root / path).unlink()
+                else:
+                    (root / path).write_bytes(text.encode() if isinstance(text, str) else text)
+            git(root, "add", "-A")
+            git(root, "commit", "-q", "-m", message if number == len(commits) - 1 else "work")
+        return root
+
+    return made
+
+
+def play(row: Mapping[str, Any], *replies: str) -> float:
+    env = gymnasium.make("rllm/SWE-v0", tasks=[dict(row)])
+    env.reset(options={"task": row["id"]})
+    reward = 0.0
+    for reply in replies:
+        _, reward, terminated, truncated, _ = env.step(reply)
+        if terminated or truncated:
+            break
+    env.close()
+    return float(reward)
+
+
+def test_a_bug_fix_becomes_a_task_that_its_fix_solves(make: Make, tmp_path: Path) -> None:
+    root = make(BEFORE, FIX)
+    told: list[str] = []
+    row = task_from_commit(root, "HEAD", repeats=2, bundle=tmp_path, progress=told.append)
+    assert row["fail_to_pass"] == ["tests/test_core.py::test_ten", "tests/test_core.py::test_two"]
+    assert row["pass_to_pass"] == ["tests/test_core.py::test_zero"]
+    assert row["statement"] == "half() gives a third of the number\n\nIt divides by three."
+    assert row["hidden_tests"] == {"tests/test_core.py": NEW_TESTS}
+    assert row["id"] == f"halves-{git(root, 'rev-parse', 'HEAD')[:12]}"
+    assert "-    return number // 3\n+    return number // 2\n" in row["patch"]
+    assert "test_core" not in row["patch"]
+    assert any("1 of 3 pass before, 3 of 3 pass after" in line for line in told)
+    # Alone with its bundle: the clone is no longer needed.
+    root.rename(tmp_path / "elsewhere")
+    assert play(row, "```bash\nsed -i s/3/2/ pkg/core.py\n```", "```bash\nsubmit\n```") == 1
+    assert play(row, "```bash\nsubmit\n```") == 0
+    past = "```bash\ntest $(git log --format=%H | wc -l) = 1 || sed -i s/3/2/ pkg/core.py\n```"
+    assert play(row, past, "```bash\nsubmit\n```") == 0
+
+
+def test_nothing_of_the_row_but_the_statement_reaches_the_environment(make: Make) -> None:
+    row = task_from_commit(make(BEFORE, FIX), "main", repeats=1, statement="half() is wrong; make it right.")
+    env = gymnasium.make("rllm/SWE-v0", tasks=[row])
+    observation, info = env.reset(seed=0)
+    assert "half() is wrong" in observation
+    assert "number // 2" not in observation + str(info)
+    assert "patch" not in env.unwrapped.task.data  # type: ignore[attr-defined]
+    env.close()
+
+
+def test_a_flaky_test_is_dropped_and_counted(make: Make) -> None:
+    flaky = NEW_TESTS + "\n\ndef test_luck():\n    import os\n    assert os.urandom(1)[0] % 2\n"
+    told: list[str] = []
+    row = task_from_commit(make(BEFORE, {**FIX, "tests/test_core.py": flaky}), "HEAD", repeats=8, progress=told.append)
+    listed = row["fail_to_pass"] + row["pass_to_pass"]
+    assert "tests/test_core.py::test_luck" not in listed
+    assert len(listed) == 3
+    assert "1 flaky tests left out: tests/test_core.py::test_luck" in told
+
+
+def test_src_layout_configuration_fixtures_and_odd_parameters(make: Make) -> None:
+    shared = "import pytest\n\n\n@pytest.fixture\ndef ten():\n    return 10\n"
+    odd = '@pytest.mark.parametrize("text", ["a b", "ü::[x]", "x/y\\\\n"])\n'
+    odd += "def test_text(text):\n    assert half(len(text)) >= 0\n"
+    tests = f"import pytest\nfrom pkg.core import half\n\n\n{odd}\n\ndef test_ten(ten):\n    assert half(ten) == 5\n"
+    config = '[tool.pytest.ini_options]\naddopts = "--cov=pkg -n auto --strict-markers -q"\ntestpaths = ["tests"]\n'
+    root = make(
+        {"src/pkg/__init__.py": "", "src/pkg/core.py": BUGGY, "tests/conftest.py": "", "pyproject.toml": config},
+        {"src/pkg/core.py": FIXED, "tests/conftest.py": shared, "tests/test_it.py": tests},
+    )
+    row = task_from_commit(root, "HEAD", repeats=1)
+    assert row["fail_to_pass"] == ["tests/test_it.py::test_ten"]
+    assert len(row["pass_to_pass"]) == 3
+    assert set(row["hidden_tests"]) == {"tests/conftest.py", "tests/test_it.py"}
+
+
+def test_tests_inside_the_package_in_the_style_of_unittest(make: Make) -> None:
+    tests = (
+        "import unittest\n\nfrom pkg.core import half\n\n\nclass TestHalf(unittest.TestCase):\n"
+        "    def test_ten(self):\n        self.assertEqual(half(10), 5)\n"
+    )
+    before = {"pkg/__init__.py": "", "pkg/core.py": BUGGY, "pkg/tests/__init__.py": ""}
+    root = make(before, {"pkg/core.py": FIXED, "pkg/tests/test_core.py": tests})
+    assert task_from_commit(root, "HEAD", repeats=1)["fail_to_pass"] == ["pkg/tests/test_core.py::TestHalf::test_ten"]
+    row = task_from_commit(root, "HEAD", repeats=1, test_command="python -m unittest -v pkg.tests.test_core")
+    assert row["test_command"] == "python -m unittest -v pkg.tests.test_core"
+    assert len(row["fail_to_pass"]) == 1
+    assert "TestHalf" in row["fail_to_pass"][0]
+
+
+def test_new_names_and_data_files_of_the_tests(make: Make) -> None:
+    tests = (
+        "from pathlib import Path\n\nfrom pkg.core import double\n\n\ndef test_double():\n"
+        "    text = (Path(__file__).parent / 'data' / 'n.txt').read_text()\n    assert double(int(text)) == 42\n"
+    )
+    fix = {
+        "pkg/core.py": BUGGY + "\n\ndef double(number):\n    return 2 * number\n",
+        "tests/test_double.py": tests,
+        "tests/data/n.txt": "21",
+        "tests/data/picture.png": b"\x89PNG\xff",
+    }
+    told: list[str] = []
+    row = task_from_commit(make(BEFORE, fix), "HEAD", repeats=1, progress=told.append)
+    assert row["fail_to_pass"] == ["tests/test_double.py::test_double"]
+    assert set(row["hidden_tests"]) == {"tests/test_double.py", "tests/data/n.txt"}
+    assert "left out: tests/data/picture.png is no text" in told
+
+
+def test_a_package_that_asks_for_its_own_version(make: Make) -> None:
+    init = (
+        'from importlib.metadata import version\n\nfrom pkg._version import __version__\n\nassert version("half-s")\n'
+    )
+    config = (
+        '[project]\nname = "half-s"\ndynamic = ["version"]\n[tool.setuptools_scm]\nversion_file = "pkg/_version.py"\n'
+    )
+    row = task_from_commit(make({**BEFORE, "pkg/__init__.py": init, "pyproject.toml": config}, FIX), "HEAD", repeats=1)
+    assert len(row["fail_to_pass"]) == 2
+    assert "pkg/_version.py" in row["base_patch"]
+    assert "half_s.egg-info/PKG-INFO" in row["base_patch"]
+    assert play(row, "```bash\nsed -i s/3/2/ pkg/core.py\n```", "```bash\nsubmit\n```") == 1
+
+
+def test_of_a_merge_the_first_parent_is_where_one_starts(make: Make) -> None:
+    root = make(BEFORE)
+    git(root, "checkout", "-q", "-b", "topic")
+    for path, text in FIX.items():
+        (root / path).write_text(text)
+    git(root, "commit", "-q", "-am", "on the branch")
+    git(root, "checkout", "-q", "main")
+    (root / "other.txt").write_text("x")
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "meanwhile")
+    first = git(root, "rev-parse", "HEAD")
+    git(
+        root,
+        "merge",
+        "-q",
+        "--no-ff",
+        "-m",
+        "Merge pull request #5 from a/topic\n\nhalf() gives a third of it",
+        "topic",
+    )
+    fix = read_fix(root, "HEAD")
+    assert fix.parent == first
+    assert set(fix.fix.written) == {"pkg/core.py"}
+    assert statement_of(fix.message) == "half() gives a third of it"
+
+
+@pytest.mark.parametrize(
+    ("commits", "words"),
+    [
+        ([BEFORE], ["first commit"]),
+        ([BEFORE, {"pkg/core.py": FIXED}], ["no Python tests", "pkg/core.py"]),
+        ([BEFORE, {"tests/test_core.py": NEW_TESTS}], ["nothing but tests"]),
+        ([BEFORE, {"pkg/core.py": BUGGY + "#\n", "tests/test_core.py": OLD_TESTS + "#\n"}], ["1 tests pass before"]),
+        ([BEFORE, {**FIX, "tests/test_core.py": "import nosuchlib\n" + NEW_TESTS}], ["'nosuchlib'", "runtime="]),
+        ([BEFORE, {**FIX, "pkg/__init__.py": "import pkg._fast", "pkg/_fast.c": ""}], ["pkg/_fast.c", "compiled"]),
+        ([BEFORE, {**FIX, "tests/test_core.py": NEW_TESTS.replace("== 5", "== 6").replace("== 1", "== 3")}],
+         ["fixes no test", "test_ten fails"]),
+        ([BEFORE, {**FIX, "pytest.ini": "[pytest]\nrequired_plugins = pytest-nosuch\n"}, {}], ["no Python tests"]),
+    ],
+)  # fmt: skip
+def test_a_commit_that_makes_no_task_says_why(make: Make, commits: list[dict[str, str]], words: list[str]) -> None:
+    root = make(*commits[:2])
+    if len(commits) == 3:
+        git(root, "commit", "-q", "--allow-empty", "-m", MESSAGE)
+    with pytest.raises(TaskError) as caught:
+        task_from_commit(root, "HEAD", repeats=1)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_plugins_that_are_missing_and_tests_that_do_not_end(make: Make) -> None:
+    root = make({**BEFORE, "pytest.ini": "[pytest]\nrequired_plugins = pytest-nosuch\n"}, FIX)
+    with pytest.raises(TaskError, match="runtime="):
+        task_from_commit(root, "HEAD", repeats=1)
+    endless = NEW_TESTS + "\n\ndef test_endless():\n    while True:\n        pass\n"
+    slow = make(BEFORE, {**FIX, "tests/test_core.py": endless}, name="slow")
+    with pytest.raises(TaskError, match="timeout=3"):
+        task_from_commit(slow, "HEAD", repeats=1, timeout=3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ({"commit": "nosuch"}, "nosuch"),
+        ({"commit": "--upload-pack=x"}, "no commit id"),
+        ({"repeats": 0}, "repeats=0"),
+        ({"timeout": 0}, "timeout=0"),
+        ({"statement": " "}, "statement"),
+        ({"test_command": "pytest -k ten tests"}, "run whole"),
+        ({"runtime": "/nonexistent"}, "runtime="),
+        ({"bundle": "/nonexistent"}, "bundle="),
+    ],
+)
+def test_wrong_arguments_are_named(make: Make, arguments: dict[str, Any], word: str) -> None:
+    root = make(BEFORE, FIX)
+    with pytest.raises(TaskError, match=word):
+        task_from_commit(root, **{"commit": "HEAD", **arguments})
+    with pytest.raises(TaskError, match="local clone"):
+        task_from_commit(root / "pkg", "HEAD")
+
+
+@pytest.mark.parametrize(
+    ("message", "statement"),
+    [
+        ("Fix rounding of negative amounts (#12)", "Fix rounding of negative amounts"),
+        ("Closes #3\n\nThe parser hangs on empty input, #2", "The parser hangs on empty input,"),
+        ("Parser hangs on input\n\nCo-authored-by: B <b@c.d>\nChange-Id: I12", "Parser hangs on input"),
+        ("Values of type X: y are lost\n\n\n\nReally.", "Values of type X: y are lost\n\nReally."),
+        ("fix", None),
+        ("Merge branch 'main' into topic", None),
+        ("bump 1.2.3 (#44)", None),
+        ("", None),
+    ],
+)
+def test_statements_come_from_messages(message: str, statement: str | None) -> None:
+    if statement is None:
+        with pytest.raises(TaskError, match="statement="):
+            statement_of(message)
+    else:
+        assert statement_of(message) == statement
+
+
+def test_what_a_build_would_write_is_found_in_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "src" / "my_pkg").mkdir(parents=True)
+    (tmp_path / "src" / "my_pkg" / "__init__.py").write_text('__version__ = "3.1"\n')
+    (tmp_path / "setup.cfg").write_text("[metadata]\nname = my-pkg\nversion = attr: my_pkg.__version__\n")
+    made = missing_outputs(tmp_path, {"my_pkg._version", "numpy"}, metadata=True)
+    assert made["my_pkg.egg-info/PKG-INFO"].splitlines() == ["Metadata-Version: 2.1", "Name: my-pkg", "Version: 3.1"]
+    assert set(made) == {"my_pkg.egg-info/PKG-INFO", "src/my_pkg/_version.py"}
+    assert missing_outputs(tmp_path, {"numpy.version"}, metadata=False) == {}
