@@ -2,7 +2,7 @@
 
 A task is a repository, a change to it (a bug or a missing feature written by hand, or a mutation that was found to
 break tests), and a renaming of its names. It is made when it is asked for, from text alone: nothing is run and nothing
-is written. Both the change and the statement decide the split, so that no bug is trained on and tested on.
+is written. A change belongs to one split with all its renamings, so that no bug is trained on and tested on.
 """
 
 from __future__ import annotations
@@ -104,7 +104,6 @@ def _resolve(reference: object) -> tuple[Repository, Change, int]:
 
 
 def _task(task_id: str, repository: Repository, change: Change, number: int) -> Task:
-    renaming = repository.renaming(number)
     tests, hidden = _rendered_tests(repository.name, number)
     failing = set(change.fail_to_pass)
     data = {
@@ -115,7 +114,7 @@ def _task(task_id: str, repository: Repository, change: Change, number: int) -> 
         "family": repository.name,
         "variant": change.kind,
     }
-    return Task(task_id, repository.renamed(change.statement, renaming), data)
+    return Task(task_id, repository.statement(change, number), data)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -149,22 +148,18 @@ class _Stream:
 
     @functools.cached_property
     def _changes(self) -> list[tuple[str, str]]:
-        """(repository, change) of the split."""
+        """(repository, change) of the split; the issue as it was written decides, also for renamed versions."""
         return [
             (name, change.key)
             for name in self.names
             for change in load_repository(name).changes.values()
-            if split_of(f"{name}/{change.key}") == self.split
+            if split_of(change.statement) == self.split
         ]
 
     @functools.cached_property
     def _by_hand(self) -> list[tuple[str, str]]:
-        """Those written by hand, whose statement too falls into the split; one repository after the other in turn."""
-        found = []
-        for name, key in self._changes:
-            change = load_repository(name).changes[key]
-            if change.kind != "mutation" and split_of(change.statement) == self.split:
-                found.append((name, key))
+        """Those written by hand, one repository after the other in turn."""
+        found = [(name, key) for name, key in self._changes if load_repository(name).changes[key].kind != "mutation"]
         turn = {pair: sum(other[0] == pair[0] for other in found[:place]) for place, pair in enumerate(found)}
         return sorted(found, key=lambda pair: (turn[pair], pair))
 
@@ -179,7 +174,7 @@ class _Stream:
             name, key = rng.choice(self._changes)
             repository, number = load_repository(name), rng.randrange(RENAMINGS)
             change = repository.changes[key]
-            if split_of(repository.renamed(change.statement, repository.renaming(number))) == self.split:
+            if split_of(repository.statement(change, number)) == self.split:
                 return _task(task_id, repository, change, number)
         raise TaskError(f"repositories={list(self.names)} have too few tasks in the split {self.split!r}; take more")
 

@@ -24,6 +24,9 @@ NAMES = ("caching", "expressions", "ledger", "markup", "patching", "schedule", "
 RENAMINGS = 256
 """Ways in which the names of a repository are chosen; the first leaves them as they were written."""
 
+_PYTHONS = ("3.11", "3.12", "3.13")
+_SYSTEMS = ("Debian 12", "Ubuntu 24.04", "Fedora 41", "Alpine 3.20", "macOS 15", "Windows 11")
+
 
 @dataclass(frozen=True)
 class Edit:
@@ -100,6 +103,17 @@ class Repository:
             return {}
         rng = random.Random(stream_seed("swe renaming", self.name, number))
         return {word: rng.choice((word, *instead)) for word, instead in self.names.items()}
+
+    def statement(self, change: Change, number: int) -> str:
+        """The issue, with the names of a renaming; it ends with where it was seen, as issues do."""
+        statement = self.renamed(change.statement, self.renaming(number))
+        if number == 0:
+            return statement
+        rng = random.Random(stream_seed("swe machine", self.name, number))
+        release = re.search(r'^name = "(.+)"\nversion = "(.+)"$', self.files["pyproject.toml"], re.MULTILINE)
+        assert release is not None
+        package, python = self.renamed(release[1], self.renaming(number)), rng.choice(_PYTHONS)
+        return f"{statement}\n{package} {release[2]}, Python {python}.{rng.randrange(1, 10)}, {rng.choice(_SYSTEMS)}.\n"
 
     def renamed(self, text: str, renaming: Mapping[str, str]) -> str:
         """``text`` with every word renamed, wherever it stands: code, documents, paths, ids of tests."""
