@@ -95,7 +95,7 @@ class GuardedPeer(Peer):
         link, plain = link_of(target), type(target)._rllm_facts.get("plain")
         if type(plain) is str:
             return getattr(self._contents(target, plain), name)
-        if link is not None and link.owned:
+        if link is not None and link.owned and link.named:
             return super().ask("getattr", target, name)
         raise Unsupported(f"{name} of a {type(target).__name__} that the program returned", link)
 
@@ -119,7 +119,7 @@ class GuardedPeer(Peer):
         made = super().construct(cls, args, kwargs)
         link = link_of(made)
         if link is not None and type(made) is cls and link.received == 1 and not isinstance(made, tuple):
-            link.owned = cls in self._named
+            link.owned, link.named = True, cls in self._named
             if is_simple((args, kwargs)):
                 link.made = Made(number, cls, args, kwargs)
         return made
@@ -138,7 +138,7 @@ class GuardedPeer(Peer):
         if operation in ("iter", "next"):
             link.owned = owned
         elif operation in ("neg", "pos", "invert"):
-            _own(result, owned)
+            _own(result, *([link] if owned else []))
         return result
 
     # ---- what the program answers -----------------------------------------------------------------------------------
@@ -224,20 +224,27 @@ class GuardedPeer(Peer):
             raise TypeError(f"unsupported operand types: {what}")
         links = [found for found in (link, link_of(right)) if found is not None and found.owned]
         plain_right = not isinstance(right, Remote)
-        if plain_right and (link.made is None or link.received > 1) and operation in _TELLING:
+        own = link is not None and link.made is not None and link.received == 1 and link.named
+        if plain_right and operation in _TELLING and not own:
             what = f"{operation} of a {type(left).__name__} that an operator made and a {type(right).__name__}"
             raise Unsupported(what, link)
         result = self.ask(operation, left, right, *modulo)
         for found in links:
             found.owned = True
-        _own(result, bool(links) and operation not in ORDER)
+        if plain_right and not own and not isinstance(result, Remote):
+            what = (
+                f"{operation} of a {type(left).__name__} and a {type(right).__name__} that is a {type(result).__name__}"
+            )
+            raise Unsupported(what, link)
+        if operation not in ORDER:
+            _own(result, *links)
         return result
 
     def contains(self, target: Any, item: Any) -> bool:
         link = link_of(target)
-        if isinstance(item, Remote) or (link is not None and link.owned):
+        if isinstance(item, Remote) or (link is not None and link.owned and link.named):
             return bool(self.ask("contains", target, item))
-        if "__iter__" in _methods(target):
+        if "__iter__" in _methods(target) or "__getitem__" in _methods(target):
             return any(each is item or each == item for each in target)
         what = f"'in' for a {type(target).__name__} that the program returned and that cannot be iterated"
         self.unsupported.append(what)
@@ -343,7 +350,8 @@ def _copied(value: Any) -> Any:
         return value
 
 
-def _own(result: Any, owned: bool) -> None:
+def _own(result: Any, *sources: Any) -> None:
+    """What an operator made of the test's objects is one of them."""
     link = link_of(result)
-    if owned and link is not None and isinstance(result, Remote):
-        link.owned = True
+    if sources and link is not None and isinstance(result, Remote):
+        link.owned, link.named = True, all(source.named for source in sources)

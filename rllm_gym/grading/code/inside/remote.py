@@ -28,7 +28,7 @@ class Made(NamedTuple):
 class Link:
     """What ties a stand-in to its object over there; when it goes, the other side may forget the object."""
 
-    __slots__ = ("contents", "made", "number", "owned", "peer", "received")
+    __slots__ = ("contents", "made", "named", "number", "owned", "peer", "received")
 
     def __init__(self, peer: Peer, number: int) -> None:
         self.peer = peer
@@ -39,6 +39,8 @@ class Link:
         self.owned = False
         """Whether this side made the object, by calling a class, or by an operator from such objects, and never got
         it as the answer to anything else: what a test gets is what it checks."""
+        self.named = False
+        """Whether its class is one by its name: another may stand in the place of a function."""
         self.made: Made | None = None
         """What it was made from, where this side called its class."""
 
