@@ -186,7 +186,7 @@ class _Making:
         first = await self._after()
         while self._lacks_outputs(first):
             first = await self._after()
-        self._check(first)
+        await self._check(first)
         after, before = [first], []
         for number in range(self.repeats):
             if number:
@@ -195,7 +195,7 @@ class _Making:
             self.tell(f"run {number + 1} of {self.repeats}: {_counted(before[-1])} before, {_counted(after[-1])} after")
         for run in (*after, *before):
             if run.broken:
-                raise TaskError(f"{self._name}: {run.broken}; {self._way_out(run)}")
+                raise TaskError(f"{self._name}: {run.broken}; {await self._way_out(run)}")
         found = self._sorted(before, after)
         if found.flaky:
             self.tell(f"{len(found.flaky)} flaky tests left out: {_some(found.flaky)}")
@@ -261,21 +261,47 @@ class _Making:
     def _name(self) -> str:
         return f"{self.fix.commit[:12]} of {self.fix.name!r}"
 
-    def _check(self, run: Run) -> None:
+    async def _check(self, run: Run) -> None:
         """The run after the fix must be one that tells something."""
         if run.broken:
-            raise TaskError(f"{self._name}: with the fix {run.broken}; {self._way_out(run)}")
+            raise TaskError(f"{self._name}: with the fix {run.broken}; {await self._way_out(run)}")
         if not any(outcome.passed for outcomes in run.outcomes.values() for outcome in outcomes):
             raise TaskError(f"{self._name}: no test passes with the fix ({_counted(run)}). {self._import_trouble(run)}")
         if run.uncollected:
             self.tell(f"{len(run.uncollected)} files cannot be collected: {_some(list(run.uncollected))}")
 
-    def _way_out(self, run: Run) -> str:
+    async def _way_out(self, run: Run) -> str:
         if "in time" in run.broken:
             return f"run fewer of them (test_command='pytest tests/test_x.py') or raise timeout={self.tests.timeout:g}"
+        said = await self._what_pytest_says() if runs_our_pytest(self.tests) else ""
+        modules = _NO_MODULE.findall(said)
+        if modules:
+            return self._without(modules[-1], "its configuration cannot be read without")
         return (
-            "does its configuration ask for plugins that the runtime lacks? Give a virtual environment with them as "
-            "runtime=, or a test_command"
+            f"it says {said!r}. Where it asks for plugins that the runtime lacks, give a virtual environment with them "
+            "as runtime=; else a test_command"
+        )
+
+    async def _what_pytest_says(self) -> str:
+        """The end of its complaint when it is asked what there is."""
+        command = (
+            "PYTHONPATH=src:. python -m pytest --collect-only -q -o addopts= -p no:cacheprovider 2>&1 | tail -n 40"
+        )
+        async with self.pool.open_session(self.base.path, runtime=self.runtime) as session:
+            result = await session.exec(command, min(60.0, self.tests.timeout))
+        return " ".join(result.output.decode("utf-8", "replace").split())[-400:]
+
+    def _without(self, module: str, what: str) -> str:
+        """That a module is missing, and what to do about it."""
+        source = self.fix.compiled(module)
+        if source is not None:
+            return (
+                f"{what} the module {module!r}, which is compiled from {source}, and nothing is built here: only pure "
+                "Python repositories can be played without an image"
+            )
+        return (
+            f"{what} the module {module!r}: make a virtual environment with it (python -m venv DIR; DIR/bin/pip "
+            f"install pytest {module.partition('.')[0]}) and give it as runtime=DIR"
         )
 
     def _import_trouble(self, run: Run) -> str:
@@ -284,18 +310,10 @@ class _Making:
         for message in run.uncollected.values():
             for module in _NO_MODULE.findall(message)[-1:]:
                 modules[module] = modules.get(module, 0) + 1
-        for module, files in sorted(modules.items(), key=lambda item: -item[1]):
-            source = self.fix.compiled(module)
-            if source is not None:
-                return (
-                    f"The module {module!r} is compiled from {source}, and nothing is built here: only pure Python "
-                    "repositories can be played without an image"
-                )
-            return (
-                f"{files} of {len(run.uncollected)} files that cannot be collected lack the module {module!r}: make a "
-                f"virtual environment with it (python -m venv DIR; DIR/bin/pip install pytest "
-                f"{module.partition('.')[0]}) and give it as runtime=DIR"
-            )
+        if modules:
+            module = max(modules, key=lambda name: modules[name])
+            lost = f"{modules[module]} of {len(run.uncollected)} files that cannot be collected"
+            return self._without(module, f"{lost} lack")
         if run.uncollected:
             path, message = next(iter(run.uncollected.items()))
             return f"{path} cannot be collected: {' '.join(message.split())[-300:]}"
