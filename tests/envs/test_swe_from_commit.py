@@ -149,11 +149,12 @@ def test_new_names_and_data_files_of_the_tests(make: Make) -> None:
         "tests/test_double.py": tests,
         "tests/data/n.txt": "21",
         "tests/data/picture.png": b"\x89PNG\xff",
+        "testdata/more.txt": "x",
     }
     told: list[str] = []
     row = task_from_commit(make(BEFORE, fix), "HEAD", repeats=1, progress=told.append)
     assert row["fail_to_pass"] == ["tests/test_double.py::test_double"]
-    assert set(row["hidden_tests"]) == {"tests/test_double.py", "tests/data/n.txt"}
+    assert set(row["hidden_tests"]) == {"tests/test_double.py", "tests/data/n.txt", "testdata/more.txt"}
     assert "left out: tests/data/picture.png is no text" in told
 
 

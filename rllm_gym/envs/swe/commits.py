@@ -26,6 +26,7 @@ _REFERENCE = re.compile(
     r"(?:#\d+|GH-\d+|https?://\S+/(?:issues|pull)/\d+)[)\]]?[.,;]?",
     re.IGNORECASE,
 )
+_TEST_DATA = re.compile(r"tests?[-_]?(data|files|cases|resources|fixtures)|fixtures", re.IGNORECASE)
 _FEWEST_WORDS = 4
 
 
@@ -141,7 +142,9 @@ def _taken_apart(source: GitSource, revision: str, path: Path) -> FixCommit:
 
 
 def _belongs_to_tests(path: str) -> bool:
-    return is_test_path(path) or PurePosixPath(path).name == "conftest.py"
+    name = PurePosixPath(path)
+    data = name.suffix != ".py" and any(_TEST_DATA.fullmatch(folder) for folder in name.parts[:-1])
+    return data or is_test_path(path) or name.name == "conftest.py"
 
 
 def _diff(path: str, old: Entry | None, new: Entry | None) -> str:
