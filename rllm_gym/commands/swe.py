@@ -21,7 +21,12 @@ _MAX_STATEMENT = 200_000
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="rllm-gym swe", description="Repository tasks of one's own.")
+    parser = argparse.ArgumentParser(
+        prog="rllm-gym swe",
+        description="Repository tasks of one's own.",
+        epilog="example:\n  rllm-gym swe from-commit ~/src/boltons 1f2e3d4 --out tasks.jsonl",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_from_commit(commands)
     options = parser.parse_args(argv)

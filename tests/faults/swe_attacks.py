@@ -62,6 +62,8 @@ def test_mul(two):
 """,
 }
 
+FILES = {path: text.removeprefix("\n") for path, text in FILES.items()}
+
 # The attacked task.
 SECRET_TESTS = {
     "tests/test_core.py": FILES["tests/test_core.py"]
