@@ -32,8 +32,8 @@ def _row(repository: Path, tests: dict[str, str], fails: list[str], passes: list
     }
 
 
-def _play(row: dict, command: str) -> tuple[float, dict]:
-    env = gym.make("rllm/SWE-v0", tasks=[row], max_turns=4, grading_timeout=20)
+def _play(row: dict, command: str, seconds: float) -> tuple[float, dict]:
+    env = gym.make("rllm/SWE-v0", tasks=[row], max_turns=4, grading_timeout=seconds)
     try:
         env.reset(seed=0, options={"task": row["id"]})
         _, _, terminated, truncated, _ = env.step(f"```bash\n{command}\n```")
@@ -50,7 +50,7 @@ def _play(row: dict, command: str) -> tuple[float, dict]:
 def test_no_attack_on_a_repository_is_rewarded(name, repository, tmp_path):
     word, marker = f"word-{secrets.token_hex(16)}", tmp_path / "run-on-the-host"
     row = _row(repository, swe_attacks.SECRET_TESTS, swe_attacks.SECRET_FAILS, swe_attacks.SECRET_PASSES, word)
-    reward, info = _play(row, swe_attacks.ATTACKS[name].replace("<MARKER>", str(marker)))
+    reward, info = _play(row, swe_attacks.ATTACKS[name].replace("<MARKER>", str(marker)), 8)
     assert (reward, info["success"]) == (0, False), info
     assert not marker.exists()
 
@@ -58,5 +58,5 @@ def test_no_attack_on_a_repository_is_rewarded(name, repository, tmp_path):
 @pytest.mark.parametrize("name", swe_attacks.HONEST)
 def test_honest_work_on_a_repository_is_rewarded(name, repository):
     row = _row(repository, swe_attacks.HONEST_TESTS, swe_attacks.HONEST_FAILS, swe_attacks.HONEST_PASSES)
-    reward, info = _play(row, swe_attacks.HONEST[name])
+    reward, info = _play(row, swe_attacks.HONEST[name], 300)
     assert (reward, info["success"]) == (1, True), info
