@@ -53,6 +53,7 @@ def checkout(tmp_path: Path) -> Path:
 
 def program(checkout: Path, name: str, text: str) -> None:
     file = checkout.parent / "bin" / name
+    file.unlink(missing_ok=True)  # it may be a link to the machine's own, which root would overwrite
     file.write_text(f"#!/bin/bash\n{text}\n")
     file.chmod(0o755)
 
