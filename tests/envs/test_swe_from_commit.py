@@ -139,6 +139,13 @@ def test_tests_inside_the_package_in_the_style_of_unittest(make: Make) -> None:
     assert "TestHalf" in row["fail_to_pass"][0]
 
 
+def test_files_that_pytest_does_not_find_by_itself(make: Make) -> None:
+    root = make({**BEFORE, "checks/test.py": OLD_TESTS}, {"pkg/core.py": FIXED, "checks/test.py": NEW_TESTS})
+    row = task_from_commit(root, "HEAD", repeats=1)
+    assert row["fail_to_pass"] == ["checks/test.py::test_ten", "checks/test.py::test_two"]
+    assert row["pass_to_pass"] == ["checks/test.py::test_zero", "tests/test_core.py::test_zero"]
+
+
 def test_new_names_and_data_files_of_the_tests(make: Make) -> None:
     tests = (
         "from pathlib import Path\n\nfrom pkg.core import double\n\n\ndef test_double():\n"

@@ -39,6 +39,7 @@ Progress = Callable[[str], None]
 _NOTHING = Changes({}, frozenset())
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 _NO_METADATA = re.compile(r"PackageNotFoundError|No package metadata was found for|DistributionNotFound")
+_TEST = re.compile(r"^\s*(async )?def test|^class \w+\(.*TestCase\)", re.MULTILINE)
 _SHOWN = 5
 
 
@@ -184,7 +185,7 @@ class _Making:
             TaskError: They make no task.
         """
         first = await self._after()
-        while self._lacks_outputs(first):
+        while self._lacks_outputs(first) or self._misses_own_tests(first):
             first = await self._after()
         await self._check(first)
         after, before = [first], []
@@ -253,6 +254,18 @@ class _Making:
         self.made |= made
         self.base_patch = "".join(file_diff(path, None, text.encode()) for path, text in sorted(self.made.items()))
         self.base = prepare(self.repo, self.fix.parent, patch=self.base_patch)
+        return True
+
+    def _misses_own_tests(self, run: Run) -> bool:
+        """Name the commit's own test files where pytest does not find them by itself; whether there are such."""
+        if self.files or run.broken or not runs_our_pytest(self.tests):
+            return False
+        seen = {test.partition("::")[0] for test in run.outcomes} | set(run.uncollected)
+        own = {path for path, text in self.fix.tests.items() if path.endswith(".py") and _TEST.search(text)}
+        if not own - seen:
+            return False
+        self.files = tuple(sorted(own | {path for path in seen if path in self.fix.after}))
+        self.tell(f"named, since pytest does not find them: {_some(sorted(own - seen))}")
         return True
 
     # What was seen -------------------------------------------------------------------------------------------------
