@@ -113,7 +113,10 @@ class Outer:
             arguments += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
         for name, target in (("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
             arguments += ["--symlink", f"/proc/self/{target}", f"/dev/{name}"]
-        arguments += ["--dir", SCRATCH, "--symlink", f"{SCRATCH[1:]}/tmp", "/tmp"]
+        arguments += ["--dir", SCRATCH]
+        if not any(path.startswith("/tmp/") for path in (runtime.python, *(inside for inside, _ in runtime.files))):
+            # Else /tmp is a directory, read-only, that holds the runtime; TMPDIR names the scratch space in any case.
+            arguments += ["--symlink", f"{SCRATCH[1:]}/tmp", "/tmp"]
         arguments += ["--symlink", f"{SCRATCH}/shm", "/dev/shm"]
         for inside, outside in runtime.files:
             arguments += ["--ro-bind", outside, inside]

@@ -1,7 +1,7 @@
 """Which tiers this machine gives: found by running a program in a real sandbox of each and looking at what it could do.
 
 Nothing here asks whether a binary exists or what a kernel setting says; those are looked at only afterwards, to say
-why a tier failed and what would help. Answers hold for the life of the process.
+why a tier failed and what would help. Answers hold for the life of the process, but Docker's.
 """
 
 from __future__ import annotations
@@ -108,7 +108,12 @@ def choose(sandbox: str | Tier) -> Tier:
 
 
 def examine(tier: Tier) -> Finding:
-    """Whether a tier works here, by running programs in it. Once a process: later calls answer from memory."""
+    """Whether a tier works here, by running programs in it. Once a process: later calls answer from memory.
+
+    Docker is asked each time: its engine may start or end at any moment, and answers at once.
+    """
+    if tier is Tier.DOCKER:
+        return _examine(tier)
     with _lock:
         if tier not in _findings:
             _findings[tier] = _examine(tier)

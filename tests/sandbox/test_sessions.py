@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from rllm_gym.sandbox import Ended, SandboxBroke, SandboxPool, Session, SessionLimits
+from rllm_gym.sandbox import Ended, Runtime, SandboxBroke, SandboxPool, Session, SessionLimits
 from rllm_gym.sandbox.inside.session import Output
 from rllm_gym.sandbox.tier import Tier
 from tests.sandbox.users import ROOT, needs
@@ -519,3 +519,13 @@ def _running(words: str) -> list[int]:
             if line.startswith(words) or (words.isdigit() and words in line.split()):
                 found.append(int(entry))
     return found
+
+
+def test_a_runtime_below_tmp_is_seen_where_it_lies(walls: SandboxPool) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", f"{folder}/venv"], check=True, timeout=120)
+        os.chmod(folder, 0o755)
+        runtime = Runtime.of_python(f"{folder}/venv")
+        with walls.open_session_sync(runtime=runtime, limits=SMALL) as session:
+            said = say(session, "python -c 'import sys, tempfile; tempfile.TemporaryFile(); print(sys.prefix)'")
+            assert said == f"{folder}/venv"

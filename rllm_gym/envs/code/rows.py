@@ -15,6 +15,7 @@ from typing import Any
 
 from rllm_gym.core import Task, TaskError
 from rllm_gym.envs.code.contests import contest_data
+from rllm_gym.grading.python_source import parse_python
 
 PROMPT_KEYS = (
     *("prompt", "question", "problem", "question_content", "description", "text", "statement"),
@@ -298,7 +299,7 @@ def _parsed(text: str) -> ast.Module:
     if len(text) > MAX_PARSED_CHARS:
         raise TaskError(f"its tests have {len(text)} characters, too many to look into: give 'entry_point' and 'kind'")
     try:
-        return ast.parse(text)
+        return parse_python(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise TaskError(f"its tests are no Python ({type(error).__name__}: {error}): {text!r:.80}") from error
 

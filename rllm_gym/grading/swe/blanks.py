@@ -16,8 +16,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rllm_gym.grading.python_source import parse_python
 from rllm_gym.grading.swe.inside.canonical import Opaque, digest
-from rllm_gym.grading.swe.test_source import Edit, Function, TestSource, parse_python
+from rllm_gym.grading.swe.test_source import Edit, Function, TestSource
 from rllm_gym.grading.swe.twins import EQUALITIES, argument_names, name_of, reached
 
 MAX_LITERAL = 20_000

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import ast
 import random
-import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
+
+from rllm_gym.grading.python_source import parse_python
 
 _T = TypeVar("_T")
 
 MAX_BYTES = 4_000_000
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-_PARSER = threading.Lock()
-
-
-def parse_python(source: str | bytes) -> ast.Module:
-    """:func:`ast.parse`, for one thread at a time: two at once are a ``SystemError`` in CPython 3.11 (gh-106905)."""
-    with _PARSER:
-        return ast.parse(source)
 
 
 @dataclass(frozen=True, slots=True)
