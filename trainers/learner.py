@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
-from trainers.advantages import FloatArray
-from trainers.algorithms import Algorithm
-from trainers.batch import MicroBatch, Row, make_micro_batches, rows_of, split_for_minibatches
-from trainers.config import AlgorithmConfig, OptimizerConfig
-from trainers.losses import kl_to_reference
+from trainers.algorithms import Algorithm, Targets
+from trainers.algorithms.losses import kl_to_reference
+from trainers.batching import MicroBatch, Row, make_micro_batches, rows_of, split_for_minibatches
+from trainers.config import OptimizerConfig
 from trainers.model import Policy
 from trainers.samples import Sample
 
@@ -88,30 +86,34 @@ class Learner:
         self,
         step: int,
         samples: Sequence[Sample],
-        adv: Sequence[FloatArray],
+        targets: Targets,
         algorithm: Algorithm,
-        config: AlgorithmConfig,
         entropy_weight: float,
     ) -> UpdateStats:
-        """Train on the samples: ``config.epochs`` passes of ``config.minibatches`` optimizer steps.
+        """Train on the samples to keep, ``epochs`` passes of ``minibatches`` optimizer steps; without any, measure.
 
         Raises:
             TrainingDiverged: Too many steps in a row were not finite.
         """
-        stats = UpdateStats()
+        keep = [index for index, kept in enumerate(targets.keep_B) if kept]
+        if not keep:
+            return self.measure([sample for sample in samples if not sample.greedy])
+        kept = [samples[index] for index in keep]
+        per_token = {name: [values[index] for index in keep] for name, values in targets.per_token.items()}
+        stats, config = UpdateStats(), algorithm.config
         for epoch in range(config.epochs):
-            for part, rows in enumerate(split_for_minibatches(samples, adv, config.minibatches)):
+            for part, rows in enumerate(split_for_minibatches(kept, per_token, config.minibatches)):
                 batches = make_micro_batches(
                     rows,
                     tokens_per_microbatch=self.config.tokens_per_microbatch,
                     aggregation=config.aggregation,
                     share_prompts=self.policy.shares_prompts,
                 )
-                share = sum(len(row.adv_N) for row in rows)
+                share = sum(row.num_sampled for row in rows)
                 loss = 0.0
                 for batch in batches:
                     batch = batch.to(self.policy.device)
-                    loss += self._accumulate(batch, algorithm, config, entropy_weight, share, stats)
+                    loss += self._accumulate(batch, algorithm, entropy_weight, share, stats)
                 stats.loss += loss * share
                 stats.grad_norm = max(stats.grad_norm, self._step(step, loss, stats))
                 if epoch == 0 and part == 0:
@@ -126,12 +128,13 @@ class Learner:
     @torch.no_grad()
     def measure(self, samples: Sequence[Sample]) -> UpdateStats:
         """Entropy and the gap to the sampler, of samples from which nothing is to be learnt."""
-        rows = rows_of(samples, [np.zeros(sample.num_sampled) for sample in samples])
-        sampled = sum(len(row.adv_N) for row in rows)
+        rows = rows_of(samples, {})
+        sampled = sum(row.num_sampled for row in rows)
         stats = UpdateStats()
         for batch in make_micro_batches(rows, tokens_per_microbatch=self.config.tokens_per_microbatch):
             batch = batch.to(self.policy.device)
-            logp_N, entropy_N = self.policy.logprobs(batch)
+            outputs = self.policy.outputs(batch)
+            logp_N, entropy_N = outputs.logp_N, outputs.entropy_N
             gap_N = logp_N - batch.sampler_logp_N
             stats.entropy += entropy_N.sum().item() / sampled
             stats.gap_mean += gap_N.sum().item() / sampled
@@ -149,7 +152,8 @@ class Learner:
         )
         for batch in batches:
             batch = batch.to(self.policy.device)
-            logp_N, entropy_N = self.policy.logprobs(batch)
+            outputs = self.policy.outputs(batch)
+            logp_N, entropy_N = outputs.logp_N, outputs.entropy_N
             loss = -(batch.weight_N * logp_N).sum()
             loss.backward()  # type: ignore[no-untyped-call]
             stats.loss += loss.item()
@@ -188,14 +192,15 @@ class Learner:
         self,
         batch: MicroBatch,
         algorithm: Algorithm,
-        config: AlgorithmConfig,
         entropy_weight: float,
         share: int,
         stats: UpdateStats,
     ) -> float:
         """Add the gradient of one micro-batch, weighed by its share in the batch; returns its part of the loss."""
-        logp_N, entropy_N = self.policy.logprobs(batch)
-        loss_N, clipped_N = algorithm.loss(logp_N, batch.sampler_logp_N, batch.adv_N, config)
+        config = algorithm.config
+        outputs = self.policy.outputs(batch)
+        logp_N, entropy_N = outputs.logp_N, outputs.entropy_N
+        loss_N, clipped_N = algorithm.loss(outputs, batch)
         if config.kl:
             kl_N = kl_to_reference(logp_N, self.policy.reference_logprobs(batch), config.kl_estimator)
             loss_N = loss_N + config.kl * kl_N

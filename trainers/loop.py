@@ -8,7 +8,7 @@ left out on purpose: asynchrony between sampling and learning, and any memory of
 from __future__ import annotations
 
 from rllm_gym.samplers.protocol import Sampler
-from trainers.algorithms import informative, make_algorithm
+from trainers.algorithms import Signals, make_algorithm
 from trainers.config import TrainConfig
 from trainers.metrics import episode_metrics, group_metrics
 from trainers.rollouts import World
@@ -37,25 +37,13 @@ def train(config: TrainConfig, *, world: World | None = None, sampler: Sampler |
         for step in range(run.step, config.steps):
             with run.clock("rollout"):
                 tasks = run.curriculum.deal(step, config.algorithm.groups_per_step)
-                episodes, engine = run.rollouts.train(step, tasks, algorithm.plan(config.algorithm))
+                episodes, engine = run.rollouts.train(step, tasks, algorithm.plan())
 
             samples = samples_of(episodes, format_penalty=config.algorithm.format_penalty)
-            adv = algorithm.advantages(samples, config.algorithm)
-            drop = algorithm.compares_groups and config.algorithm.drop_zero_variance
-            keep = informative(samples, drop_zero_variance=drop).nonzero()[0]
+            targets = algorithm.targets(samples, Signals())
 
             with run.clock("update"):
-                if keep.size:
-                    update = run.learner.update(
-                        step,
-                        [samples[index] for index in keep],
-                        [adv[index] for index in keep],
-                        algorithm,
-                        config.algorithm,
-                        run.entropy.weight,
-                    )
-                else:
-                    update = run.learner.measure([sample for sample in samples if not sample.greedy])
+                update = run.learner.update(step, samples, targets, algorithm, run.entropy.weight)
             with run.clock("push"):
                 run.push()
 

@@ -13,12 +13,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import stream_seed
 from rllm_gym.engine import write_manifest
-from trainers.batch import Row, rows_of
+from trainers.batching import Row, rows_of
 from trainers.config import ConfigError, SftConfig, validate_sft
 from trainers.curriculum import shuffled
 from trainers.demonstrations import Demonstration, Player, read_demonstrations, tokenize
@@ -250,4 +248,4 @@ def _rows(demonstrations: Sequence[Demonstration], renderer: ChatRenderer) -> li
     samples = []
     for number, demonstration in enumerate(demonstrations):
         samples.append(Sample(str(number), "", 0.0, tuple(tokenize(demonstration, renderer, end_of_turn))))
-    return rows_of(samples, [np.ones(sample.num_sampled) for sample in samples])
+    return rows_of(samples, {})

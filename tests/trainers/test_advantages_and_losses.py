@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllm_gym.core import TokenSequence
-from trainers.advantages import group_relative
-from trainers.algorithms import informative, make_algorithm
-from trainers.batch import make_micro_batches, rows_of
+from trainers.algorithms import Signals, make_algorithm
+from trainers.algorithms.advantages import group_relative
+from trainers.algorithms.losses import clipped_surrogate, kl_to_reference, weighted_reinforce
+from trainers.algorithms.table import informative
+from trainers.batching import make_micro_batches, rows_of
 from trainers.config import AlgorithmConfig
-from trainers.losses import clipped_surrogate, kl_to_reference, weighted_reinforce
+from trainers.model import TokenOutputs
 from trainers.samples import Sample
 
 
@@ -74,21 +76,18 @@ def test_grpo_equals_the_oracle_however_it_is_cut_into_micro_batches(
     config = AlgorithmConfig(normalize_std=std, clip_low=0.2, clip_high=0.28)
     algorithm = make_algorithm(config)
     samples = [sample(r, g, o) for r, g, o in zip(rewards, groups, old, strict=True)]
-    adv = algorithm.advantages(samples, config)
-    keep = informative(samples, drop_zero_variance=True).nonzero()[0]
-    kept = rows_of([samples[i] for i in keep], [adv[i] for i in keep])
-    # The log-probs of each row travel in its advantages' place, to find them again after sorting.
-    logp_of = {id(row.adv_N): new[i] for row, i in zip(kept, keep, strict=True)}
-    ordered = sorted(kept, key=lambda row: -len(row.sequence))
-    logp_N = torch.from_numpy(np.concatenate([logp_of[id(row.adv_N)] for row in ordered] or [np.empty(0)])).float()
-    total, start = 0.0, 0
+    targets = algorithm.targets(samples, Signals())
+    keep = targets.keep_B.nonzero()[0]
+    # The new log-probs travel as one more target, so that they are sorted and cut as the rest.
+    learnt = {"adv": targets.per_token["adv"], "new": new}
+    kept = rows_of([samples[i] for i in keep], {name: [values[i] for i in keep] for name, values in learnt.items()})
+    total, seen = 0.0, 0
     for batch in make_micro_batches(kept, tokens_per_microbatch=budget):
         assert batch.ids_BT.numel() <= budget or len(batch.ids_BT) == 1
-        n = len(batch.adv_N)
-        loss_N, _ = algorithm.loss(logp_N[start : start + n], batch.sampler_logp_N, batch.adv_N, config)
+        loss_N, _ = algorithm.loss(TokenOutputs(batch.targets["new"], torch.zeros(0)), batch)
         total += float((batch.weight_N * loss_N).sum())
-        start += n
-    assert start == len(logp_N)
+        seen += len(loss_N)
+    assert seen == sum(row.num_sampled for row in kept)
     assert total == pytest.approx(grpo_oracle(rewards, groups, new, old, std=std, low=0.2, high=0.28), abs=2e-5)
 
 
@@ -106,7 +105,7 @@ def test_a_group_whose_rewards_agree_has_no_advantage_and_is_left_out() -> None:
 def test_rloo_is_the_reward_minus_the_mean_of_the_others(rows: list[tuple[float, int, int]]) -> None:
     samples = [sample(reward, group, np.zeros(n)) for reward, group, n in rows]
     config = AlgorithmConfig(name="rloo")
-    for index, adv_N in enumerate(make_algorithm(config).advantages(samples, config)):
+    for index, adv_N in enumerate(make_algorithm(config).targets(samples, Signals()).per_token["adv"]):
         others = [r for i, (r, g, _) in enumerate(rows) if g == rows[index][1] and i != index]
         expected = rows[index][0] - np.mean(others) if others else 0.0
         assert np.allclose(adv_N, expected)
@@ -116,11 +115,11 @@ def test_rloo_is_the_reward_minus_the_mean_of_the_others(rows: list[tuple[float,
 def test_remax_compares_with_the_greedy_episode_which_is_never_trained_on() -> None:
     config = AlgorithmConfig(name="remax", group_size=1)
     algorithm = make_algorithm(config)
-    assert [draw.greedy for draw in algorithm.plan(config)] == [False, True]
+    assert [draw.greedy for draw in algorithm.plan()] == [False, True]
     stochastic, greedy = sample(1.0, 0, np.zeros(2)), sample(0.25, 0, np.zeros(2))
     greedy = Sample("e", greedy.group_id, greedy.reward, greedy.sequences, greedy=True)
     lonely = sample(1.0, 1, np.zeros(2))
-    adv = algorithm.advantages([stochastic, greedy, lonely], config)
+    adv = algorithm.targets([stochastic, greedy, lonely], Signals()).per_token["adv"]
     assert [a.tolist() for a in adv] == [[0.75, 0.75], [0.0, 0.0], [0.0, 0.0]]
     assert informative([stochastic, greedy, lonely], drop_zero_variance=True).tolist() == [True, False, False]
 
@@ -128,7 +127,7 @@ def test_remax_compares_with_the_greedy_episode_which_is_never_trained_on() -> N
 def test_reinforce_subtracts_the_mean_of_the_batch() -> None:
     config = AlgorithmConfig(name="reinforce")
     samples = [sample(reward, index, np.zeros(1)) for index, reward in enumerate((0.0, 1.0, 0.5))]
-    adv = make_algorithm(config).advantages(samples, config)
+    adv = make_algorithm(config).targets(samples, Signals()).per_token["adv"]
     assert np.allclose(np.concatenate(adv), [-0.5, 0.5, 0.0])
 
 

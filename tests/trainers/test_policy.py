@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rllm_gym.core import TokenSequence
 from rllm_gym.samplers import Request, SamplingParams, TorchSampler
-from trainers.algorithms import make_algorithm
-from trainers.batch import Row, make_micro_batches
+from trainers.algorithms import Targets, make_algorithm
+from trainers.batching import Row, make_micro_batches
 from trainers.config import AlgorithmConfig, LoraConfig, ModelConfig, OptimizerConfig
 from trainers.learner import Learner, TrainingDiverged
 from trainers.model import ModelUnusable, Policy
@@ -69,7 +69,7 @@ def with_prompt(sequence: TokenSequence, prompt: tuple[int, ...]) -> TokenSequen
 def naive(model: Any, rows: list[Row], config: AlgorithmConfig, temperature: float, entropy: float) -> torch.Tensor:
     """The loss with all logits of each sequence alone, token by token."""
     total = torch.zeros(())
-    tokens = sum(len(row.adv_N) for row in rows)
+    tokens = sum(row.num_sampled for row in rows)
     for row in rows:
         ids = torch.tensor([row.sequence.ids])
         logp_TV = torch.log_softmax(model(input_ids=ids).logits[0] / temperature, -1)
@@ -78,7 +78,7 @@ def naive(model: Any, rows: list[Row], config: AlgorithmConfig, temperature: flo
             if not marked:
                 continue
             logp = logp_TV[place - 1, row.sequence.ids[place]]
-            advantage = float(row.adv_N[sampled])
+            advantage = float(row.targets["adv"][sampled])
             ratio = torch.exp(logp - row.sequence.logprobs[place])
             clipped = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
             total = total - torch.minimum(ratio * advantage, clipped * advantage) / tokens
@@ -103,7 +103,7 @@ def test_gradient_of_a_batch_equals_the_naive_one(
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.05)
     rng = np.random.default_rng(1)
     drawn = sequences(9) + [with_prompt(s, (4, 5, 6, 7, 8, 9, 10, 11) * 2) for s in sequences(9, seed=5)]
-    rows = [Row(sequence, rng.normal(size=sum(sequence.mask))) for sequence in drawn]
+    rows = [Row(sequence, {"adv": rng.normal(size=sum(sequence.mask))}) for sequence in drawn]
     config = AlgorithmConfig()
     naive(policy.model, rows, config, 0.7, entropy=0.01).backward()
     expected = {name: parameter.grad.clone() for name, parameter in policy.parameters if parameter.grad is not None}
@@ -111,12 +111,12 @@ def test_gradient_of_a_batch_equals_the_naive_one(
     loss = make_algorithm(config).loss
     assert policy.shares_prompts
     batches = make_micro_batches(rows, tokens_per_microbatch=budget, share_prompts=share)
-    assert share == any(batch.seen_BTT is not None for batch in batches)
+    assert share == any(batch.end_BT is not None for batch in batches)
     for batch in batches:
         assert batch.ids_BT.numel() <= budget or len(batch.ids_BT) == 1
-        logp_N, entropy_N = policy.logprobs(batch)
-        loss_N, _ = loss(logp_N, batch.sampler_logp_N, batch.adv_N, config)
-        (batch.weight_N * (loss_N - 0.01 * entropy_N)).sum().backward()
+        outputs = policy.outputs(batch)
+        loss_N, _ = loss(outputs, batch)
+        (batch.weight_N * (loss_N - 0.01 * outputs.entropy_N)).sum().backward()
     for name, parameter in policy.parameters:
         assert parameter.grad is not None, name
         assert torch.allclose(parameter.grad, expected[name], rtol=1e-4, atol=1e-6), name
@@ -126,7 +126,7 @@ def test_prompt_and_tool_tokens_get_no_gradient_of_their_own(folder: Path) -> No
     """What is trained is the marked tokens alone: the log-prob of no other token is part of the loss."""
     policy = Policy(ModelConfig(str(folder), "full"))
     sequence = sequences(1, seed=3)[0]
-    row = Row(sequence, np.ones(sum(sequence.mask)))
+    row = Row(sequence, {"adv": np.ones(sum(sequence.mask))})
     (batch,) = make_micro_batches([row], tokens_per_microbatch=10**6)
     marked = [place for place, m in enumerate(sequence.mask) if m]
     assert batch.column_N.tolist() == marked
@@ -142,8 +142,8 @@ def test_prompt_and_tool_tokens_get_no_gradient_of_their_own(folder: Path) -> No
 
     def gradient(s: TokenSequence) -> list[torch.Tensor]:
         policy.model.zero_grad()
-        (batch,) = make_micro_batches([Row(s, row.adv_N)], tokens_per_microbatch=10**6)
-        (batch.weight_N * policy.logprobs(batch)[0]).sum().backward()
+        (batch,) = make_micro_batches([Row(s, row.targets)], tokens_per_microbatch=10**6)
+        (batch.weight_N * policy.outputs(batch).logp_N).sum().backward()
         return [p.grad.clone() for _, p in policy.parameters if p.grad is not None]
 
     other = TokenSequence((*tail.ids[:-2], 99, 100), tail.mask, tail.logprobs, tail.versions, tail.rewards, tail.turns)
@@ -155,27 +155,27 @@ def test_prompt_and_tool_tokens_get_no_gradient_of_their_own(folder: Path) -> No
 
 def test_no_logits_exist_at_unmarked_tokens_nor_beyond_a_chunk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = Policy(ModelConfig(str(folder), "full"), tokens_per_chunk=5)
-    rows = [Row(s, np.ones(sum(s.mask))) for s in sequences(6)]
+    rows = [Row(s, {"adv": np.ones(sum(s.mask))}) for s in sequences(6)]
     seen: list[int] = []
     policy.model.get_output_embeddings().register_forward_hook(lambda module, args, out: seen.append(len(out)))
     for batch in make_micro_batches(rows, tokens_per_microbatch=10**6):
-        policy.logprobs(batch)
-    assert sum(seen) == sum(len(row.adv_N) for row in rows)
+        policy.outputs(batch)
+    assert sum(seen) == sum(row.num_sampled for row in rows)
     assert max(seen) <= 5
 
 
 def test_prompts_are_shared_only_where_that_saves_work_and_the_model_allows_it(folder: Path, tmp_path: Path) -> None:
     prompt = tuple(range(10, 50))
     short = [with_prompt(s, prompt) for s in sequences(8)]
-    rows = [Row(s, np.ones(sum(s.mask))) for s in short]
+    rows = [Row(s, {"adv": np.ones(sum(s.mask))}) for s in short]
     alone, shared = (
         sum(b.ids_BT.numel() for b in make_micro_batches(rows, tokens_per_microbatch=10**6, share_prompts=share))
         for share in (False, True)
     )
     assert shared < 0.6 * alone
-    long = [Row(with_prompt(s, (1, 2)), row.adv_N) for s, row in zip(short, rows, strict=True)]
+    long = [Row(with_prompt(s, (1, 2)), row.targets) for s, row in zip(short, rows, strict=True)]
     (batch,) = make_micro_batches(long, tokens_per_microbatch=10**6, share_prompts=True)
-    assert batch.seen_BTT is None or batch.ids_BT.shape[1] <= max(len(row.sequence) for row in long)
+    assert batch.end_BT is None or batch.ids_BT.shape[1] <= max(len(row.sequence) for row in long)
     windowed = make_tiny_model(tmp_path / "windowed")
     settings = json.loads((windowed / "config.json").read_text())
     settings |= {"use_sliding_window": True, "sliding_window": 4, "layer_types": ["sliding_attention"] * 2}
@@ -195,7 +195,7 @@ def test_nothing_to_learn_from_changes_nothing(folder: Path) -> None:
     learner = learner_of(folder)
     before = [p.detach().clone() for _, p in learner.policy.parameters]
     config = AlgorithmConfig()
-    stats = learner.update(0, [], [], make_algorithm(config), config, 0.1)
+    stats = learner.update(0, [], Targets(np.zeros(0, dtype=bool), {"adv": []}), make_algorithm(config), 0.1)
     assert stats.tokens == 0
     assert all(torch.equal(a, b) for a, (_, b) in zip(before, learner.policy.parameters, strict=True))
 
@@ -204,26 +204,28 @@ def test_a_loss_that_is_not_finite_is_skipped_counted_and_ends_the_run_if_it_sta
     learner = learner_of(folder, max_bad_steps=2)
     before = [p.detach().clone() for _, p in learner.policy.parameters]
     samples, config = samples_with([1.0, 0.0]), AlgorithmConfig()
-    adv = [np.full(sample.num_sampled, np.inf) for sample in samples]
-    stats = learner.update(0, samples, adv, make_algorithm(config), config, 0.0)
+    targets = Targets(
+        np.ones(len(samples), dtype=bool), {"adv": [np.full(sample.num_sampled, np.inf) for sample in samples]}
+    )
+    stats = learner.update(0, samples, targets, make_algorithm(config), 0.0)
     assert stats.skipped == 1
     assert all(torch.equal(a, b) for a, (_, b) in zip(before, learner.policy.parameters, strict=True))
     with pytest.raises(TrainingDiverged, match="2 optimizer steps in a row"):
-        learner.update(1, samples, adv, make_algorithm(config), config, 0.0)
+        learner.update(1, samples, targets, make_algorithm(config), 0.0)
 
 
 def test_kl_pulls_towards_the_reference_with_adapters_and_with_a_copy(folder: Path) -> None:
     for tuning in ("lora", "full"):
         policy = Policy(ModelConfig(str(folder), tuning), reference=True)  # type: ignore[arg-type]
-        rows = [Row(s, np.zeros(sum(s.mask))) for s in sequences(4)]
+        rows = [Row(s, {"adv": np.zeros(sum(s.mask))}) for s in sequences(4)]
         (batch,) = make_micro_batches(rows, tokens_per_microbatch=10**6)
         base = policy.reference_logprobs(batch)
-        assert torch.allclose(base, policy.logprobs(batch)[0], atol=1e-6)
+        assert torch.allclose(base, policy.outputs(batch).logp_N, atol=1e-6)
         with torch.no_grad():
             for _, parameter in policy.parameters:
                 parameter.add_(0.05)
         assert torch.allclose(base, policy.reference_logprobs(batch)), tuning
-        assert not torch.allclose(base, policy.logprobs(batch)[0], atol=1e-2), tuning
+        assert not torch.allclose(base, policy.outputs(batch).logp_N, atol=1e-2), tuning
 
 
 def test_the_schedule_warms_up_and_falls_to_a_tenth(folder: Path) -> None:
@@ -277,7 +279,7 @@ def test_what_is_pushed_is_what_the_saved_model_computes(folder: Path, tmp_path:
                     (0.0,) * (head + n),
                     (-1,) * head + (0,) * n,
                 ),
-                np.ones(n),
+                {"adv": np.ones(n)},
             )
         )
         with torch.no_grad():
@@ -286,7 +288,7 @@ def test_what_is_pushed_is_what_the_saved_model_computes(folder: Path, tmp_path:
         assert np.allclose(theirs, completion.logprobs, atol=1e-4)
     policy.temperature = 0.8
     for batch in make_micro_batches(rows, tokens_per_microbatch=10**6):
-        assert (policy.logprobs(batch)[0] - batch.sampler_logp_N).abs().max() < 1e-4
+        assert (policy.outputs(batch).logp_N - batch.sampler_logp_N).abs().max() < 1e-4
 
 
 def test_an_adapter_finds_its_base_from_any_working_directory(

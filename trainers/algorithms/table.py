@@ -5,13 +5,14 @@ The loop, the model, batching, checkpoints and logging do not know which algorit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import Tensor
 
-from trainers.advantages import (
+from trainers.algorithms.advantages import (
     BoolArray,
     FloatArray,
     batch_baseline,
@@ -20,9 +21,13 @@ from trainers.advantages import (
     leave_one_out,
     varied,
 )
+from trainers.algorithms.losses import clipped_surrogate, weighted_reinforce
 from trainers.config import AlgorithmConfig
-from trainers.losses import clipped_surrogate, weighted_reinforce
 from trainers.samples import Sample
+
+if TYPE_CHECKING:  # those read the targets made here
+    from trainers.batching import MicroBatch
+    from trainers.model import TokenOutputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,37 @@ class Draw:
 Plan = Callable[[AlgorithmConfig], Sequence[Draw]]
 """What to sample for each task."""
 
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """What the model says of the samples before the update, for algorithms that ask for it.
+
+    Lists have one entry per sample, arrays one value per sampled token, its sequences in order.
+
+    Attributes:
+        values: The value head's, at the state in which each token was sampled.
+        final_values: And after the last token of each sequence: ``(number of sequences,)`` per sample.
+        ref_logp: Log-probs by the reference model.
+    """
+
+    values: list[FloatArray] | None = None
+    final_values: list[FloatArray] | None = None
+    ref_logp: list[FloatArray] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What an algorithm makes of a batch of samples.
+
+    Attributes:
+        keep_B: Which samples to train on.
+        per_token: By name, for each sample one value per sampled token, its sequences in order; ``"adv"`` always.
+    """
+
+    keep_B: BoolArray
+    per_token: Mapping[str, list[FloatArray]]
+
+
 Advantages = Callable[[Sequence[Sample], AlgorithmConfig], list[FloatArray]]
 """For each sample one value per sampled token, its sequences in order."""
 
@@ -44,23 +80,33 @@ TokenLoss = Callable[[Tensor, Tensor, Tensor, AlgorithmConfig], tuple[Tensor, Te
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """The three functions.
+    """The three functions, with the options they read."""
 
-    Attributes:
-        compares_groups: The advantage of an episode depends on its group alone, so that a group whose rewards are all
-            equal has nothing to teach.
-    """
+    config: AlgorithmConfig
+    _plan: Plan
+    _advantages: Advantages
+    _loss: TokenLoss
+    _compares_groups: bool
 
-    plan: Plan
-    advantages: Advantages
-    loss: TokenLoss
-    compares_groups: bool = True
+    def plan(self) -> Sequence[Draw]:
+        """What to sample for each task."""
+        return self._plan(self.config)
+
+    def targets(self, samples: Sequence[Sample], signals: Signals) -> Targets:
+        """Rewards to what each sampled token is to learn."""
+        drop = self._compares_groups and self.config.drop_zero_variance
+        keep_B = informative(samples, drop_zero_variance=drop)
+        return Targets(keep_B, {"adv": self._advantages(samples, self.config)})
+
+    def loss(self, outputs: TokenOutputs, batch: MicroBatch) -> tuple[Tensor, Tensor]:
+        """The loss per sampled token, and 1.0 where the token was clipped."""
+        return self._loss(outputs.logp_N, batch.sampler_logp_N, batch.targets["adv"], self.config)
 
 
 def make_algorithm(config: AlgorithmConfig) -> Algorithm:
     """The algorithm a configuration names."""
     plan, advantages, compares_groups = _ALGORITHMS[config.name]
-    return Algorithm(plan, advantages, _LOSSES[config.loss], compares_groups)
+    return Algorithm(config, plan, advantages, _LOSSES[config.loss], compares_groups)
 
 
 def informative(samples: Sequence[Sample], *, drop_zero_variance: bool) -> BoolArray:

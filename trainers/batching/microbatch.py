@@ -9,27 +9,18 @@ B bundles of sequences, T tokens with padding, N sampled tokens of all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rllm_gym.core import TokenSequence
-from trainers.advantages import FloatArray
-from trainers.samples import Sample
+from trainers.algorithms.advantages import FloatArray
+from trainers.batching.rows import Row
 
 Aggregation = Literal["token-mean", "sequence-mean"]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One sequence with what its sampled tokens are to learn; arrays have one entry per sampled token."""
-
-    sequence: TokenSequence
-    adv_N: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +33,15 @@ class MicroBatch:
         column_N: Its column.
         source_N: The column whose logits predict it: the one before, or the prompt's last.
         sampler_logp_N: The sampler's log-prob.
-        adv_N: Advantage.
         weight_N: Share in the mean over the whole batch; they sum to 1 over all micro-batches of an optimizer step.
         position_BT: Position of each token in its own sequence; ``None`` where that is its column everywhere.
-        seen_BTT: Which tokens (last axis) each token sees; ``None`` for all before it, which needs no mask in a causal
-            model: nothing looks at the padding.
+        end_BT: Sequences laid out side by side form a tree, written down depth first: token ``j`` is seen by itself and
+            by the columns after it up to ``end_BT[b, j]``, excluded. ``None`` where that is the end of the row, which
+            needs no mask in a causal model: nothing looks at the padding.
+        sequence_N: Which of the rows given each sampled token belongs to, as an index into them.
+        last_S: Row and column ``(S, 2)`` of the last token of each sequence here, in the order of ``sequence_S``.
+        sequence_S: The rows given that are laid out here.
+        targets: By name, one value per sampled token.
     """
 
     ids_BT: Tensor
@@ -54,39 +49,23 @@ class MicroBatch:
     column_N: Tensor
     source_N: Tensor
     sampler_logp_N: Tensor
-    adv_N: Tensor
     weight_N: Tensor
+    sequence_N: Tensor
+    last_S: Tensor
+    sequence_S: Tensor
+    targets: Mapping[str, Tensor]
     position_BT: Tensor | None = None
-    seen_BTT: Tensor | None = None
+    end_BT: Tensor | None = None
 
     def to(self, device: torch.device) -> MicroBatch:
         """The same on another device."""
-        moved = {}
-        for entry in fields(self):
-            tensor: Tensor | None = getattr(self, entry.name)
-            moved[entry.name] = None if tensor is None else tensor.to(device, non_blocking=True)
-        return MicroBatch(**moved)  # type: ignore[arg-type]
-
-
-def rows_of(samples: Sequence[Sample], adv: Sequence[FloatArray]) -> list[Row]:
-    """One row per sequence that has sampled tokens; ``adv`` holds each sample's values, its sequences in order.
-
-    Raises:
-        ValueError: The advantages do not match the sampled tokens one to one.
-    """
-    rows = []
-    for sample, adv_N in zip(samples, adv, strict=True):
-        if len(adv_N) != sample.num_sampled:
-            raise ValueError(
-                f"episode {sample.episode_id!r} has {sample.num_sampled} sampled tokens but {len(adv_N)} advantages"
-            )
-        start = 0
-        for sequence in sample.sequences:
-            sampled = sum(sequence.mask)
-            if sampled:
-                rows.append(Row(sequence, adv_N[start : start + sampled]))
-            start += sampled
-    return rows
+        moved: dict[str, Any] = {
+            name: value.to(device, non_blocking=True)
+            for name in self.__slots__
+            if isinstance(value := getattr(self, name), Tensor)
+        }
+        moved["targets"] = {name: value.to(device, non_blocking=True) for name, value in self.targets.items()}
+        return replace(self, **moved)
 
 
 def make_micro_batches(
@@ -108,9 +87,9 @@ def make_micro_batches(
     """
     if not rows:
         return []
-    total = sum(len(row.adv_N) for row in rows)
-    weigh = {"token-mean": lambda row: 1.0 / total, "sequence-mean": lambda row: 1.0 / (len(rows) * len(row.adv_N))}
-    bundles = _bundle(rows) if share_prompts else [_Bundle(0, [row]) for row in rows]
+    total = sum(row.num_sampled for row in rows)
+    weigh = {"token-mean": lambda row: 1.0 / total, "sequence-mean": lambda row: 1.0 / (len(rows) * row.num_sampled)}
+    bundles = _bundle(rows) if share_prompts else [_Bundle(0, [index], rows) for index in range(len(rows))]
     # Longest first: memory peaks at once, not after an hour. Ties keep their order, so the result is one and the same.
     bundles.sort(key=lambda bundle: -bundle.length)
     batches: list[list[_Bundle]] = [[]]
@@ -120,20 +99,7 @@ def make_micro_batches(
             batches.append([bundle])
         else:
             current.append(bundle)
-    return [_pad(batch, weigh[aggregation]) for batch in batches]
-
-
-def split_for_minibatches(samples: Sequence[Sample], adv: Sequence[FloatArray], parts: int) -> list[list[Row]]:
-    """The rows of each optimizer step of one pass: whole groups, in order, as even as they divide."""
-    groups = list(dict.fromkeys(sample.group_id for sample in samples))
-    part_of = {group: index * parts // len(groups) for index, group in enumerate(groups)}
-    split: list[list[Row]] = []
-    for part in range(parts):
-        chosen = [index for index, sample in enumerate(samples) if part_of[sample.group_id] == part]
-        rows = rows_of([samples[index] for index in chosen], [adv[index] for index in chosen])
-        if rows:
-            split.append(rows)
-    return split
+    return [_pad(batch, rows, weigh[aggregation]) for batch in batches]
 
 
 @dataclass(slots=True)
@@ -141,11 +107,12 @@ class _Bundle:
     """Sequences whose first ``shared`` ids are the same; those are laid out once, the rest one after the other."""
 
     shared: int
-    rows: list[Row]
+    members: list[int]
+    rows: Sequence[Row]
 
     @property
     def length(self) -> int:
-        return self.shared + sum(len(row.sequence) - self.shared for row in self.rows)
+        return self.shared + sum(len(self.rows[member].sequence) - self.shared for member in self.members)
 
 
 def _bundle(rows: Sequence[Row]) -> list[_Bundle]:
@@ -156,27 +123,28 @@ def _bundle(rows: Sequence[Row]) -> list[_Bundle]:
     """
     open_bundles: dict[tuple[int, ...], _Bundle] = {}
     bundles = []
-    for row in rows:
+    for index, row in enumerate(rows):
         sequence = row.sequence
         prompt = sequence.ids[: sequence.mask.index(1)]
         bundle = open_bundles.get(prompt)
         if bundle is None or bundle.length + len(sequence) - 2 * len(prompt) > len(prompt):
-            bundle = open_bundles[prompt] = _Bundle(len(prompt), [])
+            bundle = open_bundles[prompt] = _Bundle(len(prompt), [], rows)
             bundles.append(bundle)
-        bundle.rows.append(row)
+        bundle.members.append(index)
     return bundles
 
 
-def _pad(bundles: Sequence[_Bundle], weigh: Callable[[Row], float]) -> MicroBatch:
+def _pad(bundles: Sequence[_Bundle], rows: Sequence[Row], weigh: Callable[[Row], float]) -> MicroBatch:
     size, length = len(bundles), max(bundle.length for bundle in bundles)
     ids_BT = np.zeros((size, length), dtype=np.int64)
     position_BT = np.tile(np.arange(length), (size, 1))
-    # Which sequence of its bundle a token belongs to; -1 for the prompt they share, which all of them see.
-    part_BT = np.full((size, length), -1)
-    row_N, column_N, source_N, logp_N, adv_N, weight_N = [], [], [], [], [], []
+    end_BT = np.full((size, length), length)
+    row_N, column_N, source_N, weight_N, last_S = [], [], [], [], []
+    members = [member for bundle in bundles for member in bundle.members]
     for index, bundle in enumerate(bundles):
         shared, offset = bundle.shared, bundle.shared
-        for part, row in enumerate(bundle.rows):
+        for member in bundle.members:
+            row = rows[member]
             sequence = row.sequence
             marked = np.flatnonzero(np.asarray(sequence.mask))
             if len(marked) and marked[0] == 0:
@@ -185,29 +153,33 @@ def _pad(bundles: Sequence[_Bundle], weigh: Callable[[Row], float]) -> MicroBatc
             ids_BT[index, :shared] = sequence.ids[:shared]
             ids_BT[index, offset:end] = sequence.ids[shared:]
             position_BT[index, offset:end] = np.arange(shared, len(sequence))
-            part_BT[index, offset:end] = part
+            end_BT[index, offset:end] = end
             columns = marked - shared + offset
             row_N.append(np.full(len(marked), index))
             column_N.append(columns)
             source_N.append(np.where(marked == shared, max(shared, 1) - 1, columns - 1))
-            logp_N.append(np.asarray(sequence.logprobs)[marked])
-            adv_N.append(row.adv_N)
             weight_N.append(np.full(len(marked), weigh(row)))
+            last_S.append((index, end - 1))
             offset = end
-    position = seen = None
-    if any(len(bundle.rows) > 1 for bundle in bundles):
-        mine_BT = torch.from_numpy(part_BT)
-        together_BTT = (mine_BT[:, :, None] == mine_BT[:, None, :]) | (mine_BT[:, None, :] == -1)
-        seen = together_BTT & torch.ones(length, length, dtype=torch.bool).tril()
-        position = torch.from_numpy(position_BT)
+    laid_out = [rows[member] for member in members]
+    side_by_side = any(len(bundle.members) > 1 for bundle in bundles)
     return MicroBatch(
-        torch.from_numpy(ids_BT),
-        torch.from_numpy(np.concatenate(row_N)),
-        torch.from_numpy(np.concatenate(column_N)),
-        torch.from_numpy(np.concatenate(source_N)),
-        torch.from_numpy(np.concatenate(logp_N)).float(),
-        torch.from_numpy(np.concatenate(adv_N)).float(),
-        torch.from_numpy(np.concatenate(weight_N)).float(),
-        position,
-        seen,
+        ids_BT=torch.from_numpy(ids_BT),
+        row_N=torch.from_numpy(np.concatenate(row_N)),
+        column_N=torch.from_numpy(np.concatenate(column_N)),
+        source_N=torch.from_numpy(np.concatenate(source_N)),
+        sampler_logp_N=_sampled(
+            [np.asarray(row.sequence.logprobs)[np.asarray(row.sequence.mask) == 1] for row in laid_out]
+        ),
+        weight_N=_sampled(weight_N),
+        sequence_N=torch.from_numpy(np.repeat(members, [row.num_sampled for row in laid_out])),
+        last_S=torch.tensor(last_S),
+        sequence_S=torch.tensor(members),
+        targets={name: _sampled([row.targets[name] for row in laid_out]) for name in rows[0].targets},
+        position_BT=torch.from_numpy(position_BT) if side_by_side else None,
+        end_BT=torch.from_numpy(end_BT) if side_by_side else None,
     )
+
+
+def _sampled(values: Sequence[FloatArray]) -> Tensor:
+    return torch.from_numpy(np.concatenate(values)).float()

@@ -1,0 +1,68 @@
+"""Samples to rows: each token sequence with what its sampled tokens are to learn, and their split into mini-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rllm_gym.core import TokenSequence
+from trainers.algorithms.advantages import FloatArray
+from trainers.samples import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One sequence with what its sampled tokens are to learn.
+
+    Attributes:
+        sequence: The tokens.
+        targets: By name (``"adv"``, ``"return"``, ``"ref_logp"`` …) one value per sampled token.
+    """
+
+    sequence: TokenSequence
+    targets: Mapping[str, FloatArray]
+
+    @property
+    def num_sampled(self) -> int:
+        return sum(self.sequence.mask)
+
+
+def rows_of(samples: Sequence[Sample], targets: Mapping[str, Sequence[FloatArray]]) -> list[Row]:
+    """One row per sequence that has sampled tokens; each target holds a sample's values, its sequences in order.
+
+    Raises:
+        ValueError: The values do not match the sampled tokens one to one.
+    """
+    rows = []
+    for index, sample in enumerate(samples):
+        for name, values in targets.items():
+            if len(values[index]) != sample.num_sampled:
+                raise ValueError(
+                    f"episode {sample.episode_id!r} has {sample.num_sampled} sampled tokens but {len(values[index])} "
+                    f"values of {name!r}"
+                )
+        start = 0
+        for sequence in sample.sequences:
+            end = start + sum(sequence.mask)
+            if end > start:
+                rows.append(Row(sequence, {name: values[index][start:end] for name, values in targets.items()}))
+            start = end
+    return rows
+
+
+def split_for_minibatches(
+    samples: Sequence[Sample], targets: Mapping[str, Sequence[FloatArray]], parts: int
+) -> list[list[Row]]:
+    """The rows of each optimizer step of one pass: whole groups, in order, as even as they divide."""
+    groups = list(dict.fromkeys(sample.group_id for sample in samples))
+    part_of = {group: index * parts // len(groups) for index, group in enumerate(groups)}
+    split: list[list[Row]] = []
+    for part in range(parts):
+        chosen = [index for index, sample in enumerate(samples) if part_of[sample.group_id] == part]
+        rows = rows_of(
+            [samples[index] for index in chosen],
+            {name: [values[index] for index in chosen] for name, values in targets.items()},
+        )
+        if rows:
+            split.append(rows)
+    return split

@@ -1,0 +1,37 @@
+"""Every option of training, as frozen dataclasses, a file a section; reading them from YAML and the command line lives
+in `settings`.
+
+Each section has its own check beside it. An option that would do nothing under the other settings is an error, not a
+silence: see :func:`validate`.
+"""
+
+from trainers.config.algorithm import AlgorithmConfig, EntropyConfig
+from trainers.config.checks import ConfigError
+from trainers.config.env import EnvConfig, SamplingConfig
+from trainers.config.json_object import JsonObject
+from trainers.config.model import LoraConfig, ModelConfig, TinyConfig
+from trainers.config.optimizer import OptimizerConfig
+from trainers.config.sft import DemonstrationConfig, SftConfig, StopConfig, validate_sft
+from trainers.config.train import CheckpointConfig, CurriculumConfig, TrainConfig, ValidationConfig, validate
+
+__all__ = [
+    "AlgorithmConfig",
+    "CheckpointConfig",
+    "ConfigError",
+    "CurriculumConfig",
+    "DemonstrationConfig",
+    "EntropyConfig",
+    "EnvConfig",
+    "JsonObject",
+    "LoraConfig",
+    "ModelConfig",
+    "OptimizerConfig",
+    "SamplingConfig",
+    "SftConfig",
+    "StopConfig",
+    "TinyConfig",
+    "TrainConfig",
+    "ValidationConfig",
+    "validate",
+    "validate_sft",
+]

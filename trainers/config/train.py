@@ -1,0 +1,132 @@
+"""Reinforcement learning as one dataclass, and the check of its options against each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trainers.config.algorithm import AlgorithmConfig, EntropyConfig, check_algorithm, check_entropy
+from trainers.config.checks import idle, positive, raise_if_any
+from trainers.config.env import EnvConfig, SamplingConfig, check_env, check_sampling
+from trainers.config.model import ModelConfig, check_model
+from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
+
+
+@dataclass(frozen=True)
+class CurriculumConfig:
+    """Which tasks come up."""
+
+    replay_fraction: float = 0.0
+    """Share of each step's groups taken from earlier training tasks that are not solved yet."""
+    replay_solved_at: float = 1.0
+    """A task counts as solved once this share of its group succeeded."""
+
+
+@dataclass(frozen=True)
+class ValidationConfig:
+    """Measuring on tasks that are not trained on."""
+
+    every: int = 10
+    """Steps between validations; 0 for none. The last step is always followed by one."""
+    tasks: int = 64
+    """How many validation tasks."""
+    samples: int = 1
+    """Episodes per task at the training temperature, for success and pass@k."""
+    greedy: bool = False
+    """One more episode per task at temperature 0."""
+    save_episodes: bool = True
+    """Write the validation episodes beside the run, for the report."""
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """What survives a crash."""
+
+    every: int = 10
+    """Steps between checkpoints; 0 for none."""
+    keep: int = 2
+    """Newest checkpoints kept."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Reinforcement learning of one model on one environment."""
+
+    output: str = "runs/train"
+    """Folder of the run: metrics, TensorBoard logs, checkpoints, the final model."""
+    steps: int = 100
+    """Training steps: rollout, update, push."""
+    seed: int = 0
+    """Decides the tasks, the dynamics, the sampled tokens and the adapters' first weights."""
+    resume: bool = False
+    """Go on from the newest whole checkpoint in `output`; from the start if there is none."""
+    deterministic: bool = False
+    """On a CPU: the same bits on every run and across a resume, at some speed."""
+    threads: int = 1
+    """Threads of torch. One is safe on a busy machine; as many as idle cores is faster for larger models."""
+    env: EnvConfig = field(default_factory=EnvConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
+    entropy: EntropyConfig = field(default_factory=EntropyConfig)
+    curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    validation: ValidationConfig = field(default_factory=ValidationConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    save_episodes_every: int = 0
+    """Steps between training episodes written beside the run; 0 for none."""
+    progress: bool = True
+    """A live display of the run, where the output is a terminal."""
+
+
+def validate(config: TrainConfig) -> list[str]:
+    """Check the options of a run against each other.
+
+    Returns:
+        Warnings: choices that are allowed and rarely meant.
+
+    Raises:
+        ConfigError: An option is impossible or would do nothing; all of them are listed.
+    """
+    problems: list[str] = []
+    algorithm, model = config.algorithm, config.model
+
+    check_env(config.env, problems)
+    check_model(model, problems, required=True)
+    check_sampling(config.sampling, problems)
+    check_optimizer(config.optimizer, problems)
+    if config.sampling.temperature == 0:
+        problems.append("sampling.temperature=0 is greedy: every episode of a group would be the same; use 1.0")
+    positive(config, "", ("steps", "threads"), problems)
+    check_algorithm(algorithm, problems)
+    check_entropy(config.entropy, problems)
+    if not 0 <= config.curriculum.replay_fraction < 1:
+        problems.append(f"curriculum.replay_fraction={config.curriculum.replay_fraction} must be in [0, 1)")
+    if config.curriculum.replay_fraction == 0:
+        idle(config.curriculum, "curriculum.", ("replay_solved_at",), "without curriculum.replay_fraction", problems)
+    if config.validation.every == 0:
+        idle(
+            config.validation,
+            "validation.",
+            ("tasks", "samples", "greedy", "save_episodes"),
+            "without validations",
+            problems,
+        )
+    elif config.validation.every < 0:
+        problems.append(f"validation.every={config.validation.every} must be 0 (never) or more")
+    else:
+        positive(config.validation, "validation.", ("tasks", "samples"), problems)
+    if config.checkpoint.every == 0:
+        idle(config.checkpoint, "checkpoint.", ("keep",), "without checkpoints", problems)
+        if config.resume:
+            problems.append("resume=True with checkpoint.every=0: nothing would be left to resume from next time")
+    elif config.checkpoint.every < 0 or config.checkpoint.keep < 1:
+        problems.append("checkpoint.every must be 0 (never) or more, and checkpoint.keep at least 1")
+    if config.save_episodes_every < 0:
+        problems.append(f"save_episodes_every={config.save_episodes_every} must be 0 (never) or more")
+    if config.deterministic:
+        if config.threads != 1:
+            problems.append(f"threads={config.threads} with deterministic=True: sums of several threads differ; use 1")
+        if model.device not in ("auto", "cpu"):
+            problems.append(f"model.device={model.device!r} with deterministic=True: only the CPU repeats bit for bit")
+    raise_if_any(problems)
+    return learning_rate_warnings(config.model, config.optimizer)

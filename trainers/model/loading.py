@@ -1,0 +1,65 @@
+"""Loading a model or tokenizer from a folder or the hub, and choosing where it lives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from trainers.config import ConfigError
+
+
+class ModelUnusable(ConfigError):
+    """The model cannot be loaded, or computes its logits in a way this trainer does not know."""
+
+
+def choose_device(name: str) -> torch.device:
+    """``auto`` is a GPU where there is one.
+
+    Raises:
+        ModelUnusable: There is no such device.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ModelUnusable(f"model.device={name!r} cannot be used ({error}); `auto` takes what there is") from error
+    return device
+
+
+def load_causal_lm(path: str, *, dtype: torch.dtype) -> Any:
+    """A causal language model from a folder or the hub; an adapter folder is merged into its base.
+
+    Raises:
+        ModelUnusable: It cannot be loaded.
+    """
+    try:
+        if (Path(path) / "adapter_config.json").is_file():
+            from peft import AutoPeftModelForCausalLM
+
+            return AutoPeftModelForCausalLM.from_pretrained(path, dtype=dtype).merge_and_unload()
+        return AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
+    except (OSError, ValueError) as error:
+        raise ModelUnusable(f"model.path={path!r} cannot be loaded as a causal language model: {error}") from error
+
+
+def load_tokenizer(path: str) -> Any:
+    """The tokenizer of a folder or hub id.
+
+    Raises:
+        ModelUnusable: There is none, or it has no chat template.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise ModelUnusable(f"model.path={path!r} has no tokenizer that can be loaded: {error}") from error
+    if not getattr(tokenizer, "chat_template", None):
+        raise ModelUnusable(
+            f"the tokenizer of model.path={path!r} has no chat template, so conversations cannot be written as it was "
+            "taught; use the instruction-tuned model, or set tokenizer.chat_template and save the tokenizer"
+        )
+    return tokenizer
