@@ -1,42 +1,70 @@
-"""A sampler for any endpoint that speaks OpenAI's chat completions: for evaluation, since it returns no token ids."""
+"""A sampler for any endpoint that speaks OpenAI's API: text by chat, or token ids with log-probs where it gives them.
+
+What lives here is asking: modes, retries, limits, waiting. The wire is ``openai_http``'s, its words ``openai_replies``'.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 import os
 import random
-import urllib.error
-import urllib.request
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rllm_gym.samplers.protocol import Completion, Request, SamplerError, WeightUpdate
+from rllm_gym.samplers import openai_replies as replies
+from rllm_gym.samplers.openai_adapters import ServedAdapters
+from rllm_gym.samplers.openai_http import Answer, Call, Endpoint, Refused
+from rllm_gym.samplers.protocol import Completion, Request, SamplerError, SamplingParams, WeightUpdate
+from rllm_gym.samplers.rate_limit import Pace, RateLimit
 from rllm_gym.workers import DeadlineExceeded, WorkerPool
 
-_MAX_REPLY_BYTES = 64 * 2**20
-_WORTH_RETRYING = (408, 409, 429, 500, 502, 503, 504)
+_PROBE_PROMPT = (1, 2, 3)
+_PROBE_SECONDS = 120.0  # a server that has just started compiles on its first request
+_LIST_SECONDS = 10.0
+_LINE_SECONDS = 30 * 86400.0  # the line for a connection moves, since all in it have deadlines
+_MARGIN = 5.0  # an exchange that is cut at its deadline ends by itself; only a hanging name lookup does not
 
 
 class OpenAISampler:
-    """Replies from ``{base_url}/chat/completions``.
+    """Replies from an OpenAI-compatible endpoint.
+
+    **Chat** (``token_ids=False``): ``{base_url}/chat/completions`` with messages; any endpoint will do. Replies are text,
+    so episodes can be evaluated and not trained on. **Token ids** (``token_ids=True``): ``{base_url}/completions`` with
+    the very ids of the conversation, as vLLM and its kin take them; replies carry ids and log-probs. That the endpoint
+    does so, and of which distribution its log-probs are, is tried out when the sampler is made, never guessed.
+
+    A refusal that may pass (429, 5xx, no connection, a reply that breaks off) is asked again after a growing pause, or
+    the one that ``Retry-After`` asks for, in which nobody else asks either. Prompts that do not fit the model come back
+    as a completion with ``finish_reason="context_length"``: a conversation that is too long is no fault. Connections are
+    kept. The key is sent to this host alone, never through a redirect, and stands in no message.
 
     Args:
         model: Name of the model at the endpoint.
         base_url: Such as ``"http://localhost:8000/v1"``.
-        api_key: ``None`` reads the environment variable ``OPENAI_API_KEY``.
-        timeout: Seconds one request may take.
-        retries: Further attempts after a refusal that may pass (429, 5xx, no connection), with growing pauses.
+        api_key: ``None`` reads the environment variable ``OPENAI_API_KEY``; ``""`` sends none.
+        token_ids: ``True`` needs token ids and log-probs, ``None`` takes them where the endpoint gives them (look at
+            ``returns_tokens``), ``False`` chats.
+        tokenizer: The model's tokenizer, or the folder of one: what the engine makes ids of messages with, and counts.
+        context_length: Most tokens of prompt and reply together; ``None``: what the endpoint says, with token ids.
+        adapter_folder: Folder that the endpoint can read, too: :meth:`push` writes adapters there and has them loaded
+            (vLLM with ``--enable-lora`` and ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=1``). Needs ``token_ids=True``.
+        extra_body: Fields added to every request; ``None`` as a value leaves a field out (``{"seed": None}`` for
+            endpoints that know no seeds).
+        rate_limit: Most requests and tokens a minute. Limits that replies tell (``x-ratelimit-*``) are kept in any case.
+        timeout: Seconds one attempt may take.
+        connect_timeout: Seconds to connect.
+        silence_timeout: Seconds without a byte; ``None`` for ``timeout`` (nothing comes while a reply is computed).
+        retries: Further attempts after a refusal that may pass.
+        max_pause: Longest pause, in seconds, that an endpoint may ask for; more is an error.
         parallel: Requests under way at a time.
+        max_reply_bytes: Longest reply.
 
     Raises:
-        ValueError: ``base_url`` is not http or https.
+        ValueError: An argument is out of range or has no effect, or ``base_url`` is not http or https.
+        SamplerError: ``token_ids`` is ``True`` and the endpoint gives none, cannot be reached, or refuses.
     """
-
-    returns_tokens = False
-    context_length: int | None = None
-    weight_version = 0
 
     def __init__(
         self,
@@ -44,38 +72,129 @@ class OpenAISampler:
         model: str,
         base_url: str = "https://api.openai.com/v1",
         api_key: str | None = None,
+        token_ids: bool | None = False,
+        tokenizer: Any = None,
+        context_length: int | None = None,
+        adapter_folder: str | os.PathLike[str] | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+        rate_limit: RateLimit | None = None,
         timeout: float = 600.0,
-        retries: int = 3,
+        connect_timeout: float = 10.0,
+        silence_timeout: float | None = None,
+        retries: int = 5,
+        max_pause: float = 120.0,
         parallel: int = 64,
+        max_reply_bytes: int = 64 * 2**20,
     ) -> None:
-        if not base_url.startswith(("http://", "https://")):
-            raise ValueError(f"base_url={base_url!r} must begin with http:// or https://")
+        _check_positive(
+            timeout=timeout,
+            connect_timeout=connect_timeout,
+            silence_timeout=timeout if silence_timeout is None else silence_timeout,
+            parallel=parallel,
+            max_reply_bytes=max_reply_bytes,
+        )
+        if retries < 0 or max_pause < 0:
+            raise ValueError(f"retries={retries!r} and max_pause={max_pause!r} must be 0 or more")
+        if not model:
+            raise ValueError("model='' names no model; write what the endpoint's /models lists")
+        if adapter_folder is not None and token_ids is not True:
+            raise ValueError("adapter_folder is for training, which needs token_ids=True")
+        key = api_key if api_key is not None else os.environ.get("OPENAI_API_KEY", "")
+        silence = timeout if silence_timeout is None else silence_timeout
+        self._endpoint = Endpoint(
+            base_url,
+            key.strip(),
+            connect_timeout=connect_timeout,
+            silence_timeout=silence,
+            max_bytes=max_reply_bytes,
+        )
         self.model = model
-        self._url = base_url.rstrip("/") + "/chat/completions"
-        self._key = api_key if api_key is not None else os.environ.get("OPENAI_API_KEY", "")
-        self._timeout = timeout
-        self._retries = retries
+        self.tokenizer = _load_tokenizer(tokenizer)
+        self.context_length = context_length
+        self.returns_tokens = False
+        self.why_no_tokens = "chat completions carry no token ids; make the sampler with token_ids=True"
+        """Why replies have no token ids and log-probs; ``""`` where they have."""
+        self._logprobs: replies.LogprobMode = "unknown"
+        self._extra = dict(extra_body or {})
+        self._timeout, self._retries, self._max_pause = timeout, retries, max_pause
+        self._pace = Pace(rate_limit or RateLimit())
+        self._length_field = "max_tokens"
+        self._jitter = random.Random()
+        self._closed = False
+        self._under_way: set[asyncio.Task[Answer]] = set()
         self._threads = WorkerPool("thread", max_workers=parallel, name="openai-sampler")
+        self._finalizer = weakref.finalize(self, self._endpoint.close)
+        self._adapters = None if adapter_folder is None else ServedAdapters(model, adapter_folder)
+        if token_ids is not False:
+            try:
+                self._probe(must=token_ids is True)
+            except BaseException:
+                self._threads.close()
+                self._endpoint.close()
+                raise
+
+    @property
+    def weight_version(self) -> int:
+        """Version of the weights that serve now: how many adapters were pushed."""
+        return self._adapters.version if self._adapters is not None else 0
 
     async def sample(self, requests: Sequence[Request]) -> list[Completion]:
         """One reply per request. See :class:`~rllm_gym.samplers.Sampler`.
 
+        A prompt that the endpoint finds too long gives an empty completion with ``finish_reason="context_length"``.
+
         Raises:
+            ValueError: With token ids: a prompt is empty or does not fit; nothing was sampled.
             SamplerError: The endpoint refuses, cannot be reached, or answers with something else.
         """
-        return list(await asyncio.gather(*(self._one(request) for request in requests)))
+        if self._closed:
+            raise SamplerError("this sampler is closed; make a new one")
+        for index, request in enumerate(requests):
+            self._check(index, request)
+        tasks = [asyncio.create_task(self._one(request)) for request in requests]
+        try:
+            return list(await asyncio.gather(*tasks))
+        except BaseException:
+            # The others are for nobody any more.
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
 
     async def push(self, update: WeightUpdate) -> int:
-        """
+        """Write an adapter to ``adapter_folder`` and have the endpoint load it; returns the new version.
+
+        Each version has a name of its own at the endpoint, so that no reply can come from another than it says.
+
         Raises:
-            SamplerError: Always: an endpoint's weights are its owner's.
+            SamplerError: There is no ``adapter_folder``, the update is no LoRA adapter, or the endpoint refuses it.
         """
-        raise SamplerError("an OpenAI-compatible endpoint takes no weights; train with the torch sampler")
+        if self._adapters is None:
+            raise SamplerError(
+                "this endpoint takes no weights: give adapter_folder, a folder it can read, and run it with runtime "
+                "loading of adapters; or train with the torch or vLLM sampler"
+            )
+        path, body = await asyncio.to_thread(self._adapters.write, update)
+        try:
+            await self._ask(path, body, 0, read=replies.said_yes)
+            old = self._adapters.advance()
+            if old is not None:
+                await self._ask(*old, 0, read=replies.said_yes)
+                await asyncio.to_thread(self._adapters.remove_old)
+        except Refused as refused:
+            raise SamplerError(
+                f"{self._endpoint.url}{path}: {self._endpoint.clean(str(refused))} (it must see {body['lora_path']}, and "
+                "vLLM needs --enable-lora, --max-lora-rank and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1)"
+            ) from refused
+        return self._adapters.version
 
     async def release(self, conversation: str) -> None:
-        """Nothing is kept."""
+        """Nothing is kept on this side."""
 
     async def close(self) -> None:
+        """End what is under way and close all connections. Safe to call twice."""
+        self._closed = True
+        self._endpoint.close()
         await self._threads.aclose()
 
     async def __aenter__(self) -> OpenAISampler:
@@ -84,71 +203,274 @@ class OpenAISampler:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    async def _one(self, request: Request) -> Completion:
-        if not request.messages:
-            raise SamplerError("this sampler needs messages, and the request has token ids only")
-        body = json.dumps(self._body(request)).encode()
-        for attempt in range(self._retries + 1):
-            try:
-                # urllib's timeout is one of silence; the worker's is one of everything.
-                return _completion(await self._threads.arun(self._post, body, timeout=self._timeout))
-            except DeadlineExceeded as error:
-                raise SamplerError(f"{self._url} did not answer within {self._timeout:g} s") from error
-            except _Refused as refused:
-                if not refused.may_pass or attempt == self._retries:
-                    raise SamplerError(f"{self._url}: {refused}") from refused
-            await asyncio.sleep(min(30.0, 0.5 * 2**attempt) * random.uniform(0.5, 1.5))
-        raise AssertionError("the loop above returns or raises")
+    # One request ------------------------------------------------------------------------------------------
 
-    def _body(self, request: Request) -> dict[str, Any]:
+    def _check(self, index: int, request: Request) -> None:
+        if not self.returns_tokens:
+            if not request.messages:
+                raise SamplerError("this sampler needs messages, and the request has token ids only")
+            return
+        length = len(request.ids)
+        if length == 0:
+            raise ValueError(f"the prompt of request {index} is empty; it needs at least one token")
+        if self.context_length is not None and length >= self.context_length:
+            raise ValueError(
+                f"the prompt of request {index} has {length} tokens, which leaves no room for a reply in a context of "
+                f"{self.context_length}; shorten the conversation"
+            )
+        why = _unlike(request.params, self._logprobs)
+        if why:
+            raise SamplerError(f"{self._endpoint.url}: {why}")
+
+    async def _one(self, request: Request) -> Completion:
+        tokens = (len(request.ids) or _estimate(request.messages)) + request.params.max_tokens
+        limited = True
+        while True:
+            name, version = (self.model, 0) if self._adapters is None else self._adapters.serving
+            path, body = self._body(request, name, limited=limited)
+            try:
+                answer = await self._ask(path, body, tokens, read=replies.parse)
+                read = replies.token_completion if self.returns_tokens else replies.chat_completion
+                return read(answer, version)
+            except replies.PromptTooLong:
+                if self.returns_tokens or not limited or self._length_field in self._extra:
+                    return Completion((), (), "", "context_length", version)
+                # Prompt and max_tokens together may be what does not fit. Without it the reply gets what is left.
+                limited = False
+            except Refused as refused:
+                raise SamplerError(await self._explained(refused)) from refused
+
+    def _body(self, request: Request, name: str, *, limited: bool) -> tuple[str, dict[str, Any]]:
+        """Path and content of a request; ``limited``: with its ``max_tokens``."""
         params = request.params
-        body: dict[str, Any] = {
-            "model": self.model,
-            "messages": [dict(message) for message in request.messages],
-            "temperature": params.temperature,
-            "top_p": params.top_p,
-            "max_tokens": params.max_tokens,
-            "seed": request.seed % 2**31,
-        }
+        body: dict[str, Any] = {"model": name, "temperature": params.temperature, "top_p": params.top_p}
+        if limited:
+            body[self._length_field] = params.max_tokens
         if params.stop:
             body["stop"] = list(params.stop)
-        if params.top_k:
-            body["top_k"] = params.top_k  # vLLM's and SGLang's extension
-        return body
+        if self.returns_tokens:
+            most = params.max_tokens
+            if self.context_length is not None:
+                most = min(most, self.context_length - len(request.ids))
+            # All that a server would else take from the model's generation config: the distribution is ours to say.
+            body |= _TOKEN_FIELDS | {"prompt": list(request.ids), "max_tokens": most, "top_k": params.top_k}
+            body["seed"] = request.seed % 2**63
+            if params.stop_token_ids:
+                body["stop_token_ids"] = list(params.stop_token_ids)
+        else:
+            body["messages"] = [dict(message) for message in request.messages]
+            body["seed"] = request.seed % 2**31
+            if params.top_k:
+                body["top_k"] = params.top_k  # vLLM's and SGLang's extension
+        path = "/completions" if self.returns_tokens else "/chat/completions"
+        return path, self._with_extra(body)
 
-    def _post(self, body: bytes) -> Any:
-        headers = {"Content-Type": "application/json"}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
-        question = urllib.request.Request(self._url, data=body, headers=headers, method="POST")
+    def _with_extra(self, body: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in {**body, **self._extra}.items() if value is not None}
+
+    async def _ask(self, path: str, body: dict[str, Any], tokens: int, *, read: Callable[[Answer], Any]) -> Any:
+        """What is read from the answer to a POST, after as many attempts as it takes.
+
+        Raises:
+            Refused: For good, or once too often.
+            SamplerError: The endpoint is late.
+        """
+        for attempt in range(self._retries + 1):
+            await self._turn(tokens)
+            try:
+                answer = await self._attempt(path, json.dumps(body).encode())
+                self._pace.hear(answer.headers, tokens, self._max_pause)
+                content = read(answer)
+                used = replies.used_tokens(content)
+                if used is not None:
+                    self._pace.correct(used - tokens)
+                return content
+            except Refused as refused:
+                if self._renames_length(refused, body):
+                    continue
+                if not refused.may_pass or attempt == self._retries:
+                    raise
+                await self._back_off(refused, attempt)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _turn(self, tokens: int) -> None:
+        """Wait for the place in line, and for the end of a pause."""
+        wait = self._pace.book(tokens)
+        while wait > 0:
+            await asyncio.sleep(wait)
+            wait = self._pace.paused()
+        while (wait := self._pace.paused()) > 0:
+            await asyncio.sleep(wait)
+
+    async def _back_off(self, refused: Refused, attempt: int) -> None:
+        pause = min(30.0, 0.5 * 2**attempt) * self._jitter.uniform(0.5, 1.5)
+        if refused.pause is not None:
+            if refused.pause > self._max_pause:
+                raise SamplerError(
+                    f"{self._endpoint.url} asks to come back in {refused.pause:g} s, and max_pause is "
+                    f"{self._max_pause:g} s ({self._endpoint.clean(str(refused))})"
+                ) from refused
+            # Whoever else asks meanwhile would be refused, too.
+            self._pace.pause(refused.pause)
+            pause = refused.pause + self._jitter.uniform(0, 0.1 * refused.pause)
+        await asyncio.sleep(pause)
+
+    async def _attempt(self, path: str, body: bytes) -> Answer:
+        """One POST in a thread, ended at the deadline and when nobody waits any more."""
+        call = Call()
+        timeout = self._timeout
+
+        def exchange() -> Answer:
+            return self._endpoint.exchange(call, "POST", path, body)
+
+        async def in_thread() -> Answer:
+            return await self._threads.arun(exchange, timeout=timeout + _MARGIN, queue_timeout=_LINE_SECONDS)
+
+        task = asyncio.create_task(in_thread())
+        self._under_way.add(task)
+        task.add_done_callback(self._forget)
+        deadline = asyncio.get_running_loop().call_later(timeout, call.abort)
         try:
-            with urllib.request.urlopen(question, timeout=self._timeout) as reply:
-                data = reply.read(_MAX_REPLY_BYTES + 1)
-        except urllib.error.HTTPError as error:
-            said = error.read(2_000).decode("utf-8", "replace")
-            raise _Refused(f"{error.code} {error.reason}: {said}", may_pass=error.code in _WORTH_RETRYING) from error
-        except (OSError, http.client.HTTPException) as error:
-            raise _Refused(f"{type(error).__name__}: {error}", may_pass=True) from error
-        if len(data) > _MAX_REPLY_BYTES:
-            raise _Refused(f"the reply has more than {_MAX_REPLY_BYTES} bytes", may_pass=False)
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            call.abort()
+            raise
+        except (DeadlineExceeded, Refused) as error:
+            if isinstance(error, DeadlineExceeded) or call.aborted:
+                raise SamplerError(
+                    f"{self._endpoint.url} did not answer within {timeout:g} s; give a longer timeout, or ask for less"
+                ) from error
+            raise
+        finally:
+            deadline.cancel()
+
+    def _forget(self, task: asyncio.Task[Answer]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # told to whoever waits; where nobody does any more it is nobody's
+
+    def _renames_length(self, refused: Refused, body: dict[str, Any]) -> bool:
+        """Whether the endpoint calls ``max_tokens`` otherwise, as OpenAI's reasoning models do; renames it if so."""
+        if refused.status != 400 or "max_completion_tokens" not in str(refused) or "max_tokens" not in body:
+            return False
+        body["max_completion_tokens"] = body.pop("max_tokens")
+        self._length_field = "max_completion_tokens"
+        return True
+
+    async def _explained(self, refused: Refused) -> str:
+        said = f"{self._endpoint.url}: {self._endpoint.clean(str(refused))}"
+        if refused.status == 404:
+            names = await asyncio.to_thread(self._names)
+            said += f" (asked for model {self.model!r}; " + (
+                f"the endpoint has {', '.join(names[:10])})" if names else "is base_url right? Most end in /v1)"
+            )
+        return said
+
+    # At the start -----------------------------------------------------------------------------------------
+
+    def _blocking(self, method: str, path: str, body: dict[str, Any] | None, seconds: float) -> Any:
+        call = Call()
+        data = None if body is None else json.dumps(body).encode()
+
+        def exchange() -> Answer:
+            return self._endpoint.exchange(call, method, path, data)
+
         try:
-            return json.loads(data)
-        except ValueError as error:
-            raise _Refused(f"the reply is no JSON: {data[:200]!r}", may_pass=False) from error
+            return replies.parse(self._threads.run(exchange, timeout=seconds))
+        except DeadlineExceeded as error:
+            call.abort()
+            raise Refused(f"no answer within {seconds:g} s", may_pass=True) from error
+
+    def _names(self) -> list[str]:
+        try:
+            return replies.model_names(self._blocking("GET", "/models", None, _LIST_SECONDS))
+        except (Refused, RuntimeError):
+            return []
+
+    def _probe(self, *, must: bool) -> None:
+        """Find out whether ids and log-probs come back, and which log-probs.
+
+        Raises:
+            SamplerError: They do not, and they ``must``; or the endpoint cannot be asked at all.
+        """
+        try:
+            if self.context_length is None:
+                self._learn_context()
+            tables = [
+                replies.checked_probe(
+                    self._blocking("POST", "/completions", self._probe_body(temperature), _PROBE_SECONDS),
+                    _PROBE_PROMPT,
+                )
+                for temperature in (1.0, 0.5)
+            ]
+        except Refused as refused:
+            self.why_no_tokens = self._endpoint.clean(str(refused))
+            # Whoever cannot be reached, or takes no key, is no chat endpoint either.
+            if must or refused.may_pass or refused.status in (401, 403):
+                raise SamplerError(
+                    f"{self._endpoint.url} gives no token ids and log-probs for model {self.model!r}, which training "
+                    f"needs: {self.why_no_tokens}. vLLM's server does; any endpoint can be evaluated with "
+                    "token_ids=False"
+                ) from refused
+            return
+        self.returns_tokens, self.why_no_tokens = True, ""
+        self._logprobs = replies.logprob_mode(*tables)
+
+    def _learn_context(self) -> None:
+        try:
+            self.context_length = replies.context_of(self._blocking("GET", "/models", None, _PROBE_SECONDS), self.model)
+        except Refused as refused:
+            if refused.status in (401, 403) or refused.may_pass:
+                raise  # the others: an endpoint without this list
+
+    def _probe_body(self, temperature: float) -> dict[str, Any]:
+        body = {"model": self.model, "prompt": list(_PROBE_PROMPT), "max_tokens": 1, "temperature": temperature}
+        return self._with_extra({**body, **_TOKEN_FIELDS, "top_p": 1.0, "top_k": 0, "logprobs": 5, "seed": 0})
 
 
-class _Refused(Exception):
-    def __init__(self, message: str, *, may_pass: bool) -> None:
-        super().__init__(message)
-        self.may_pass = may_pass
+# Ids and log-probs, both ways in which servers give ids, and nothing between the model and the draw.
+_TOKEN_FIELDS: dict[str, Any] = {
+    "logprobs": 0,
+    "return_token_ids": True,
+    "return_tokens_as_token_ids": True,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "min_p": 0.0,
+}
 
 
-def _completion(answer: Any) -> Completion:
-    try:
-        choice = answer["choices"][0]
-        text = choice["message"].get("content") or ""
-        if not isinstance(text, str):
-            raise TypeError(f"content is a {type(text).__name__}")
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise _Refused(f"the reply is no chat completion ({error}): {str(answer)[:200]}", may_pass=False) from error
-    return Completion((), (), text, str(choice.get("finish_reason") or "stop"))
+def _unlike(params: SamplingParams, mode: replies.LogprobMode) -> str:
+    """Why the endpoint's log-probs would not be those that :class:`SamplingParams` promises; ``""`` if they are."""
+    cuts = params.temperature > 0 and (params.top_p < 1 or params.top_k > 0)
+    scaled = params.temperature not in (0, 1)
+    if scaled and mode != "processed":
+        return (
+            f"its log-probs are those at temperature 1, and temperature={params.temperature:g} is asked for; start vLLM "
+            "with --logprobs-mode processed_logprobs, sample at temperature 1, or evaluate with token_ids=False"
+        )
+    if cuts and (scaled or mode != "raw"):
+        return (
+            f"its log-probs would be those after top_p={params.top_p:g} and top_k={params.top_k} have cut the "
+            "distribution; leave them out, or evaluate with token_ids=False"
+        )
+    return ""
+
+
+def _estimate(messages: Sequence[Mapping[str, Any]]) -> int:
+    """Tokens of messages, roughly: four characters each, for rate limits alone."""
+    return sum(len(str(message.get("content") or "")) for message in messages) // 4
+
+
+def _load_tokenizer(tokenizer: Any) -> Any:
+    if not isinstance(tokenizer, str | os.PathLike):
+        return tokenizer
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(tokenizer)
+
+
+def _check_positive(**values: float) -> None:
+    for name, value in values.items():
+        if not value > 0:
+            raise ValueError(f"{name}={value!r} must be above 0")

@@ -1,0 +1,330 @@
+"""JSON over HTTP to one endpoint: connections that are kept, limits on everything, and a key that goes nowhere else.
+
+Blocking; each exchange runs in a thread and can be ended from another. What the JSON means is the sampler's.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import ipaddress
+import selectors
+import socket
+import ssl
+import threading
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_CHUNK = 1 << 16
+_ERROR_BYTES = 1 << 14
+_MAX_REDIRECTS = 3
+
+
+class Refused(Exception):
+    """The endpoint did not serve a request.
+
+    Args:
+        message: Why; without the key.
+        may_pass: Whether the same request may succeed later.
+        status: The HTTP status, 0 where there was none.
+        pause: Seconds the endpoint asks to wait.
+    """
+
+    def __init__(self, message: str, *, may_pass: bool, status: int = 0, pause: float | None = None) -> None:
+        super().__init__(message)
+        self.may_pass = may_pass
+        self.status = status
+        self.pause = pause
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back: a status below 300 or above 399, lower-case header names, and the body (cut for errors)."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Call:
+    """One exchange under way, which :meth:`abort` ends from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self.aborted = False
+
+    def attach(self, connected: socket.socket) -> None:
+        """What to cut when the exchange is ended.
+
+        Raises:
+            Refused: It was ended already.
+        """
+        with self._lock:
+            if self.aborted:
+                raise Refused("the request was given up", may_pass=False)
+            self._socket = connected
+
+    def detach(self) -> None:
+        """The exchange is over; the connection may serve others."""
+        with self._lock:
+            self._socket = None
+
+    def abort(self) -> None:
+        """End the exchange now; the thread in it wakes up. Safe to call at any time."""
+        with self._lock:
+            self.aborted = True
+            if self._socket is not None:
+                with contextlib.suppress(OSError):
+                    # Of the plain socket: TLS need not say good-bye, and its object is in use by the other thread.
+                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+
+class Endpoint:
+    """Exchanges JSON with the paths below one base URL. Close it.
+
+    Args:
+        base_url: Such as ``"http://localhost:8000/v1"``; a query (``?api-version=…``) goes with every request.
+        key: Sent as ``Authorization: Bearer``; ``""`` for none.
+        connect_timeout: Seconds to connect, TLS included.
+        silence_timeout: Seconds without a byte.
+        max_bytes: Longest reply.
+
+    Raises:
+        ValueError: The URL or the key cannot be used; the key is not shown.
+    """
+
+    def __init__(
+        self, base_url: str, key: str, *, connect_timeout: float, silence_timeout: float, max_bytes: int
+    ) -> None:
+        try:
+            parts = urllib.parse.urlsplit(base_url)
+            port = parts.port
+        except ValueError as error:
+            raise ValueError(f"base_url={base_url!r} is no URL: {error}") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"base_url={base_url!r} must begin with http:// or https://, and name a host")
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("base_url holds a user name or password; give the key with api_key")
+        if not key.isprintable() or not key.isascii():
+            raise ValueError(
+                "the API key has characters that no HTTP header can carry, such as a line break or a quote"
+            )
+        self._scheme, self._host = parts.scheme, parts.hostname
+        self._port = port or (443 if parts.scheme == "https" else 80)
+        self._path, self._query = parts.path.rstrip("/"), parts.query
+        self.url = f"{parts.scheme}://{parts.netloc}{self._path}"
+        self._key = key
+        self._connect_timeout = connect_timeout
+        self._silence_timeout = silence_timeout
+        self._max_bytes = max_bytes
+        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._proxy = _proxy_for(parts.scheme, parts.hostname)
+        self._lock = threading.Lock()
+        self._idle: list[http.client.HTTPConnection] = []
+        self._closed = False
+
+    def exchange(self, call: Call, method: str, path: str, body: bytes | None = None) -> Answer:
+        """One request and its reply. Blocks.
+
+        Args:
+            call: Through which it can be ended.
+            method: ``GET`` or ``POST``.
+            path: Below the base URL, such as ``/chat/completions``.
+            body: JSON.
+
+        Raises:
+            Refused: No connection, no HTTP, too long a reply or a silence; a redirect elsewhere.
+        """
+        target = self._path + path + (f"?{self._query}" if self._query else "")
+        for _ in range(_MAX_REDIRECTS + 1):
+            answer = self._exchange(call, method, target, body)
+            if not 300 <= answer.status < 400:
+                return answer
+            target = self._redirected(answer, target)
+        raise Refused(f"more than {_MAX_REDIRECTS} redirects", may_pass=False)
+
+    def clean(self, text: str) -> str:
+        """The text without the key: some endpoints quote it."""
+        return text.replace(self._key, "[key]") if len(self._key) >= 4 else text
+
+    def close(self) -> None:
+        """Close the connections that are kept. Exchanges under way go on; safe to call twice."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    # ------------------------------------------------------------------------------------------------------
+
+    def _exchange(self, call: Call, method: str, target: str, body: bytes | None) -> Answer:
+        kept = self._take()
+        if kept is not None:
+            try:
+                return self._converse(kept, call, method, target, body)
+            except ConnectionError as error:
+                # The other side closed it just when it was taken. Nothing was answered, so ask on a new one.
+                if call.aborted:
+                    raise self._failure(error, call) from error
+            except (OSError, http.client.HTTPException) as error:
+                raise self._failure(error, call) from error
+        try:
+            return self._converse(self._connect(), call, method, target, body)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._failure(error, call) from error
+
+    def _converse(
+        self, connection: http.client.HTTPConnection, call: Call, method: str, target: str, body: bytes | None
+    ) -> Answer:
+        keep = False
+        try:
+            if connection.sock is None:
+                try:
+                    connection.connect()
+                except TimeoutError as error:
+                    raise Refused(f"no connection within {self._connect_timeout:g} s", may_pass=True) from error
+            connection.sock.settimeout(self._silence_timeout)
+            call.attach(connection.sock)
+            headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+            if body is not None:
+                headers["Content-Type"] = "application/json"
+            if self._key:
+                headers["Authorization"] = f"Bearer {self._key}"
+            if self._proxy is not None and self._tls is None:
+                target = f"{self._scheme}://{_netloc(self._host, self._port)}{target}"
+                headers |= self._proxy.headers
+            connection.request(method, target, body, headers)
+            response = connection.getresponse()
+            answer, whole = self._read(response)
+            response.close()  # its part of the connection: the next request may go out
+            keep = whole and not response.will_close and not call.aborted
+            return answer
+        finally:
+            call.detach()
+            if keep:
+                self._keep(connection)
+            else:
+                connection.close()
+
+    def _read(self, response: http.client.HTTPResponse) -> tuple[Answer, bool]:
+        """The answer, and whether all of it was read."""
+        failed = response.status >= 300
+        most = _ERROR_BYTES if failed else self._max_bytes
+        data = bytearray()
+        while len(data) <= most:
+            piece = response.read1(_CHUNK)
+            if not piece:
+                break
+            data += piece
+        if len(data) > most and not failed:
+            raise Refused(f"the reply has more than {most} bytes", may_pass=False)
+        whole = len(data) <= most
+        if whole and response.length:  # what the header promised and did not come
+            raise http.client.IncompleteRead(b"", response.length)
+        if response.getheader("Content-Encoding", "identity") not in ("identity", "") and not failed:
+            raise Refused(
+                f"the reply is encoded as {response.getheader('Content-Encoding')!r}, unasked for", may_pass=False
+            )
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        return Answer(response.status, headers, bytes(data[:most])), whole
+
+    def _failure(self, error: Exception, call: Call) -> Refused:
+        if isinstance(error, TimeoutError):
+            return Refused(f"silent for {self._silence_timeout:g} s", may_pass=not call.aborted)
+        if isinstance(error, http.client.IncompleteRead):
+            return Refused("the reply broke off in the middle", may_pass=not call.aborted)
+        # A certificate, or a server that speaks no TLS, stays as it is.
+        lasting = isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
+        return Refused(self.clean(f"{type(error).__name__}: {error}"), may_pass=not lasting and not call.aborted)
+
+    def _redirected(self, answer: Answer, target: str) -> str:
+        """Where a redirect leads, within this very origin: the key goes nowhere else."""
+        origin = f"{self._scheme}://{_netloc(self._host, self._port)}"
+        location = answer.headers.get("location", "")
+        try:
+            parts = urllib.parse.urlsplit(urllib.parse.urljoin(origin + target, location))
+            same = (parts.scheme, parts.hostname) == (self._scheme, self._host)
+            same = same and (parts.port or (443 if parts.scheme == "https" else 80)) == self._port
+        except ValueError:
+            same = False
+        if not location or not same:
+            raise Refused(
+                f"{answer.status}: it redirects to {self.clean(location[:200])!r}, and the key goes to {origin} alone; "
+                "if that address is right, give it as base_url",
+                may_pass=False,
+                status=answer.status,
+            )
+        return urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))
+
+    def _take(self) -> http.client.HTTPConnection | None:
+        """A kept connection that nobody has closed meanwhile, the latest used first."""
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                connection = self._idle.pop()
+            if connection.sock is not None and not _readable(connection.sock):
+                return connection
+            connection.close()
+
+    def _keep(self, connection: http.client.HTTPConnection) -> None:
+        with self._lock:
+            if not self._closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _connect(self) -> http.client.HTTPConnection:
+        host, port = (self._host, self._port) if self._proxy is None else (self._proxy.host, self._proxy.port)
+        if self._tls is None:
+            return http.client.HTTPConnection(host, port, timeout=self._connect_timeout)
+        connection = http.client.HTTPSConnection(host, port, timeout=self._connect_timeout, context=self._tls)
+        if self._proxy is not None:
+            connection.set_tunnel(self._host, self._port, headers=dict(self._proxy.headers))
+        return connection
+
+
+@dataclass(frozen=True, slots=True)
+class _Proxy:
+    host: str
+    port: int
+    headers: Mapping[str, str]
+
+
+def _proxy_for(scheme: str, host: str) -> _Proxy | None:
+    """The proxy that the environment names for a host, as urllib reads it; never for this machine itself."""
+    url = urllib.request.getproxies().get(scheme)
+    if not url or _is_loopback(host) or urllib.request.proxy_bypass(host):
+        return None
+    parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
+    if parts.scheme != "http" or not parts.hostname:
+        raise ValueError(
+            f"the {scheme}_proxy of the environment is a {parts.scheme!r} proxy; only http:// ones are known"
+        )
+    headers = {}
+    if parts.username is not None:
+        pair = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
+        headers["Proxy-Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+    return _Proxy(parts.hostname, parts.port or 80, headers)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _netloc(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _readable(connected: socket.socket) -> bool:
+    """Whether something waits to be read: on an idle connection that is its end."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(connected, selectors.EVENT_READ)
+        return bool(selector.select(0))

@@ -1,0 +1,251 @@
+"""What an OpenAI-compatible endpoint answers, read with suspicion: completions, errors, and what a probe finds out."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rllm_gym.parsing.function_calls import TOOL_CALL_CLOSE, TOOL_CALL_OPEN
+from rllm_gym.samplers.openai_http import Answer, Refused
+from rllm_gym.samplers.protocol import Completion
+from rllm_gym.samplers.rate_limit import retry_after
+
+_WORTH_RETRYING = (408, 409, 425, 429, 500, 502, 503, 504, 529)
+_TOKEN_ID = re.compile(r"token_id:(\d+)")
+# vLLM, SGLang, OpenAI, llama.cpp and TGI, each in its own words.
+_TOO_LONG = re.compile(
+    r"(maximum|max(_model_len)?|model'?s?|available|allowed) (allowed )?(context|model|input|token|sequence)[ _-]?"
+    r"(length|size|window|limit)|context[ _-]?(length|window|size)|longer than the model|max_model_len|"
+    r"inputs? (tokens? )?(\+|and) .*max_new_tokens|prompt is too long",
+    re.IGNORECASE,
+)
+
+LogprobMode = Literal["raw", "processed", "unknown"]
+"""Of which distribution an endpoint gives log-probs: before temperature, top_p and top_k, or after all of them."""
+
+
+class PromptTooLong(Refused):
+    """The endpoint says that prompt, or prompt and reply, do not fit the model."""
+
+
+def parse(answer: Answer) -> Any:
+    """The JSON of a good answer.
+
+    Raises:
+        Refused: The status is an error, said with what the endpoint says; or the body is no JSON.
+        PromptTooLong: The error is that of a prompt that does not fit.
+    """
+    said_yes(answer)
+    try:
+        return json.loads(answer.body)
+    except (ValueError, RecursionError) as error:
+        raise Refused(
+            f"the reply is no JSON ({type(error).__name__}): {answer.body[:200]!r}", may_pass=False
+        ) from error
+
+
+def said_yes(answer: Answer) -> None:
+    """Nothing, if the status is good: what stands in the body need not be JSON.
+
+    Raises:
+        Refused: The status is an error.
+    """
+    if answer.status >= 400:
+        raise _error(answer)
+
+
+def chat_completion(answer: Any, version: int) -> Completion:
+    """The text of a chat completion.
+
+    Calls that the endpoint has parsed out of the text are put back, as Hermes and Qwen write them, since
+    environments read text.
+
+    Raises:
+        Refused: It is no chat completion, or the endpoint gave up in the middle.
+    """
+    try:
+        choice = answer["choices"][0]
+        message = choice["message"]
+        text = message.get("content") or ""
+        if not isinstance(text, str):
+            raise TypeError(f"content is a {type(text).__name__}")
+        for call in message.get("tool_calls") or ():
+            text += ("\n" if text else "") + _call_text(call["function"])
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        raise Refused(f"the reply is no chat completion ({error}): {str(answer)[:200]}", may_pass=False) from error
+    return Completion((), (), text, _finish(choice.get("finish_reason")), version)
+
+
+def token_completion(answer: Any, version: int) -> Completion:
+    """Ids, log-probs and text of a completion that was asked for with ``return_token_ids`` and ``logprobs``.
+
+    Raises:
+        Refused: Ids or log-probs are missing or do not fit each other.
+    """
+    try:
+        choice = answer["choices"][0]
+        text, said = choice["text"], choice.get("logprobs") or {}
+        ids, logprobs = _ids(choice), said.get("token_logprobs") or []
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise Refused(f"the reply is no completion ({error}): {str(answer)[:200]}", may_pass=False) from error
+    if not isinstance(text, str) or ids is None:
+        raise Refused(
+            "the reply has no token ids (neither token_ids nor tokens of the form token_id:N)", may_pass=False
+        )
+    if len(logprobs) != len(ids) or not all(map(_is_logprob, logprobs)):
+        raise Refused(f"the reply has {len(ids)} token ids, but log-probs {str(logprobs)[:100]}", may_pass=False)
+    finish = _finish(choice.get("finish_reason"))
+    if not ids:
+        raise Refused("the reply has no token at all, not even one that ends it", may_pass=False)
+    # Rounding may put a certain token's a hair above 0.
+    return Completion(tuple(ids), tuple(min(0.0, float(logp)) for logp in logprobs), text, finish, version)
+
+
+def used_tokens(answer: Any) -> int | None:
+    """Tokens of prompt and reply as the endpoint counts them; ``None`` where it does not say."""
+    usage = answer.get("usage") if isinstance(answer, dict) else None
+    total = usage.get("total_tokens") if isinstance(usage, dict) else None
+    return total if isinstance(total, int) and total >= 0 else None
+
+
+def context_of(models: Any, model: str) -> int | None:
+    """``max_model_len`` of a model in the list that ``/models`` gives (vLLM, SGLang); ``None`` where it does not say."""
+    for entry in _entries(models):
+        length = entry.get("max_model_len")
+        if entry.get("id") == model and isinstance(length, int) and length > 0:
+            return length
+    return None
+
+
+def model_names(models: Any) -> list[str]:
+    """The names in the list that ``/models`` gives."""
+    return [str(entry["id"]) for entry in _entries(models) if "id" in entry]
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What a probe found out.
+
+    Attributes:
+        why_not: Why no token ids and log-probs can be had; ``""`` where they can.
+        logprobs: Of which distribution they are.
+        context_length: As the endpoint says, or ``None``.
+    """
+
+    why_not: str
+    logprobs: LogprobMode = "unknown"
+    context_length: int | None = None
+
+
+def checked_probe(answer: Any, prompt: Sequence[int]) -> Mapping[int, float]:
+    """Log-probs by token id at the first place of a probing completion of one token.
+
+    Raises:
+        Refused: Something is missing, or the prompt was not taken as it was given.
+    """
+    completion = token_completion(answer, 0)
+    choice = answer["choices"][0]
+    read = choice.get("prompt_token_ids") or answer.get("prompt_token_ids")
+    if read is not None and list(read) != list(prompt):
+        raise Refused(f"the prompt {list(prompt)} was read as {str(read)[:100]}", may_pass=False)
+    usage = answer.get("usage") or {}
+    if read is None and usage.get("prompt_tokens") not in (None, len(prompt)):
+        raise Refused(
+            f"the prompt of {len(prompt)} token ids was read as {usage['prompt_tokens']} tokens", may_pass=False
+        )
+    if len(completion.ids) != 1:
+        raise Refused(f"one token was asked for and {len(completion.ids)} came", may_pass=False)
+    tables = (choice.get("logprobs") or {}).get("top_logprobs") or [{}]
+    table = {completion.ids[0]: completion.logprobs[0]}
+    for token, logp in (tables[0] or {}).items():
+        match = _TOKEN_ID.fullmatch(str(token))
+        if match and _is_logprob(logp):
+            table[int(match[1])] = float(logp)
+    return table
+
+
+def logprob_mode(at_one: Mapping[int, float], at_half: Mapping[int, float]) -> LogprobMode:
+    """Whether log-probs are scaled by temperature, from those at temperatures 1 and 1/2 of the same place.
+
+    Differences of two tokens' log-probs do not depend on the normalisation: they stay, or they double.
+    """
+    common = sorted(set(at_one) & set(at_half), key=lambda token: at_one[token])
+    if len(common) < 2:
+        return "unknown"
+    low, high = common[0], common[-1]
+    before, after = at_one[high] - at_one[low], at_half[high] - at_half[low]
+    if before < 0.05:
+        return "unknown"  # all alike: nothing can be told from noise
+    ratio = after / before
+    if abs(ratio - 1) < 0.2:
+        return "raw"
+    return "processed" if abs(ratio - 2) < 0.4 else "unknown"
+
+
+def _error(answer: Answer) -> Refused:
+    code, said = _said(answer.body)
+    message = f"{answer.status}: {said}"
+    if answer.status in (400, 413, 422) and (code == "context_length_exceeded" or _TOO_LONG.search(said)):
+        return PromptTooLong(message, may_pass=False, status=answer.status)
+    if answer.status in (401, 403):
+        message += " (the endpoint does not take the API key: set OPENAI_API_KEY, or give api_key)"
+    may_pass = answer.status in _WORTH_RETRYING and code != "insufficient_quota"
+    return Refused(message, may_pass=may_pass, status=answer.status, pause=retry_after(answer.headers))
+
+
+def _said(body: bytes) -> tuple[str, str]:
+    """Code and message of an error, in one of the forms in use; else the beginning of the body on one line."""
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        content = None
+    error = content.get("error", content) if isinstance(content, dict) else None
+    if isinstance(error, dict):
+        said = error.get("message") or error.get("detail")
+        if isinstance(said, str) and said:
+            return str(error.get("code") or ""), said[:2_000]
+    elif isinstance(error, str):
+        return "", error[:2_000]
+    return "", " ".join(body[:600].decode("utf-8", "replace").split()) or "no reason given"
+
+
+def _entries(models: Any) -> list[dict[str, Any]]:
+    data = models.get("data") if isinstance(models, dict) else None
+    return [entry for entry in data if isinstance(entry, dict)] if isinstance(data, list) else []
+
+
+def _ids(choice: Mapping[str, Any]) -> list[int] | None:
+    ids = choice.get("token_ids")
+    if ids is None:
+        tokens = (choice.get("logprobs") or {}).get("tokens")
+        matches = [_TOKEN_ID.fullmatch(str(token)) for token in tokens] if isinstance(tokens, list) else [None]
+        ids = [int(match[1]) for match in matches if match]
+        if len(ids) != len(matches):
+            return None
+    return ids if isinstance(ids, list) and all(type(token) is int and token >= 0 for token in ids) else None
+
+
+def _is_logprob(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value < 1e-3
+
+
+def _finish(reason: Any) -> str:
+    if reason in ("abort", "error"):
+        raise Refused(f"the endpoint gave up in the middle of the reply (finish_reason {reason!r})", may_pass=True)
+    return "length" if reason == "length" else "stop"
+
+
+def _call_text(function: Mapping[str, Any]) -> str:
+    arguments = function.get("arguments") or "{}"
+    call = {"name": str(function["name"]), "arguments": arguments}
+    if isinstance(arguments, str):
+        try:
+            call["arguments"] = json.loads(arguments)
+        except (ValueError, RecursionError):
+            # The model wrote no JSON; the environment is to see, and say, what is wrong with it.
+            return f'{TOOL_CALL_OPEN}{{"name": {json.dumps(call["name"])}, "arguments": {arguments}}}{TOOL_CALL_CLOSE}'
+    return TOOL_CALL_OPEN + json.dumps(call, ensure_ascii=False) + TOOL_CALL_CLOSE
