@@ -15,6 +15,7 @@ from trainers.algorithms.losses import kl_to_reference
 from trainers.batching import MicroBatch, Row, make_micro_batches, rows_of, split_for_minibatches
 from trainers.config import OptimizerConfig
 from trainers.model import Policy
+from trainers.optimizers import learning_rate, make_optimizer, set_learning_rate
 from trainers.samples import Sample
 
 _log = logging.getLogger(__name__)
@@ -67,20 +68,12 @@ class Learner:
         self.policy = policy
         self.config = optimizer
         self.steps = steps
-        self.optimizer = torch.optim.AdamW(
-            [parameter for _, parameter in policy.parameters],
-            lr=optimizer.lr,
-            betas=(optimizer.beta1, optimizer.beta2),
-            weight_decay=optimizer.weight_decay,
-        )
+        self.optimizer = make_optimizer(policy.model, optimizer)
         self._bad_steps = 0
 
     def learning_rate(self, step: int) -> float:
-        """Linear warm-up, then linear decay to ``final_lr_fraction`` at the last step. Steps count from 0."""
-        config = self.config
-        warmup = min(1.0, (step + 1) / (config.warmup_steps + 1))
-        progress = min(1.0, step / max(1, self.steps - 1))
-        return config.lr * warmup * (1.0 - (1.0 - config.final_lr_fraction) * progress)
+        """The rate of a step; see :func:`trainers.optimizers.learning_rate`. Steps count from 0."""
+        return learning_rate(self.config, step, self.steps)
 
     def update(
         self,
@@ -224,8 +217,7 @@ class Learner:
         parameters = [parameter for _, parameter in self.policy.parameters]
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm).item()
         if math.isfinite(norm) and math.isfinite(loss):
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.learning_rate(step)
+            set_learning_rate(self.optimizer, self.learning_rate(step))
             self.optimizer.step()
             self._bad_steps = 0
         else:

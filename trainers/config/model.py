@@ -1,23 +1,27 @@
-"""The model that is trained, its adapters, and a tiny one made on the spot."""
+"""The model that is trained, its adapters and the precision of its base, and a tiny one made on the spot."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trainers.config.checks import positive
+from trainers.config.checks import idle, positive
 
 
 @dataclass(frozen=True)
 class LoraConfig:
-    """Low-rank adapters; used with `model.tuning=lora`."""
+    """Low-rank adapters; used with `model.tuning=lora` and `qlora`."""
 
     rank: int = 32
     """Rank of the adapters."""
     alpha: float = 32.0
     """The adapters' output is scaled by alpha / rank."""
     targets: str = "all-linear"
-    """`all-linear`, or names of modules separated by commas."""
+    """`all-linear` (all but the output head), or names of modules separated by commas."""
+    variant: Literal["lora", "rslora", "dora"] = "lora"
+    """`lora` (Hu et al. 2021). `rslora` scales by alpha / sqrt(rank), so that higher ranks learn at the same rate
+    (Kalajdzievski 2023). `dora` learns the length of each row of a weight apart from its direction (Liu et al. 2024):
+    often a little better, a third slower."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +30,9 @@ class ModelConfig:
 
     path: str = ""
     """A Hugging Face folder or hub id. Required, except where a tiny model is made (`rllm-gym sft --tiny.enabled`)."""
-    tuning: Literal["full", "lora"] = "lora"
-    """`lora` trains low-rank adapters on all linear layers; `full` trains every weight."""
+    tuning: Literal["full", "lora", "qlora"] = "lora"
+    """`lora` trains low-rank adapters on all linear layers; `qlora` does so on a base in 4 bits (NF4, doubly quantised:
+    about 0.52 bytes a weight, Dettmers et al. 2023); `full` trains every weight."""
     lora: LoraConfig = field(default_factory=LoraConfig)
     dtype: Literal["float32", "bfloat16"] = "float32"
     """`bfloat16` computes in bfloat16; trained weights stay float32. On CPUs float32 is faster."""
@@ -35,6 +40,10 @@ class ModelConfig:
     """`auto` takes a GPU where there is one; else `cpu`, `cuda`, `cuda:1` …"""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
+    reference: Literal["copy", "bfloat16", "cpu"] = "copy"
+    """How full fine-tuning keeps the reference of the KL term: a frozen `copy`; one in `bfloat16`, of half the size; or
+    on the `cpu`, from where it is computed, slowly, without taking memory of the GPU. Adapters need none: the
+    reference is the model with adapters off."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +65,20 @@ class TinyConfig:
     seed: int = 0
 
 
-def check_model(model: ModelConfig, problems: list[str], *, required: bool) -> None:
+def check_model(model: ModelConfig, problems: list[str], *, required: bool, reference: bool = False) -> None:
+    """
+    Args:
+        reference: A KL term asks for a reference model.
+    """
     if required and not model.path:
         problems.append("model.path is missing: a Hugging Face folder or hub id (`rllm-gym sft` makes a tiny one)")
     if model.tuning == "full" and model.lora != LoraConfig():
         problems.append("model.lora does nothing with model.tuning=full; leave it out, or use model.tuning=lora")
+    if model.tuning != "full":
+        unless = f"with model.tuning={model.tuning}, whose reference is the base with adapters off"
+        idle(model, "model.", ("reference",), unless, problems)
+    elif not reference:
+        idle(model, "model.", ("reference",), "without a KL term", problems)
     positive(model.lora, "model.lora.", ("rank", "alpha"), problems)
+    if not model.lora.targets.strip():
+        problems.append("model.lora.targets is empty: name modules, or leave it out for all linear layers")

@@ -99,7 +99,7 @@ def validate_sft(config: SftConfig) -> list[str]:
     if not tiny.enabled and tiny != TinyConfig():
         problems.append("tiny.* does nothing without tiny.enabled; leave it out")
     check_sampling(config.sampling, problems)
-    check_optimizer(config.optimizer, problems)
+    check_optimizer(config.optimizer, problems, tuning=config.model.tuning)
     positive(config, "", ("steps", "demonstrations_per_step", "threads"), problems)
     raise_if_any(problems)
     return learning_rate_warnings(config.model, config.optimizer)

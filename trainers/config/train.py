@@ -91,9 +91,9 @@ def validate(config: TrainConfig) -> list[str]:
     algorithm, model = config.algorithm, config.model
 
     check_env(config.env, problems)
-    check_model(model, problems, required=True)
+    check_model(model, problems, required=True, reference=algorithm.kl > 0)
     check_sampling(config.sampling, problems)
-    check_optimizer(config.optimizer, problems)
+    check_optimizer(config.optimizer, problems, tuning=model.tuning)
     if config.sampling.temperature == 0:
         problems.append("sampling.temperature=0 is greedy: every episode of a group would be the same; use 1.0")
     positive(config, "", ("steps", "threads"), problems)
