@@ -86,6 +86,10 @@ class Rollout:
             if request is None:
                 break
             completion = await self._reply(request)
+            if completion.finish_reason == "context_length":
+                # Only the endpoint could tell: as where the engine can count.
+                self.stop_reason = StopReason.CONTEXT_LENGTH if self.steps else StopReason.PROMPT_TOO_LONG
+                break
             action = self._action(completion.text)
             step = Step(observation, list(self._shown), completion.text, self._thought(), action)
             step.tokens = self.conversation.append(completion)
@@ -146,7 +150,9 @@ class Rollout:
             completion = await self.sample(request)
         finally:
             self.seconds["sample"] += time.perf_counter() - began
-        if self.returns_tokens and not (completion.ids and len(completion.ids) == len(completion.logprobs)):
+        nothing_sampled = completion.finish_reason == "context_length"
+        complete = completion.ids and len(completion.ids) == len(completion.logprobs)
+        if self.returns_tokens and not complete and not nothing_sampled:
             raise SamplerError(
                 f"the sampler returned {len(completion.ids)} ids and {len(completion.logprobs)} log-probs for one "
                 "reply; a sampler with returns_tokens=True gives at least one id, and one log-prob each"

@@ -1,6 +1,6 @@
 """A sampler for any endpoint that speaks OpenAI's API: text by chat, or token ids with log-probs where it gives them.
 
-What lives here is asking: modes, retries, limits, waiting. The wire is ``openai_http``'s, its words ``openai_replies``'.
+What lives here is asking: modes, retries, limits, waiting. The wire is ``openai_http``'s, words ``openai_replies``'.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _MARGIN = 5.0  # an exchange that is cut at its deadline ends by itself; only a 
 class OpenAISampler:
     """Replies from an OpenAI-compatible endpoint.
 
-    **Chat** (``token_ids=False``): ``{base_url}/chat/completions`` with messages; any endpoint will do. Replies are text,
-    so episodes can be evaluated and not trained on. **Token ids** (``token_ids=True``): ``{base_url}/completions`` with
-    the very ids of the conversation, as vLLM and its kin take them; replies carry ids and log-probs. That the endpoint
-    does so, and of which distribution its log-probs are, is tried out when the sampler is made, never guessed.
+    **Chat** (``token_ids=False``): ``{base_url}/chat/completions`` with messages; any endpoint will do. Replies are
+    text, so episodes can be evaluated and not trained on. **Token ids** (``token_ids=True``): ``{base_url}/completions``
+    with the very ids of the conversation, as vLLM and its kin take them; replies carry ids and log-probs. That the
+    endpoint does so, and of which distribution its log-probs are, is tried out when the sampler is made, not guessed.
 
     A refusal that may pass (429, 5xx, no connection, a reply that breaks off) is asked again after a growing pause, or
     the one that ``Retry-After`` asks for, in which nobody else asks either. Prompts that do not fit the model come back
-    as a completion with ``finish_reason="context_length"``: a conversation that is too long is no fault. Connections are
-    kept. The key is sent to this host alone, never through a redirect, and stands in no message.
+    as a completion with ``finish_reason="context_length"``: a conversation that is too long is no fault. Connections
+    are kept. The key is sent to this host alone, never through a redirect, and stands in no message.
 
     Args:
         model: Name of the model at the endpoint.
@@ -52,7 +52,7 @@ class OpenAISampler:
             (vLLM with ``--enable-lora`` and ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=1``). Needs ``token_ids=True``.
         extra_body: Fields added to every request; ``None`` as a value leaves a field out (``{"seed": None}`` for
             endpoints that know no seeds).
-        rate_limit: Most requests and tokens a minute. Limits that replies tell (``x-ratelimit-*``) are kept in any case.
+        rate_limit: Most requests and tokens a minute. Limits that replies tell (``x-ratelimit-*``) are kept anyway.
         timeout: Seconds one attempt may take.
         connect_timeout: Seconds to connect.
         silence_timeout: Seconds without a byte; ``None`` for ``timeout`` (nothing comes while a reply is computed).
@@ -183,8 +183,8 @@ class OpenAISampler:
                 await asyncio.to_thread(self._adapters.remove_old)
         except Refused as refused:
             raise SamplerError(
-                f"{self._endpoint.url}{path}: {self._endpoint.clean(str(refused))} (it must see {body['lora_path']}, and "
-                "vLLM needs --enable-lora, --max-lora-rank and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1)"
+                f"{self._endpoint.url}{path}: {self._endpoint.clean(str(refused))} (it must see {body['lora_path']}, "
+                "and vLLM needs --enable-lora, --max-lora-rank and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1)"
             ) from refused
         return self._adapters.version
 
@@ -275,7 +275,8 @@ class OpenAISampler:
             Refused: For good, or once too often.
             SamplerError: The endpoint is late.
         """
-        for attempt in range(self._retries + 1):
+        attempt = 0
+        while True:
             await self._turn(tokens)
             try:
                 answer = await self._attempt(path, json.dumps(body).encode())
@@ -291,16 +292,14 @@ class OpenAISampler:
                 if not refused.may_pass or attempt == self._retries:
                     raise
                 await self._back_off(refused, attempt)
-        raise AssertionError("the last attempt returns or raises")
+                attempt += 1
 
     async def _turn(self, tokens: int) -> None:
         """Wait for the place in line, and for the end of a pause."""
-        wait = self._pace.book(tokens)
+        wait = max(self._pace.book(tokens), self._pace.paused())
         while wait > 0:
             await asyncio.sleep(wait)
             wait = self._pace.paused()
-        while (wait := self._pace.paused()) > 0:
-            await asyncio.sleep(wait)
 
     async def _back_off(self, refused: Refused, attempt: int) -> None:
         pause = min(30.0, 0.5 * 2**attempt) * self._jitter.uniform(0.5, 1.5)
@@ -324,7 +323,8 @@ class OpenAISampler:
             return self._endpoint.exchange(call, "POST", path, body)
 
         async def in_thread() -> Answer:
-            return await self._threads.arun(exchange, timeout=timeout + _MARGIN, queue_timeout=_LINE_SECONDS)
+            answer: Answer = await self._threads.arun(exchange, timeout=timeout + _MARGIN, queue_timeout=_LINE_SECONDS)
+            return answer
 
         task = asyncio.create_task(in_thread())
         self._under_way.add(task)
@@ -446,8 +446,8 @@ def _unlike(params: SamplingParams, mode: replies.LogprobMode) -> str:
     scaled = params.temperature not in (0, 1)
     if scaled and mode != "processed":
         return (
-            f"its log-probs are those at temperature 1, and temperature={params.temperature:g} is asked for; start vLLM "
-            "with --logprobs-mode processed_logprobs, sample at temperature 1, or evaluate with token_ids=False"
+            f"its log-probs are those at temperature 1, and temperature={params.temperature:g} is asked for; start "
+            "vLLM with --logprobs-mode processed_logprobs, sample at temperature 1, or evaluate with token_ids=False"
         )
     if cuts and (scaled or mode != "raw"):
         return (

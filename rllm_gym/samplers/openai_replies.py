@@ -113,7 +113,7 @@ def used_tokens(answer: Any) -> int | None:
 
 
 def context_of(models: Any, model: str) -> int | None:
-    """``max_model_len`` of a model in the list that ``/models`` gives (vLLM, SGLang); ``None`` where it does not say."""
+    """``max_model_len`` of a model in the list of ``/models`` (vLLM, SGLang); ``None`` where it does not say."""
     for entry in _entries(models):
         length = entry.get("max_model_len")
         if entry.get("id") == model and isinstance(length, int) and length > 0:

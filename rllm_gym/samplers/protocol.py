@@ -71,8 +71,8 @@ class Completion:
         ids: Sampled token ids, the end-of-turn token included if sampled; ``()`` where the sampler gives none.
         logprobs: One natural-log probability per id.
         text: The ids decoded without special tokens, cut before a stop string.
-        finish_reason: ``"stop"`` (end of turn or a stop condition), ``"length"``, or ``"context_length"``: a sampler that
-            cannot know beforehand found that the prompt does not fit its model; nothing was sampled.
+        finish_reason: ``"stop"`` (end of turn or a stop condition), ``"length"``, or ``"context_length"``: a sampler
+            that cannot know beforehand found that the prompt does not fit its model; nothing was sampled.
         weight_version: The version of the weights that drew it.
     """
 
