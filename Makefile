@@ -3,7 +3,7 @@
 #
 #   PYTHON=python3.12   another Python        TORCH=cpu|default   where torch comes from (scripts/setup.sh)
 #   REQUIRE=all         a skipped test fails  SEED=1, LORA=1      of the demo
-#   TESTS=tests/core    only these tests
+#   TESTS=tests/core    only these tests  PROCESSES=2         tests at a time
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -11,6 +11,7 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 TESTS ?= tests
+PROCESSES ?= 2
 SEED ?= 0
 # What tests need of the system beyond the README's apt line: COMMAND:PACKAGE, one a need.
 SYSTEM_PACKAGES := git:git bwrap:bubblewrap
@@ -33,7 +34,7 @@ demo: setup ## train a tiny model on FrozenLake in five minutes and write an HTM
 test: setup ## lint, types and every test (REQUIRE=all: a skip is a failure)
 	@scripts/system_packages.sh $(SYSTEM_PACKAGES)
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest $(TESTS) -m 'not long' $(if $(REQUIRE),--require=$(REQUIRE))
+	$(BIN)/python -m pytest $(TESTS) -m 'not long' -n $(PROCESSES) --dist worksteal $(if $(REQUIRE),--require=$(REQUIRE))
 
 test-long: setup ## the tests that take minutes each
 	$(BIN)/python -m pytest $(TESTS) -m long $(if $(REQUIRE),--require=$(REQUIRE))
