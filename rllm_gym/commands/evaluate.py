@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rllm_gym.agents import BaseAgent, default_agent
+from rllm_gym.commands.endpoint import add_endpoint_arguments, check_endpoint_arguments, endpoint_sampler
 from rllm_gym.commands.errors import CommandError
 from rllm_gym.commands.making import add_environment_arguments, import_module, make_env, parse_kwargs
 from rllm_gym.commands.terminal import visible
@@ -42,6 +43,7 @@ _EXAMPLES = """examples:
   rllm-gym eval rllm/FrozenLake-v0 --model runs/my-run/model --tasks 256 --output runs/my-run/test.jsonl
   rllm-gym eval rllm/Math-v0 -k tasks=gsm8k_test.jsonl --model ./model --temperature 0
   rllm-gym eval rllm/FrozenLake-v0 --model scripted:replies.txt
+  rllm-gym eval rllm/Math-v0 --base-url http://localhost:8000/v1 --model Qwen/Qwen3-0.6B
 """
 
 
@@ -61,6 +63,7 @@ def main(argv: list[str]) -> int:
         )
     except ValueError as error:
         raise CommandError(str(error)) from error
+    check_endpoint_arguments(options)
     kwargs, tasks = _environment(options)
     if options.output is not None:
         if options.output.is_dir():
@@ -116,13 +119,14 @@ def _parser() -> argparse.ArgumentParser:
     agent.add_argument("--agent", metavar="MODULE:CLASS", help="default: the one that fits the environment")
     agent.add_argument("--system-prompt", help="another system prompt; '' for none (tiny models want none)")
     agent.add_argument("--agent-kwarg", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
+    add_endpoint_arguments(parser)
     how = parser.add_argument_group("how it runs")
     how.add_argument("--max-turns", type=_positive, help="fewer turns than the environment allows")
     how.add_argument("--context-length", type=_positive, help="most tokens of a conversation; default: the model's")
     how.add_argument("--workers", choices=["thread", "process"], default="thread", help="process survives crashes")
     how.add_argument("--parallel", type=_positive, default=64, help="episodes at a time; default: 64")
-    how.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 …; auto takes a GPU where there is one")
-    how.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], default="auto", help="auto: as saved")
+    how.add_argument("--device", help="auto, cpu, cuda, cuda:1 …; default: auto, a GPU where there is one")
+    how.add_argument("--dtype", choices=["auto", "float32", "bfloat16"], help="default: auto, as saved")
     how.add_argument("--threads", type=_positive, help="of torch; default: 1 for small models, else torch's choice")
     how.add_argument("--output", "-o", type=Path, metavar="FILE", help="write the episodes here, as JSON lines")
     how.add_argument("--json", action="store_true", help="print JSON in place of tables")
@@ -219,13 +223,15 @@ def _agent(options: argparse.Namespace) -> Callable[[], BaseAgent]:
 
 
 def _sampler(options: argparse.Namespace) -> Sampler:
+    if options.base_url is not None:
+        return endpoint_sampler(options)
     if options.model.startswith(_SCRIPTED):
         path = options.model.removeprefix(_SCRIPTED)
         try:
             return ScriptedSampler(Path(path), per_conversation=True, cycle=True)
         except (OSError, ValueError) as error:
             raise CommandError(f"--model {options.model}: {error}") from error
-    return _torch_sampler(options.model, options.device, options.dtype, options.threads)
+    return _torch_sampler(options.model, options.device or "auto", options.dtype or "auto", options.threads)
 
 
 def _torch_sampler(path: str, device: str, dtype: str, threads: int | None) -> Sampler:

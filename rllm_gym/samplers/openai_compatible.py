@@ -31,7 +31,7 @@ class OpenAISampler:
     """Replies from an OpenAI-compatible endpoint.
 
     **Chat** (``token_ids=False``): ``{base_url}/chat/completions`` with messages; any endpoint will do. Replies are
-    text, so episodes can be evaluated and not trained on. **Token ids** (``token_ids=True``): ``{base_url}/completions``
+    text, so episodes can be evaluated, not trained on. **Token ids** (``token_ids=True``): ``{base_url}/completions``
     with the very ids of the conversation, as vLLM and its kin take them; replies carry ids and log-probs. That the
     endpoint does so, and of which distribution its log-probs are, is tried out when the sampler is made, not guessed.
 

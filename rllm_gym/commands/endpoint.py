@@ -1,0 +1,88 @@
+"""The options of ``rllm-gym eval`` for a model behind an OpenAI-compatible endpoint, and the sampler they describe."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from rllm_gym.commands.errors import CommandError
+from rllm_gym.samplers import Sampler
+
+_KEY = "OPENAI_API_KEY"
+# None by default: an option that is given and could do nothing is an error.
+_OWN = (
+    "api_key_env",
+    "token_ids",
+    "tokenizer",
+    "requests_per_minute",
+    "tokens_per_minute",
+    "request_timeout",
+    "request_retries",
+)
+_OTHERS = ("device", "dtype", "threads")
+
+
+def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
+    """``--base-url`` and what belongs to it."""
+    group = parser.add_argument_group("an endpoint that serves the model")
+    group.add_argument(
+        "--base-url",
+        metavar="URL",
+        help="an OpenAI-compatible endpoint, such as http://localhost:8000/v1; --model is then its name there",
+    )
+    group.add_argument("--api-key-env", metavar="NAME", help=f"environment variable of the key; default: {_KEY}")
+    group.add_argument(
+        "--token-ids",
+        action="store_true",
+        default=None,
+        help="send token ids and get them back, as training does (vLLM's server), in place of chat; needs --tokenizer",
+    )
+    group.add_argument(
+        "--tokenizer", metavar="PATH", help="the model's tokenizer, a folder or hub id: counts for --context-length"
+    )
+    group.add_argument("--requests-per-minute", type=float, metavar="N", help="at most; default: no limit")
+    group.add_argument("--tokens-per-minute", type=float, metavar="N", help="at most; default: no limit")
+    group.add_argument("--request-timeout", type=float, metavar="SECONDS", help="of one reply; default: 600")
+    group.add_argument("--request-retries", type=int, metavar="N", help="after a refusal that may pass; default: 5")
+
+
+def check_endpoint_arguments(options: argparse.Namespace) -> None:
+    """
+    Raises:
+        CommandError: An option is given that does nothing here.
+    """
+    for name in _OTHERS if options.base_url is not None else _OWN:
+        if getattr(options, name) is not None:
+            need = "does nothing with --base-url: the endpoint decides" if name in _OTHERS else "needs --base-url"
+            raise CommandError(f"--{name.replace('_', '-')} {need}")
+
+
+def endpoint_sampler(options: argparse.Namespace) -> Sampler:
+    """The sampler of ``--base-url``.
+
+    Raises:
+        CommandError: An option is wrong, or the endpoint gives no token ids where they are asked for.
+    """
+    from rllm_gym.samplers.openai_compatible import OpenAISampler
+    from rllm_gym.samplers.protocol import SamplerError
+    from rllm_gym.samplers.rate_limit import RateLimit
+
+    if options.token_ids and options.tokenizer is None:
+        raise CommandError("--token-ids needs --tokenizer: prompts are made of its ids")
+    key = os.environ.get(options.api_key_env or _KEY)
+    if key is None and options.api_key_env is not None:
+        raise CommandError(f"--api-key-env {options.api_key_env}: there is no such environment variable")
+    try:
+        return OpenAISampler(
+            model=options.model,
+            base_url=options.base_url,
+            api_key=key or "",
+            token_ids=bool(options.token_ids),
+            tokenizer=options.tokenizer,
+            rate_limit=RateLimit(options.requests_per_minute, options.tokens_per_minute),
+            timeout=600.0 if options.request_timeout is None else options.request_timeout,
+            retries=5 if options.request_retries is None else options.request_retries,
+            parallel=options.parallel,
+        )
+    except (ValueError, OSError, SamplerError) as error:
+        raise CommandError(str(error)) from error
