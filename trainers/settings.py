@@ -130,8 +130,12 @@ def _convert(hint: Any, value: Any, where: str, path: str) -> Any:
     if origin in (Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None
-        (inner,) = (argument for argument in arguments if argument is not type(None))
-        return _convert(inner, value, where, path)
+        alternatives = [argument for argument in arguments if argument is not type(None)]
+        if get_origin(alternatives[-1]) is tuple and isinstance(value, list | tuple):
+            return _convert(alternatives[-1], value, where, path)
+        return _convert(alternatives[0], value, where, path)
+    if origin is tuple:
+        return tuple(_convert(arguments[0], item, where, f"{path}[{index}]") for index, item in enumerate(value))
     if origin is Literal:
         if value in arguments:
             return value

@@ -7,9 +7,11 @@ silence: see :func:`validate`.
 
 from trainers.config.algorithm import AlgorithmConfig, EntropyConfig
 from trainers.config.checks import ConfigError
+from trainers.config.dpo import DpoConfig, PreferenceConfig, validate_dpo
 from trainers.config.env import EnvConfig, SamplingConfig
 from trainers.config.json_object import JsonObject
 from trainers.config.model import LoraConfig, ModelConfig, TinyConfig
+from trainers.config.offline import Files, HeldOutConfig, LengthConfig
 from trainers.config.optimizer import OptimizerConfig
 from trainers.config.sft import DemonstrationConfig, SftConfig, StopConfig, validate_sft
 from trainers.config.train import CheckpointConfig, CurriculumConfig, TrainConfig, ValidationConfig, validate
@@ -20,12 +22,17 @@ __all__ = [
     "ConfigError",
     "CurriculumConfig",
     "DemonstrationConfig",
+    "DpoConfig",
     "EntropyConfig",
     "EnvConfig",
+    "Files",
+    "HeldOutConfig",
     "JsonObject",
+    "LengthConfig",
     "LoraConfig",
     "ModelConfig",
     "OptimizerConfig",
+    "PreferenceConfig",
     "SamplingConfig",
     "SftConfig",
     "StopConfig",
@@ -33,5 +40,6 @@ __all__ = [
     "TrainConfig",
     "ValidationConfig",
     "validate",
+    "validate_dpo",
     "validate_sft",
 ]

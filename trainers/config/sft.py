@@ -5,19 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trainers.config.checks import default, positive, raise_if_any
+from trainers.config.checks import default, idle, positive, raise_if_any
 from trainers.config.env import EnvConfig, SamplingConfig, check_env, check_sampling
 from trainers.config.json_object import JsonObject
 from trainers.config.model import ModelConfig, TinyConfig, check_model
+from trainers.config.offline import Files, HeldOutConfig, LengthConfig, check_held_out, check_length, check_offline
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
+from trainers.config.train import CheckpointConfig
 
 
 @dataclass(frozen=True)
 class DemonstrationConfig:
-    """What the supervised fine-tuning imitates: a file, or a policy acting in the environment."""
+    """What the supervised fine-tuning imitates: files, or a policy acting in the environment."""
 
-    file: str = ""
-    """JSONL of saved episodes, or of chats (`{"messages": [...]}` per line)."""
+    file: Files = ""
+    """Saved episodes, chats (`{"messages": [...]}`) or `{"prompt": ..., "completion": ...}`, one a row: JSONL, JSON or
+    Parquet files, patterns such as `runs/rl/episodes/*.jsonl`, or `hf:repo[:config][@split]`; several where given."""
     policy: str = ""
     """`module:function`, called as function(env, rng) with the unwrapped environment before each turn; it returns the
     reply to imitate."""
@@ -28,6 +31,19 @@ class DemonstrationConfig:
     of what it would do than one."""
     successful_only: bool = False
     """Imitate only episodes that solved their task."""
+    min_reward: float | None = None
+    """Imitate only saved episodes with at least this reward."""
+    best: int | None = None
+    """Imitate only so many saved episodes of each task, those with the highest rewards (the earlier among equals)."""
+    best_per: Literal["task", "group"] = "task"
+    """What `best` counts in: all episodes of a task, or those of one group of one training step."""
+    distinct: bool = False
+    """Imitate what is the same, token for token, only once."""
+    train_on: Literal["all", "last"] = "all"
+    """Imitate every reply of a conversation, or only its last one."""
+    strings: Literal["chat", "raw"] = "chat"
+    """A prompt and a completion that are plain strings: `chat` makes them a user's message and its reply, in the
+    model's chat template; `raw` puts one behind the other as they stand."""
 
 
 @dataclass(frozen=True)
@@ -52,54 +68,77 @@ class SftConfig:
     """Folder of the run; the model is written to its `model` folder."""
     steps: int = 250
     """Most optimizer steps."""
+    epochs: int | None = None
+    """In place of `steps`: passes over the demonstrations of the files."""
     demonstrations_per_step: int = 16
     """Episodes or chats per optimizer step."""
     seed: int = 0
+    resume: bool = False
+    """Go on from the newest whole checkpoint in `output`; from the start if there is none."""
     threads: int = 1
     """Threads of torch."""
     env: EnvConfig = field(default_factory=EnvConfig)
     model: ModelConfig = field(default_factory=lambda: ModelConfig(tuning="full"))
     tiny: TinyConfig = field(default_factory=TinyConfig)
     demonstrations: DemonstrationConfig = field(default_factory=DemonstrationConfig)
+    length: LengthConfig = field(default_factory=LengthConfig)
+    validation: HeldOutConfig = field(default_factory=HeldOutConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     optimizer: OptimizerConfig = field(default_factory=lambda: OptimizerConfig(lr=2e-3))
     stop: StopConfig = field(default_factory=StopConfig)
+    checkpoint: CheckpointConfig = field(default_factory=lambda: CheckpointConfig(every=100))
     progress: bool = True
 
 
 def validate_sft(config: SftConfig) -> list[str]:
     """As :func:`validate`, for supervised fine-tuning."""
     problems: list[str] = []
-    demonstrations, stop, tiny = config.demonstrations, config.stop, config.tiny
-    from_policy = bool(demonstrations.policy)
-    if from_policy == bool(demonstrations.file):
-        problems.append("demonstrations: give either a file or a policy (module:function), and not both")
-    if from_policy or stop.metric != "none":
+    tiny, measured = config.tiny, config.stop.metric != "none"
+    _check_demonstrations(config.demonstrations, bool(config.validation.file), problems)
+    from_policy = bool(config.demonstrations.policy)
+    if from_policy or measured:
         check_env(config.env, problems)
     elif config.env != EnvConfig():
         problems.append("env does nothing with demonstrations.file and no stop.metric; leave it out")
-    if not from_policy and demonstrations.policy_kwargs:
-        problems.append("demonstrations.policy_kwargs does nothing without demonstrations.policy; leave it out")
-    if not from_policy and demonstrations.per_task != 1:
-        problems.append("demonstrations.per_task does nothing without demonstrations.policy; leave it out")
-    positive(demonstrations, "demonstrations.", ("per_task",), problems)
-    if stop.metric == "none":
-        for name in ("at_least", "every", "tasks"):
-            if getattr(stop, name) != default(stop, name):
-                problems.append(f"stop.{name} does nothing without stop.metric; leave it out")
+    if measured:
+        positive(config.stop, "stop.", ("every", "tasks"), problems)
+        if not 0 < config.stop.at_least <= 1:
+            problems.append(f"stop.at_least={config.stop.at_least} is a success rate, in (0, 1]")
+    else:
+        idle(config.stop, "stop.", ("at_least", "every", "tasks"), "without stop.metric", problems)
         if config.sampling != SamplingConfig():
             problems.append("sampling does nothing without stop.metric: nothing is sampled; leave it out")
-    else:
-        positive(stop, "stop.", ("every", "tasks"), problems)
-        if not 0 < stop.at_least <= 1:
-            problems.append(f"stop.at_least={stop.at_least} is a success rate, in (0, 1]")
     check_model(config.model, problems, required=not tiny.enabled)
     if tiny.enabled and config.model.path:
         problems.append("tiny.enabled makes a new model, and model.path names another; give one of them")
     if not tiny.enabled and tiny != TinyConfig():
         problems.append("tiny.* does nothing without tiny.enabled; leave it out")
+    if config.epochs is not None:
+        if from_policy:
+            problems.append("epochs with demonstrations.policy: a policy plays for ever; give steps")
+        if config.steps != default(config, "steps"):
+            problems.append(f"epochs={config.epochs} and steps={config.steps} both say when to end; give one of them")
+    if from_policy and config.validation.fraction:
+        problems.append("validation.fraction holds back part of a file, and a policy has none; give validation.file")
+    check_length(config.length, problems)
+    check_held_out(config.validation, problems)
     check_sampling(config.sampling, problems)
     check_optimizer(config.optimizer, problems, tuning=config.model.tuning)
-    positive(config, "", ("steps", "demonstrations_per_step", "threads"), problems)
+    positive(config, "", ("steps", "epochs", "demonstrations_per_step", "threads"), problems)
+    check_offline(config.checkpoint, resume=config.resume, problems=problems)
     raise_if_any(problems)
     return learning_rate_warnings(config.model, config.optimizer)
+
+
+def _check_demonstrations(demonstrations: DemonstrationConfig, validates: bool, problems: list[str]) -> None:
+    if bool(demonstrations.policy) == bool(demonstrations.file):
+        problems.append("demonstrations: give either a file or a policy (module:function), and not both")
+    if demonstrations.policy:
+        names = ("min_reward", "best", "distinct", *(() if validates else ("strings",)))
+        idle(demonstrations, "demonstrations.", names, "with demonstrations.policy", problems)
+    else:
+        names = ("policy_kwargs", "per_task")
+        idle(demonstrations, "demonstrations.", names, "without demonstrations.policy", problems)
+    if demonstrations.best is None:
+        idle(demonstrations, "demonstrations.", ("best_per",), "without demonstrations.best", problems)
+    positive(demonstrations, "demonstrations.", ("per_task", "best"), problems)

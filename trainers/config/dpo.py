@@ -1,0 +1,100 @@
+"""Direct preference optimization as one dataclass, and the check of its options against each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from trainers.config.checks import positive, raise_if_any
+from trainers.config.model import ModelConfig, check_model
+from trainers.config.offline import Files, HeldOutConfig, LengthConfig, check_held_out, check_length, check_offline
+from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
+from trainers.config.train import CheckpointConfig
+
+
+@dataclass(frozen=True)
+class PreferenceConfig:
+    """Which answer is preferred to which."""
+
+    file: Files = ""
+    """Pairs (`{"prompt": ..., "chosen": ..., "rejected": ...}`, strings or messages) or saved episodes, one a row:
+    JSONL, JSON or Parquet files, patterns such as `runs/rl/episodes/*.jsonl`, or `hf:repo[:config][@split]`."""
+    pairs: Literal["best_worst", "all"] = "best_worst"
+    """Pairs made of the episodes of a group: the best with the worst, or each with every one of a lower reward."""
+    pairs_per: Literal["group", "task"] = "group"
+    """Episodes that are compared: of one group of one training step, or of a task over all files."""
+    min_margin: float = 0.0
+    """Episodes are compared if their rewards differ by more than this; equal ones never are."""
+    strings: Literal["chat", "raw"] = "chat"
+    """A prompt and answers that are plain strings: `chat` makes them a user's message and its reply, in the model's
+    chat template; `raw` puts one behind the other as they stand."""
+
+
+@dataclass(frozen=True)
+class DpoConfig:
+    """Direct preference optimization: the model learns which of two answers is the better one."""
+
+    output: str = "runs/dpo"
+    """Folder of the run; the model is written to its `model` folder."""
+    steps: int | None = None
+    """Optimizer steps, in place of `epochs`."""
+    epochs: int | None = None
+    """Passes over the pairs; one where neither is given."""
+    pairs_per_step: int = 16
+    """Pairs per optimizer step."""
+    beta: float = 0.1
+    """How dear it is to move away from the reference: the factor of the log-ratios."""
+    loss: Literal["sigmoid", "ipo", "hinge"] = "sigmoid"
+    """`sigmoid`: Rafailov et al. 2023, equation 7. `ipo`: Azar et al. 2023, equation 17. `hinge`: Zhao et al. 2023."""
+    label_smoothing: float = 0.0
+    """Share of the pairs that are taken to be labelled the wrong way round (conservative DPO, Mitchell 2023)."""
+    length_normalized: bool | None = None
+    """Mean log-prob of an answer's tokens in place of their sum; none for the mean with `ipo` and the sum elsewhere."""
+    rpo_alpha: float = 0.0
+    """Weight of the chosen answer's negative log-likelihood per token, beside the preference (Pang et al. 2024)."""
+    reference: str = ""
+    """Folder or hub id of the reference model; empty for the model as it is before the first step."""
+    seed: int = 0
+    resume: bool = False
+    """Go on from the newest whole checkpoint in `output`; from the start if there is none."""
+    threads: int = 1
+    """Threads of torch."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    preferences: PreferenceConfig = field(default_factory=PreferenceConfig)
+    length: LengthConfig = field(default_factory=LengthConfig)
+    validation: HeldOutConfig = field(default_factory=HeldOutConfig)
+    optimizer: OptimizerConfig = field(default_factory=lambda: OptimizerConfig(lr=2e-5))
+    checkpoint: CheckpointConfig = field(default_factory=lambda: CheckpointConfig(every=100))
+    progress: bool = True
+
+
+def validate_dpo(config: DpoConfig) -> list[str]:
+    """As :func:`validate`, for direct preference optimization."""
+    problems: list[str] = []
+    if not config.preferences.file:
+        problems.append("preferences.file is missing: pairs or saved episodes (see `rllm-gym dpo --help`)")
+    if not config.preferences.min_margin >= 0:
+        problems.append(f"preferences.min_margin={config.preferences.min_margin} must be 0 or more")
+    if config.steps is not None and config.epochs is not None:
+        problems.append(f"epochs={config.epochs} and steps={config.steps} both say when to end; give one of them")
+    if not 0 <= config.label_smoothing < 0.5:
+        problems.append(f"label_smoothing={config.label_smoothing} must be in [0, 0.5)")
+    if config.label_smoothing and config.loss != "sigmoid":
+        problems.append(f"label_smoothing={config.label_smoothing} does nothing with loss={config.loss}; leave it out")
+    if not config.rpo_alpha >= 0:
+        problems.append(f"rpo_alpha={config.rpo_alpha} must be 0 or more")
+    check_model(config.model, problems, required=True)
+    check_length(config.length, problems)
+    if config.length.too_long == "cut_left":
+        problems.append("length.too_long=cut_left would take the prompt the two answers share; use drop or cut_right")
+    check_held_out(config.validation, problems)
+    check_optimizer(config.optimizer, problems, tuning=config.model.tuning)
+    positive(config, "", ("steps", "epochs", "pairs_per_step", "beta", "threads"), problems)
+    check_offline(config.checkpoint, resume=config.resume, problems=problems)
+    raise_if_any(problems)
+    warnings = learning_rate_warnings(config.model, config.optimizer)
+    if config.model.tuning == "full" and config.optimizer.lr >= 1e-4:
+        warnings.append(
+            f"optimizer.lr={config.optimizer.lr:g} is high for full fine-tuning on preferences; usual are 1e-7 … 1e-5"
+        )
+    return warnings
