@@ -195,6 +195,37 @@ class ChatRenderer:
             awaits_reply=False,
         )
 
+    def append_written(self, prefix: TokenPrefix, message: Message) -> TokenPrefix:
+        """The prefix with a reply at its end that nobody sampled: with the ids a model that said it would have drawn.
+
+        A text stands there as it is, after the white space with which the template begins a reply, and ended as the
+        template ends a turn; :attr:`TokenPrefix.sampled` says where. Tool calls are written as the template writes
+        them.
+
+        Args:
+            prefix: What :meth:`extend` gave.
+            message: The assistant's message.
+
+        Raises:
+            ChatTemplateError: The template writes the tool calls elsewhere than after its generation prompt, or not
+                at all.
+            ValueError: The prefix does not end with a generation prompt.
+        """
+        shield = self._encoder.shield([*_texts([*prefix.messages, message]), prefix.tools])
+        if message.tool_calls:
+            text = self._with_calls(prefix, message, shield)
+        else:
+            text = self._lead + shield.cover_special(message.text)
+        ids = self._encoder.encode(text, shield, at_start=False)
+        end = self.end_of_turn_id
+        if end is None:
+            end = self.tokenizer.eos_token_id
+        if message.tool_calls and end in ids:
+            ids = ids[: len(ids) - ids[::-1].index(end) - 1]
+        if end is not None:
+            ids = [*ids, end]
+        return self.append_sampled(prefix, ids, message.text, message=message)
+
     # Assembly ---------------------------------------------------------------------------------------------
 
     def _assemble(
@@ -304,14 +335,39 @@ class ChatRenderer:
             )
         return after
 
-    def _render(self, chat: list[dict[str, Any]], tools: list[Any] | None) -> str:
+    @cached_property
+    def _lead(self) -> str:
+        """White space that the template writes between its generation prompt and a reply; mostly none."""
+        try:
+            before = self._render([_OPENING], None)
+            rendered = self._render([_OPENING, self._stand_in()], None, awaits_reply=False)
+        except ChatTemplateError:
+            return ""
+        lead = rendered.removeprefix(before).partition(self._reply)[0]
+        return "" if lead.strip() else lead
+
+    def _with_calls(self, prefix: TokenPrefix, message: Message, shield: Shield) -> str:
+        """What the template writes for an assistant's message with tool calls, from where a reply begins."""
+        chat, tools = self._openai([*prefix.messages, message], shield), self._tools(prefix.tools, shield)
+        before, rendered = self._render(chat[:-1], tools), self._render(chat, tools, awaits_reply=False)
+        reply = rendered.removeprefix(before)
+        if len(reply) == len(rendered) or any(
+            call.name not in reply.translate(shield.lift) for call in message.tool_calls
+        ):
+            raise ChatTemplateError(
+                "the chat template does not write an assistant's tool calls after its generation prompt; write the "
+                "calls into the message's content as the model would, or give another chat_template"
+            )
+        return reply
+
+    def _render(self, chat: list[dict[str, Any]], tools: list[Any] | None, *, awaits_reply: bool = True) -> str:
         try:
             rendered: str = self.tokenizer.apply_chat_template(
                 chat,
                 tools=tools,
                 chat_template=self._template,
                 tokenize=False,
-                add_generation_prompt=True,
+                add_generation_prompt=awaits_reply,
                 **self._template_kwargs,
             )
             return rendered
@@ -321,7 +377,7 @@ class ChatRenderer:
             folded = _system_in_first_message(chat)
             if folded is not None:
                 with contextlib.suppress(ChatTemplateError):
-                    return self._render(folded, tools)
+                    return self._render(folded, tools, awaits_reply=awaits_reply)
             roles = " ".join(message["role"] for message in chat)
             raise ChatTemplateError(
                 f"the chat template cannot render messages with the roles [{roles}]: {error}. Change the order or the "
