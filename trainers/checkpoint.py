@@ -1,4 +1,5 @@
-"""Checkpoints that survive a crash at any instant: written aside, synced, checksummed, renamed; the last few kept.
+"""Checkpoints that survive a crash at any instant: written aside, synced, checksummed, renamed; the last few and the
+best kept.
 
 A checkpoint is a folder ``step-00000010`` with ``state.pt`` (tensors and plain types, read without unpickling
 objects) and ``seal.json``, which names its size and SHA-256. What the state holds is the caller's business.
@@ -12,6 +13,7 @@ import os
 import pickle
 import re
 import shutil
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ _SCHEMA = 1
 
 
 class CheckpointError(RuntimeError):
-    """No checkpoint can be used, though there are some; names each and what is wrong with it."""
+    """No checkpoint can be used, though there are some, or none could be written; says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,32 +43,42 @@ class Loaded:
     skipped: tuple[str, ...]
 
 
-def save_checkpoint(folder: Path, step: int, state: dict[str, Any], *, keep: int) -> Path:
+def save_checkpoint(folder: Path, step: int, state: dict[str, Any], *, keep: int, spare: Collection[int] = ()) -> Path:
     """Write the state after ``step`` complete steps and forget all but the newest ``keep`` checkpoints.
 
-    A crash at any instant leaves the older checkpoints whole and at most a leftover that the next call removes.
+    A crash at any instant, and a full disk, leave the older checkpoints whole. Those of later steps are forgotten too:
+    the run was resumed from before them, because they cannot be used.
+
+    Args:
+        folder: Where the checkpoints of the run lie.
+        step: Complete steps.
+        state: Tensors and plain types.
+        keep: Newest checkpoints to keep.
+        spare: Steps whose checkpoints are kept however old they are.
+
+    Raises:
+        CheckpointError: It cannot be written, for instance because the disk is full; what there was is whole.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    for leftover in folder.glob("*.partial"):
-        shutil.rmtree(leftover)
     target = folder / f"step-{step:08d}"
     partial = folder / f"{target.name}.partial"
-    partial.mkdir()
-    with open(partial / "state.pt", "wb") as file:
-        torch.save(state, file)
-        _sync(file.fileno())
-    seal = {"schema": _SCHEMA, "step": step, **_fingerprint(partial / "state.pt")}
-    with open(partial / "seal.json", "w") as text:
-        json.dump(seal, text)
-        text.flush()
-        _sync(text.fileno())
-    _sync_folder(partial)
-    if target.exists():  # left by a run that was resumed from an older checkpoint
-        shutil.rmtree(target)
-    os.replace(partial, target)
-    _sync_folder(folder)
-    for old in _checkpoints(folder)[:-keep]:
-        shutil.rmtree(old)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for leftover in folder.glob("*.partial"):
+            shutil.rmtree(leftover)
+        partial.mkdir()
+        _write(partial, step, state)
+        if target.exists():  # left by a run that was resumed from an older checkpoint
+            shutil.rmtree(target)
+        os.replace(partial, target)
+        _sync_folder(folder)
+    except (OSError, RuntimeError) as error:  # RuntimeError: torch's writer, when the file takes no more
+        shutil.rmtree(partial, ignore_errors=True)
+        raise CheckpointError(_not_written(folder, step, error)) from error
+    others = [path for path in _checkpoints(folder) if path != target]
+    newest = [path for path in others if _step(path) < step][-(keep - 1) :] if keep > 1 else []
+    for path in others:
+        if path not in newest and (_step(path) not in spare or _step(path) > step):
+            shutil.rmtree(path)
     return target
 
 
@@ -90,6 +102,32 @@ def load_checkpoint(folder: Path) -> Loaded | None:
             + "\n  - ".join(skipped)
         )
     return None
+
+
+def _write(partial: Path, step: int, state: dict[str, Any]) -> None:
+    with open(partial / "state.pt", "wb") as file:
+        torch.save(state, file)
+        _sync(file.fileno())
+    seal = {"schema": _SCHEMA, "step": step, **_fingerprint(partial / "state.pt")}
+    with open(partial / "seal.json", "w") as text:
+        json.dump(seal, text)
+        text.flush()
+        _sync(text.fileno())
+    _sync_folder(partial)
+
+
+def _not_written(folder: Path, step: int, error: Exception) -> str:
+    cause: BaseException = error
+    while not isinstance(cause, OSError) and cause.__context__ is not None:
+        cause = cause.__context__
+    older = _checkpoints(folder)
+    left = f"{older[-1]} is intact: go on from it with --resume" if older else "there is no older one"
+    free = ""
+    if folder.exists():
+        free = (
+            f" ({shutil.disk_usage(folder).free / 2**20:.0f} MiB are free there; make room, or point output elsewhere)"
+        )
+    return f"the checkpoint of step {step} cannot be written to {folder}: {cause}{free}. {left}"
 
 
 def _read(path: Path) -> dict[str, Any]:

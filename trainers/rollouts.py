@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from rllm_gym.core import Episode, Task, stream_seed
 from rllm_gym.engine import AgentExecutionEngine, Deadlines, EngineStats, EpisodeSpec
 from rllm_gym.samplers.protocol import Sampler, SamplingParams, WeightUpdate
 from trainers.algorithms import Draw
+from trainers.background_loop import BackgroundLoop
 from trainers.config import ConfigError, EnvConfig, SamplingConfig
 from trainers.samples import TokensMissing
 
@@ -137,8 +139,27 @@ def _make(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
         raise ConfigError(f"env.id={source!r} cannot be made with {dict(kwargs)}: {error}") from error
 
 
+class RolloutAbandoned(RuntimeError):
+    """The run is to stop now, and what was being played is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What came of playing.
+
+    Attributes:
+        episodes: In the order in which they were asked for.
+        stats: What the engine counted meanwhile.
+    """
+
+    episodes: list[Episode]
+    stats: EngineStats
+
+
 class Rollouts:
     """Samples episodes and serves the newest weights. Owns the engines and the sampler; close it.
+
+    Episodes are played in a thread of their own: :meth:`begin` returns at once.
 
     Args:
         world: Environment, agent and tasks.
@@ -172,7 +193,9 @@ class Rollouts:
         self.world = world
         self.sampler = sampler
         self._seed = seed
-        self._loop = asyncio.Runner()
+        self._loop = BackgroundLoop("rollouts")
+        self._playing: set[asyncio.Task[Any]] = set()
+        self._abandoned = False
         self._closed = False
 
         renderer = ChatRenderer(tokenizer)
@@ -207,19 +230,31 @@ class Rollouts:
         for each in (self._train, self._validation):
             self._loop.run(each.__aenter__())
 
-    def train(self, step: int, indices: Sequence[int], plan: Sequence[Draw]) -> tuple[list[Episode], EngineStats]:
-        """The episodes of one step: for each task those of the plan, one group each; and what the engine counted.
+    def begin(self, step: int, indices: Sequence[int], plan: Sequence[Draw], *, first: int = 0) -> Future[Played]:
+        """Begin the episodes of a step: for each task those of the plan, one group each.
 
-        The group at position ``p`` of the step has the id ``{task}@{step}.{p}``.
+        The group at position ``p`` of the step has the id ``{task}@{step}.{p}``; seeds follow from it alone, so that
+        whoever plays it, and whenever, gets the same episodes.
+
+        Args:
+            step: The step.
+            indices: Training tasks.
+            plan: The episodes of each.
+            first: Position in the step of the first of the tasks.
         """
         specs = []
-        for position, index in enumerate(indices):
+        for position, index in enumerate(indices, first):
             task = self.world.train[index]
             name = f"{task.task_id if isinstance(task, Task) else index}@{step}.{position}"
             for member, draw in enumerate(plan):
                 seed = stream_seed("episode", self._seed, step, position, member) % 2**32
                 specs.append(EpisodeSpec(task, seed, name, draw.greedy, f"{name}#{member}"))
-        return self._run(self._train, specs)
+        return self._loop.start(self._play(self._train, specs))
+
+    def train(self, step: int, indices: Sequence[int], plan: Sequence[Draw]) -> tuple[list[Episode], EngineStats]:
+        """:meth:`begin`, and wait for the end."""
+        played = self.begin(step, indices, plan).result()
+        return played.episodes, played.stats
 
     def validate(self, step: int, tasks: int, samples: int, *, greedy: bool) -> tuple[list[Episode], EngineStats]:
         """The first ``tasks`` validation tasks, always with the same seeds; greedy episodes are marked."""
@@ -231,7 +266,8 @@ class Rollouts:
             for member in range(samples + greedy):
                 seed = stream_seed("validation", self._seed, index, member) % 2**32
                 specs.append(EpisodeSpec(task, seed, name, member == samples, f"{name}#{member}"))
-        return self._run(self._validation, specs)
+        played = self._loop.run(self._play(self._validation, specs))
+        return played.episodes, played.stats
 
     def push(self, update: WeightUpdate) -> int:
         """Serve new weights; returns their version."""
@@ -247,11 +283,37 @@ class Rollouts:
             closing.callback(lambda: self._loop.run(self.sampler.close()))
             closing.callback(lambda: self._loop.run(self._validation.aclose()))
             closing.callback(lambda: self._loop.run(self._train.aclose()))
+            self.abandon()
+            closing.callback(lambda: self._loop.run(self._played_out()))
 
-    def _run(self, engine: AgentExecutionEngine, specs: list[EpisodeSpec]) -> tuple[list[Episode], EngineStats]:
-        before = engine.stats.copy()
-        episodes = self._loop.run(engine.run(specs))
-        return episodes, engine.stats.since(before)
+    def abandon(self) -> None:
+        """End what is being played, now and from now on, with :class:`RolloutAbandoned`. Safe in a signal handler."""
+        self._abandoned = True
+        self._loop.call_soon(self._cancel_playing)
+
+    def _cancel_playing(self) -> None:
+        for task in self._playing:
+            task.cancel()
+
+    async def _played_out(self) -> None:
+        await asyncio.gather(*self._playing, return_exceptions=True)
+
+    async def _play(self, engine: AgentExecutionEngine, specs: list[EpisodeSpec]) -> Played:
+        task = asyncio.current_task()
+        assert task is not None
+        self._playing.add(task)
+        try:
+            if self._abandoned:
+                raise RolloutAbandoned("the run is to stop")
+            before = engine.stats.copy()
+            episodes = await engine.run(specs)
+            return Played(episodes, engine.stats.since(before))
+        except asyncio.CancelledError:
+            if not self._abandoned:
+                raise
+            raise RolloutAbandoned("the run is to stop") from None
+        finally:
+            self._playing.discard(task)
 
 
 def _parameters(env_id: str | Callable[..., Any]) -> Mapping[str, inspect.Parameter]:

@@ -6,6 +6,8 @@ silence: see :func:`validate`.
 """
 
 from trainers.config.algorithm import AlgorithmConfig, EntropyConfig
+from trainers.config.asynchrony import AsynchronyConfig
+from trainers.config.checkpoint import CheckpointConfig
 from trainers.config.checks import ConfigError
 from trainers.config.dpo import DpoConfig, PreferenceConfig, validate_dpo
 from trainers.config.env import EnvConfig, SamplingConfig
@@ -14,10 +16,11 @@ from trainers.config.model import LoraConfig, ModelConfig, TinyConfig
 from trainers.config.offline import Files, HeldOutConfig, LengthConfig
 from trainers.config.optimizer import OptimizerConfig
 from trainers.config.sft import DemonstrationConfig, SftConfig, StopConfig, validate_sft
-from trainers.config.train import CheckpointConfig, CurriculumConfig, TrainConfig, ValidationConfig, validate
+from trainers.config.train import CurriculumConfig, TrainConfig, ValidationConfig, validate
 
 __all__ = [
     "AlgorithmConfig",
+    "AsynchronyConfig",
     "CheckpointConfig",
     "ConfigError",
     "CurriculumConfig",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from trainers.config.algorithm import AlgorithmConfig, EntropyConfig, check_algorithm, check_entropy
+from trainers.config.asynchrony import AsynchronyConfig, check_asynchrony
+from trainers.config.checkpoint import CheckpointConfig, check_checkpoint
 from trainers.config.checks import idle, positive, raise_if_any
 from trainers.config.env import EnvConfig, SamplingConfig, check_env, check_sampling
 from trainers.config.model import ModelConfig, check_model
@@ -38,16 +40,6 @@ class ValidationConfig:
 
 
 @dataclass(frozen=True)
-class CheckpointConfig:
-    """What survives a crash."""
-
-    every: int = 10
-    """Steps between checkpoints; 0 for none."""
-    keep: int = 2
-    """Newest checkpoints kept."""
-
-
-@dataclass(frozen=True)
 class TrainConfig:
     """Reinforcement learning of one model on one environment."""
 
@@ -72,6 +64,7 @@ class TrainConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     validation: ValidationConfig = field(default_factory=ValidationConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    asynchrony: AsynchronyConfig = field(default_factory=AsynchronyConfig)
     save_episodes_every: int = 0
     """Steps between training episodes written beside the run; 0 for none."""
     progress: bool = True
@@ -115,12 +108,8 @@ def validate(config: TrainConfig) -> list[str]:
         problems.append(f"validation.every={config.validation.every} must be 0 (never) or more")
     else:
         positive(config.validation, "validation.", ("tasks", "samples"), problems)
-    if config.checkpoint.every == 0:
-        idle(config.checkpoint, "checkpoint.", ("keep",), "without checkpoints", problems)
-        if config.resume:
-            problems.append("resume=True with checkpoint.every=0: nothing would be left to resume from next time")
-    elif config.checkpoint.every < 0 or config.checkpoint.keep < 1:
-        problems.append("checkpoint.every must be 0 (never) or more, and checkpoint.keep at least 1")
+    check_checkpoint(config.checkpoint, problems, resume=config.resume, validates=config.validation.every != 0)
+    check_asynchrony(config.asynchrony, problems, deterministic=config.deterministic)
     if config.save_episodes_every < 0:
         problems.append(f"save_episodes_every={config.save_episodes_every} must be 0 (never) or more")
     if config.deterministic:

@@ -1,0 +1,67 @@
+"""An event loop in a thread of its own: episodes are played there while the main thread learns, or waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+class BackgroundLoop:
+    """Runs coroutines one beside the other. Close it; coroutines still under way are cancelled then.
+
+    Waiting for a future of :meth:`start` leaves the main thread open to signals, which running the loop there would
+    not: a handler could not tell where in the loop's own code it interrupts.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def start(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Begin, without waiting."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Begin and wait for the result. An exception that ends the waiting (Ctrl-C) ends the coroutine too."""
+        future = self.start(coroutine)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def call_soon(self, function: Any) -> None:
+        """Call a function in the loop's thread; safe from any thread and from a signal handler."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function)
+
+    def close(self) -> None:
+        """Cancel what runs, wait for its end and end the thread. Safe to call twice."""
+        if self._loop.is_closed():
+            return
+        if self._thread.is_alive():
+            self.start(_cancel_others()).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

@@ -1,0 +1,102 @@
+"""What a checkpoint holds beside the learner's tensors, and whether a run may go on from one.
+
+Everything that decides what a run does next is in there: random generators, the position in the data, what the
+curriculum, the entropy weight and the algorithm remember. What may not change across a resume is compared by content
+(fingerprints of the frozen weights and of the tasks), since a path says little.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from rllm_gym.core import Task
+
+# Enough of each tensor to tell two models apart, little enough to take no time.
+_VALUES_PER_TENSOR = 64
+_TASKS_COMPARED = 64
+
+# Adapters of another shape or scale are other weights, whatever the file says.
+_FIXED = ("model.tuning", "model.lora.")
+_DECIDES_NOTHING = ("resume", "progress", "output")
+
+
+def generator_states() -> dict[str, Any]:
+    """The states of every global random generator, in types a checkpoint may hold."""
+    version, words, gauss = random.getstate()
+    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # type: ignore[misc]
+    return {
+        "python": [version, list(words), gauss],
+        "numpy": [kind, keys.tolist(), position, has_gauss, cached],
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def set_generator_states(states: Mapping[str, Any]) -> None:
+    """The inverse of :func:`generator_states`. GPUs that were not there keep what they have."""
+    version, words, gauss = states["python"]
+    random.setstate((version, tuple(words), gauss))
+    kind, keys, position, has_gauss, cached = states["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
+    torch.set_rng_state(states["torch"])
+    for device, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(state, device)
+
+
+def weights_fingerprint(model: torch.nn.Module) -> str:
+    """SHA-256 over names, shapes and first values of the parameters that are not trained: those no checkpoint holds."""
+    digest = hashlib.sha256()
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            first = parameter.detach().flatten()[:_VALUES_PER_TENSOR].cpu()
+            if first.is_floating_point():  # the same in whatever precision it is held
+                first = first.to(torch.bfloat16).view(torch.int16)
+            digest.update(f"{name} {tuple(parameter.shape)}".encode())
+            digest.update(first.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def tasks_fingerprint(tasks: Any) -> str:
+    """SHA-256 over the number of tasks and up to 64 of them, evenly spread."""
+    size = len(tasks)
+    digest = hashlib.sha256(str(size).encode())
+    for index in sorted({position * size // _TASKS_COMPARED for position in range(_TASKS_COMPARED)}):
+        task = tasks[index]
+        name = [task.task_id, task.prompt] if isinstance(task, Task) else task
+        digest.update(json.dumps(name, sort_keys=True, default=str).encode())
+    return digest.hexdigest()
+
+
+def obstacles(state: Mapping[str, Any], fingerprints: Mapping[str, str], config: Mapping[str, Any]) -> list[str]:
+    """Why a run cannot go on from a checkpoint; empty if it can.
+
+    Args:
+        state: The checkpoint.
+        fingerprints: Of the present run, by what they are of.
+        config: The present options.
+    """
+    found = [
+        f"{what} are not those it was made with"
+        for what, fingerprint in fingerprints.items()
+        if state["fingerprints"][what] != fingerprint
+    ]
+    return found + [change for change in changes(state["config"], config) if change.startswith(_FIXED)]
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Options that differ, but for those that decide nothing about what is learnt."""
+    changed = []
+    for key, value in now.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, dict) and isinstance(before.get(key), dict) and not key.endswith("kwargs"):
+            changed += changes(before[key], value, f"{path}.")
+        elif before.get(key) != value and path not in _DECIDES_NOTHING:
+            changed.append(f"{path} {before.get(key)!r} → {value!r}")
+    return changed
