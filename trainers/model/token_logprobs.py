@@ -1,26 +1,328 @@
-"""Log-probs and entropies from hidden states: in chunks of tokens, so that no ``[B, T, V]`` tensor ever exists."""
+"""Log-probs and entropies from hidden states, tile by tile, so that no ``[N, V]`` tensor exists, forward or backward.
+
+N sampled tokens, D hidden size, V vocabulary. A tile is ``[C, W]``: some tokens by some of the vocabulary.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
 
 from trainers.model.loading import ModelUnusable
+
+# A tile on a CPU should stay in its cache; on a GPU it should keep the matrix units busy.
+TILE_BYTES = {"cpu": 4 << 20, "cuda": 256 << 20}
+_TOKENS_PER_TILE = {"cpu": 512, "cuda": 4096}
+
+
+@dataclass(frozen=True, slots=True)
+class LogitForm:
+    """How logits follow from the product of hidden states and head: ``softcap(product * scale) / temperature``.
+
+    Attributes:
+        scale: Cohere multiplies by ``logit_scale``, Granite divides by ``logits_scaling``.
+        softcap: Gemma's ``softcap * tanh(x / softcap)``; ``None`` for none.
+        temperature: Of the distribution.
+    """
+
+    scale: float = 1.0
+    softcap: float | None = None
+    temperature: float = 1.0
+
+    @classmethod
+    def of(cls, config: Any, temperature: float = 1.0) -> LogitForm:
+        """As the model's configuration says."""
+        config = config.get_text_config()
+        scale = 1.0
+        if getattr(config, "logit_scale", None) is not None:
+            scale *= config.logit_scale
+        if getattr(config, "logits_scaling", None) is not None:
+            scale /= config.logits_scaling
+        return cls(scale, getattr(config, "final_logit_softcapping", None), temperature)
+
+    def __call__(self, product: Tensor) -> Tensor:
+        """The logits, divided by the temperature."""
+        if self.scale != 1.0:
+            product = product * self.scale
+        if self.softcap is not None:
+            product = torch.tanh(product / self.softcap) * self.softcap
+        return product if self.temperature == 1.0 else product / self.temperature
 
 
 def head_logits(model: Any, hidden_ND: Tensor) -> Tensor:
     """Logits of a causal model from its last hidden states, with the scalings some families apply."""
-    config = model.config
-    logits_NV: Tensor = model.get_output_embeddings()(hidden_ND)
-    if getattr(config, "logit_scale", None) is not None:  # Cohere
-        logits_NV = logits_NV * config.logit_scale
-    if getattr(config, "logits_scaling", None) is not None:  # Granite
-        logits_NV = logits_NV / config.logits_scaling
-    if getattr(config, "final_logit_softcapping", None) is not None:  # Gemma
-        logits_NV = torch.tanh(logits_NV / config.final_logit_softcapping) * config.final_logit_softcapping
-    return logits_NV
+    return LogitForm.of(model.config)(model.get_output_embeddings()(hidden_ND))
+
+
+def token_logprobs(
+    model: Any,
+    hidden_ND: Tensor,
+    target_N: Tensor,
+    *,
+    temperature: float = 1.0,
+    tokens_per_chunk: int | None = None,
+    entropy_gradient: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Log-prob of each target and entropy of the distribution it is drawn from, in nats: two times ``(N,)``, float32
+    (float64 from float64 hidden states).
+
+    A plain head goes through :func:`linear_logprobs`. One that adapters wrap, or that has hooks, is called as the
+    module it is, some tokens at a time, and its logits are computed again in the backward pass.
+
+    Args:
+        model: The causal model, without PEFT's outer wrapper.
+        hidden_ND: Last hidden states where the targets are predicted.
+        target_N: Token ids.
+        temperature: Of the distribution.
+        tokens_per_chunk: Tokens whose logits exist at once, at most; as many as a tile holds by default.
+        entropy_gradient: Whether the entropy is going to be differentiated; only speed depends on it.
+    """
+    form = LogitForm.of(model.config, temperature)
+    head = model.get_output_embeddings()
+    if type(head) is torch.nn.Linear and not (head._forward_hooks or head._forward_pre_hooks):
+        return linear_logprobs(
+            hidden_ND,
+            head.weight,
+            head.bias,
+            target_N,
+            form=form,
+            tokens_per_chunk=tokens_per_chunk,
+            entropy_gradient=entropy_gradient,
+        )
+
+    def compute(hidden_CD: Tensor, target_C: Tensor) -> tuple[Tensor, Tensor]:
+        logits_CV = form(head(hidden_CD))
+        logp_CV = torch.log_softmax(logits_CV if logits_CV.dtype == torch.float64 else logits_CV.float(), dim=-1)
+        return logp_CV.gather(-1, target_C[:, None]).squeeze(-1), -(logp_CV.exp() * logp_CV).sum(-1)
+
+    tile_bytes = TILE_BYTES.get(hidden_ND.device.type, TILE_BYTES["cuda"])
+    size = max(1, tile_bytes // (4 * model.config.get_text_config().vocab_size))
+    size = min(size, tokens_per_chunk or size)
+    chunks = []
+    for start in range(0, max(1, len(target_N)), size):
+        inputs = hidden_ND[start : start + size], target_N[start : start + size]
+        if torch.is_grad_enabled():
+            chunks.append(checkpoint(compute, *inputs, use_reentrant=False))
+        else:
+            chunks.append(compute(*inputs))
+    return torch.cat([logp for logp, _ in chunks]), torch.cat([entropy for _, entropy in chunks])
+
+
+def linear_logprobs(
+    hidden_ND: Tensor,
+    weight_VD: Tensor,
+    bias_V: Tensor | None,
+    target_N: Tensor,
+    *,
+    form: LogitForm | None = None,
+    tokens_per_chunk: int | None = None,
+    tile_bytes: int | None = None,
+    entropy_gradient: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """The same for a linear head. Logits, their softmax and all sums are float32 (float64 from float64 hidden states),
+    under autocast too.
+
+    Args:
+        hidden_ND: Hidden states; may be bfloat16.
+        weight_VD: The head.
+        bias_V: Its bias.
+        target_N: Token ids.
+        form: Scaling, soft cap and temperature.
+        tokens_per_chunk: Tokens in a tile at most.
+        tile_bytes: Size of a tile in bytes at most; a few tiles exist at a time.
+        entropy_gradient: Whether the entropy is going to be differentiated; only speed depends on it.
+    """
+    kind = hidden_ND.device.type if hidden_ND.device.type in TILE_BYTES else "cuda"
+    item = 8 if hidden_ND.dtype == torch.float64 else 4
+    room = max(1, (tile_bytes or TILE_BYTES[kind]) // item)
+    tokens = max(1, min(len(hidden_ND), room, tokens_per_chunk or _TOKENS_PER_TILE[kind], _TOKENS_PER_TILE[kind]))
+    words = min(len(weight_VD), max(1, room // tokens))
+    result: tuple[Tensor, Tensor] = _LinearLogprobs.apply(  # type: ignore[no-untyped-call]
+        hidden_ND, weight_VD, bias_V, target_N, form or LogitForm(), (tokens, words), entropy_gradient
+    )
+    return result
+
+
+class _LinearLogprobs(torch.autograd.Function):
+    """Online softmax over tiles of the vocabulary (Milakov and Gimelshein 2018), as attention kernels do it.
+
+    The gradient of a log-prob with respect to its hidden state is known as soon as the softmax is:
+    ``W[target] - softmax @ W`` (times the scalings). Where the head is frozen, the forward pass sums ``softmax @ W`` up
+    in the same sweep, and the backward pass has nothing left to multiply: two products in all instead of three. Where
+    the head is trained, or the entropy is differentiated, the backward pass computes the tiles again.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_ND: Tensor,
+        weight_VD: Tensor,
+        bias_V: Tensor | None,
+        target_N: Tensor,
+        form: LogitForm,
+        tile: tuple[int, int],
+        entropy_gradient: bool,
+    ) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        ahead = needs_hidden and not (needs_weight or needs_bias or entropy_gradient)
+        head = _Head(hidden_ND, weight_VD, bias_V, form, tile)
+        with torch.autocast(hidden_ND.device.type, enabled=False):
+            max_N = head.zeros(len(hidden_ND)).fill_(-1e30)
+            sum_N, entropy_sum_N, target_logit_N, target_slope_N = (head.zeros(len(hidden_ND)) for _ in range(4))
+            mean_ND = head.zeros(len(hidden_ND), hidden_ND.shape[1]) if ahead else None
+            for weight_WD, words, tokens in head.tiles():
+                logits_CW, slope_CW = head.logits(tokens, words, weight_WD)
+                old_C, sum_C = max_N[tokens], sum_N[tokens]
+                new_C = torch.maximum(old_C, logits_CW.amax(-1))
+                shrink_C = torch.exp(old_C - new_C)
+                place_C = target_N[tokens] - words.start
+                inside_C = (place_C >= 0) & (place_C < len(weight_WD))
+                place_C = place_C.clamp(0, len(weight_WD) - 1)[:, None]
+                _put(target_logit_N[tokens], inside_C, logits_CW.gather(-1, place_C).squeeze(-1))
+                if slope_CW is not None:
+                    _put(target_slope_N[tokens], inside_C, slope_CW.gather(-1, place_C).squeeze(-1))
+                logits_CW.sub_(new_C[:, None])
+                exp_CW = logits_CW.exp()
+                # Σ exp(x - max)(x - max): moved to the new maximum, then this tile's share.
+                entropy_sum_N[tokens] = shrink_C * (
+                    entropy_sum_N[tokens] + (old_C - new_C) * sum_C
+                ) + torch.linalg.vecdot(exp_CW, logits_CW)
+                sum_N[tokens] = sum_C * shrink_C + exp_CW.sum(-1)
+                max_N[tokens] = new_C
+                if mean_ND is not None:
+                    if slope_CW is not None:
+                        exp_CW.mul_(slope_CW)
+                    head.add_product(mean_ND[tokens].mul_(shrink_C[:, None]), exp_CW, weight_WD)
+            log_total_N = max_N + sum_N.log()
+            logp_N = target_logit_N - log_total_N
+            entropy_N = sum_N.log() - entropy_sum_N / sum_N
+            slope_ND = None
+            if mean_ND is not None:
+                slope_ND = mean_ND.div_(sum_N[:, None]).neg_()
+                target_ND = weight_VD[target_N].to(head.dtype)
+                slope_ND.add_(target_ND if form.softcap is None else target_ND * target_slope_N[:, None])
+                slope_ND.mul_(form.scale / form.temperature)
+        ctx.save_for_backward(slope_ND, hidden_ND, weight_VD, bias_V, target_N, log_total_N, entropy_N)
+        ctx.form, ctx.tile = form, tile
+        return logp_N, entropy_N
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_logp_N: Tensor | None, grad_entropy_N: Tensor | None) -> tuple[Tensor | None, ...]:
+        slope_ND, hidden_ND, weight_VD, bias_V, target_N, log_total_N, entropy_N = ctx.saved_tensors
+        nothing = (None,) * 4
+        if slope_ND is not None and grad_entropy_N is None:
+            if grad_logp_N is None:
+                return None, None, None, *nothing
+            return (slope_ND * grad_logp_N[:, None]).to(hidden_ND.dtype), None, None, *nothing
+
+        needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        form: LogitForm = ctx.form
+        head = _Head(hidden_ND, weight_VD, bias_V, form, ctx.tile)
+        grad_ND = head.zeros(*hidden_ND.shape) if needs_hidden else None
+        grad_VD = head.zeros(*weight_VD.shape) if needs_weight else None
+        grad_V = head.zeros(len(weight_VD)) if needs_bias else None
+        with torch.autocast(hidden_ND.device.type, enabled=False):
+            for weight_WD, words, tokens in head.tiles():
+                logits_CW, slope_CW = head.logits(tokens, words, weight_WD)
+                logp_CW = logits_CW.sub_(log_total_N[tokens, None])
+                grad_CW = logp_CW.exp()
+                # d logp / d logit_j = [j is the target] - p_j;  d entropy / d logit_j = -p_j (log p_j + entropy)
+                share_C1 = 0.0 if grad_logp_N is None else grad_logp_N[tokens, None]
+                if grad_entropy_N is not None:
+                    logp_CW.add_(entropy_N[tokens, None]).mul_(grad_entropy_N[tokens, None]).add_(share_C1)
+                    grad_CW.mul_(logp_CW.neg_())
+                else:
+                    grad_CW.mul_(-share_C1)
+                if grad_logp_N is not None:
+                    place_C = target_N[tokens] - words.start
+                    inside_C = (place_C >= 0) & (place_C < len(weight_WD))
+                    grad_CW.scatter_add_(
+                        -1, place_C.clamp(0, len(weight_WD) - 1)[:, None], (grad_logp_N[tokens] * inside_C)[:, None]
+                    )
+                if slope_CW is not None:
+                    grad_CW.mul_(slope_CW)
+                if grad_ND is not None:
+                    head.add_product(grad_ND[tokens], grad_CW, weight_WD)
+                if grad_VD is not None:
+                    head.add_product(grad_VD[words], grad_CW.t(), hidden_ND[tokens])
+                if grad_V is not None:
+                    grad_V[words] += grad_CW.sum(0)
+            rate = form.scale / form.temperature
+            for grad in (grad_ND, grad_VD, grad_V):
+                if grad is not None and rate != 1.0:
+                    grad.mul_(rate)
+        return (
+            None if grad_ND is None else grad_ND.to(hidden_ND.dtype),
+            None if grad_VD is None else grad_VD.to(weight_VD.dtype),
+            None if grad_V is None or bias_V is None else grad_V.to(bias_V.dtype),
+            *nothing,
+        )
+
+
+class _Head:
+    """A linear head and the tiles its logits are computed in."""
+
+    def __init__(
+        self, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, form: LogitForm, tile: tuple[int, int]
+    ) -> None:
+        self.hidden_ND, self.weight_VD, self.bias_V = hidden_ND, weight_VD, bias_V
+        self.form, self.tokens, self.words = form, *tile
+        self.dtype = torch.float64 if hidden_ND.dtype == torch.float64 else torch.float32
+        # Products of bfloat16 numbers are exact in float32: CUDA multiplies them as they are and sums in float32.
+        self.mixed = hidden_ND.is_cuda and hidden_ND.dtype == weight_VD.dtype and weight_VD.dtype.itemsize == 2
+
+    def zeros(self, *size: int) -> Tensor:
+        return torch.zeros(size, dtype=self.dtype, device=self.hidden_ND.device)
+
+    def tiles(self) -> Iterator[tuple[Tensor, slice, slice]]:
+        """The head's rows of each tile, which words of the vocabulary they are, and which tokens: each part of the head
+        is converted once."""
+        for first in range(0, len(self.weight_VD), self.words):
+            words = slice(first, min(first + self.words, len(self.weight_VD)))
+            weight_WD = self.weight_VD[words]
+            if not self.mixed:
+                weight_WD = weight_WD.to(self.dtype)
+            for start in range(0, len(self.hidden_ND), self.tokens):
+                yield weight_WD, words, slice(start, min(start + self.tokens, len(self.hidden_ND)))
+
+    def logits(self, tokens: slice, words: slice, weight_WD: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Logits over temperature ``[C, W]``, and with a soft cap the slope of the cap there."""
+        hidden_CD = self.hidden_ND[tokens]
+        if self.mixed:
+            logits_CW = torch.mm(hidden_CD, weight_WD.t(), out_dtype=self.dtype)
+        else:
+            logits_CW = hidden_CD.to(self.dtype) @ weight_WD.t()
+        if self.bias_V is not None:
+            logits_CW.add_(self.bias_V[words])
+        form, slope_CW = self.form, None
+        if form.scale != 1.0:
+            logits_CW.mul_(form.scale)
+        if form.softcap is not None:
+            logits_CW.div_(form.softcap).tanh_()
+            slope_CW = 1 - logits_CW.square()
+            logits_CW.mul_(form.softcap)
+        if form.temperature != 1.0:
+            logits_CW.div_(form.temperature)
+        return logits_CW, slope_CW
+
+    def add_product(self, sum_: Tensor, left: Tensor, right: Tensor) -> None:
+        """``sum_ += left @ right`` in the precision of the sum."""
+        if self.mixed:
+            sum_.add_(torch.mm(left.to(right.dtype), right, out_dtype=self.dtype))
+        else:
+            sum_.addmm_(left, right.to(self.dtype))
+
+
+def _put(values_C: Tensor, where_C: Tensor, new_C: Tensor) -> None:
+    values_C.copy_(torch.where(where_C, new_C, values_C))
 
 
 @torch.no_grad()
