@@ -35,8 +35,8 @@ class OptimizerConfig:
     """Gradients are scaled down to this norm."""
     tokens_per_microbatch: int = 16384
     """Padded tokens that go through the model at once: less needs less memory and gives the same gradient."""
-    tokens_per_chunk: int = 4096
-    """Sampled tokens whose logits exist at once."""
+    tokens_per_chunk: int | None = None
+    """Sampled tokens whose logits exist at once, at most; none for as many as fit a few megabytes."""
     max_bad_steps: int = 5
     """Steps in a row that teach nothing because something is broken, before the run stops: loss or gradient are not
     finite (each is skipped and counted), or not one episode came to an end."""
