@@ -117,10 +117,7 @@ class Run:
         )
         self.rollouts = Rollouts(
             self.world,
-            sampler
-            or make_sampler(
-                self.policy, config.model.path, max_batch=config.env.parallel, deterministic=config.deterministic
-            ),
+            sampler or make_sampler(self.policy, max_batch=config.env.parallel, deterministic=config.deterministic),
             self.policy.tokenizer,
             env=config.env,
             sampling=config.sampling,

@@ -202,7 +202,7 @@ class _Rule:
         self._policy = policy
         self._rollouts = Rollouts(
             world,
-            make_sampler(policy, policy.config.path, max_batch=config.env.parallel, deterministic=False),
+            make_sampler(policy, max_batch=config.env.parallel, deterministic=False),
             policy.tokenizer,
             env=config.env,
             sampling=config.sampling,

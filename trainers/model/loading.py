@@ -31,20 +31,38 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def load_causal_lm(path: str, *, dtype: torch.dtype) -> Any:
+def load_causal_lm(path: str, *, dtype: torch.dtype | None, **options: Any) -> Any:
     """A causal language model from a folder or the hub; an adapter folder is merged into its base.
 
+    Args:
+        path: Folder or hub id.
+        dtype: Of the weights; ``None`` for what they were saved in.
+        options: For ``from_pretrained``.
+
     Raises:
-        ModelUnusable: It cannot be loaded.
+        ModelUnusable: It cannot be loaded, or its weights were saved quantised.
     """
     try:
         if (Path(path) / "adapter_config.json").is_file():
             from peft import AutoPeftModelForCausalLM
 
+            if options:
+                raise ModelUnusable(
+                    f"model.path={path!r} is an adapter, which cannot be loaded quantised; write the merged model "
+                    f"first: rllm-gym merge {path} --output FOLDER"
+                )
             return AutoPeftModelForCausalLM.from_pretrained(path, dtype=dtype).merge_and_unload()
-        return AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype or "auto", **options)
     except (OSError, ValueError) as error:
+        if isinstance(error, ModelUnusable):
+            raise
         raise ModelUnusable(f"model.path={path!r} cannot be loaded as a causal language model: {error}") from error
+    if getattr(model, "is_quantized", False) and "quantization_config" not in options:
+        raise ModelUnusable(
+            f"model.path={path!r} was saved quantised, and what samples for it needs whole weights; give the "
+            "unquantised model, with model.tuning=qlora to train on it in 4 bits"
+        )
+    return model
 
 
 def load_tokenizer(path: str) -> Any:

@@ -15,15 +15,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from rllm_gym.samplers.protocol import WeightUpdate
 from trainers.batching import MicroBatch
 from trainers.config import ModelConfig
-from trainers.model.adapters import with_adapters
+from trainers.model.adapters import ADAPTER, merged_tensors, save_adapter, with_adapters
 from trainers.model.attention import can_share_prefixes, hidden_states
 from trainers.model.loading import choose_device, load_causal_lm, load_tokenizer
-from trainers.model.token_logprobs import check_head, head_logits
+from trainers.model.quantization import dequantized_copy, load_quantized_lm
+from trainers.model.token_logprobs import check_head, token_logprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Policy:
     Args:
         config: Which model, and how it is tuned.
         temperature: Log-probs are those of the distribution at this temperature, as the sampler's are.
-        tokens_per_chunk: Sampled tokens whose logits exist at once.
+        tokens_per_chunk: Sampled tokens whose logits exist at once, at most; by default as many as fit a few megabytes.
         reference: Keep what the KL term needs: nothing with LoRA, a frozen copy in full fine-tuning.
         seed: Of the adapters' first weights.
 
@@ -53,6 +53,7 @@ class Policy:
         model: The model as trained: plain, or wrapped by PEFT.
         tokenizer: Its tokenizer.
         device: Where it lives.
+        adapted: Adapters are trained, on a frozen base.
         shares_prompts: Whether sequences may be laid out side by side behind a prompt they share: with plain attention
             over all that came before, and with an implementation that takes a mask.
     """
@@ -62,7 +63,7 @@ class Policy:
         config: ModelConfig,
         *,
         temperature: float = 1.0,
-        tokens_per_chunk: int = 4096,
+        tokens_per_chunk: int | None = None,
         reference: bool = False,
         seed: int = 0,
     ) -> None:
@@ -72,16 +73,14 @@ class Policy:
         self.tokens_per_chunk = tokens_per_chunk
         self.tokenizer = load_tokenizer(config.path)
         # Trained weights are float32: small updates vanish in bfloat16. A frozen base may be bfloat16.
-        frozen_base = config.tuning == "lora"
-        weights = torch.bfloat16 if frozen_base and config.dtype == "bfloat16" else torch.float32
-        base = load_causal_lm(config.path, dtype=weights).to(self.device)
-        self._reference: Any = None
-        if config.tuning == "lora":
-            self.model = with_adapters(base, config, seed)
+        self.adapted = config.tuning != "full"
+        weights = torch.bfloat16 if self.adapted and config.dtype == "bfloat16" else torch.float32
+        if config.tuning == "qlora":
+            base = load_quantized_lm(config.path, dtype=weights, device=self.device)
         else:
-            self.model = base
-            if reference:
-                self._reference = copy.deepcopy(base).requires_grad_(False).eval()
+            base = load_causal_lm(config.path, dtype=weights).to(self.device)
+        self.model = with_adapters(base, config, seed) if self.adapted else base
+        self._reference = self._frozen_copy() if reference and not self.adapted else None
         if config.gradient_checkpointing:
             self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
             self.model.enable_input_require_grads()
@@ -99,74 +98,91 @@ class Policy:
         """The trained parameters by name, always in the same order."""
         return [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
 
-    def outputs(self, batch: MicroBatch) -> TokenOutputs:
-        """What the model says of each sampled token."""
-        return TokenOutputs(*self._logprobs(self._plain(), batch))
+    def outputs(self, batch: MicroBatch, *, entropy_gradient: bool = False) -> TokenOutputs:
+        """What the model says of each sampled token. To announce that the entropy is differentiated saves time."""
+        return TokenOutputs(*self._logprobs(self._plain(), batch, entropy_gradient=entropy_gradient))
 
     @torch.no_grad()
     def reference_logprobs(self, batch: MicroBatch) -> Tensor:
         """The same log-probs by the reference: adapters off, or the frozen copy."""
         if self._reference is not None:
-            return self._logprobs(self._reference, batch)[0]
+            return self._logprobs(self._reference, batch.to(self._reference.device))[0].to(self.device)
         with self.model.disable_adapter():
             return self._logprobs(self._plain(), batch)[0]
 
-    def weight_update(self) -> WeightUpdate:
-        """What a sampler needs to serve the present weights: the whole model, or the adapters."""
-        if self.config.tuning == "full":
+    def weight_update(self, *, merged: bool = False) -> WeightUpdate:
+        """What a sampler needs to serve the present weights: the whole model, or the adapters.
+
+        Args:
+            merged: The whole model with the adapters in it also where only they are trained, for samplers that cannot
+                apply such adapters. The tensors are made while they are read.
+        """
+        if not self.adapted:
             state = self.model.state_dict()
             return WeightUpdate([(name, tensor.detach()) for name, tensor in state.items()], kind="full")
+        if merged:
+            return WeightUpdate(merged_tensors(self.model), kind="full")
         from peft import get_peft_model_state_dict
 
-        adapters = get_peft_model_state_dict(self.model)
-        settings = self.model.peft_config["default"].to_dict()
+        adapters = get_peft_model_state_dict(self.model, save_embedding_layers=False)
+        settings = self.model.peft_config[ADAPTER].to_dict()
         return WeightUpdate(
             [(name, tensor.detach()) for name, tensor in adapters.items()], kind="lora", lora_config=settings
         )
 
+    def sampling_model(self) -> Any:
+        """A copy of the base for an embedded sampler; adapters come with each push. Of a base in 4 bits, the same
+        weights unquantised: the sampler draws from the very distribution that is trained."""
+        if self.config.tuning == "qlora":
+            return dequantized_copy(self._plain(), self.config.path)
+        dtype = torch.bfloat16 if self.config.dtype == "bfloat16" else torch.float32
+        return load_causal_lm(self.config.path, dtype=dtype).to(self.device).eval()
+
+    def write_sampling_base(self, folder: Path) -> str:
+        """What a sampler in another process loads as the base, and where it lies: ``config.path`` itself, except where
+        that is a base in 4 bits, whose weights are written to ``folder`` unquantised, or an adapter, which is written
+        merged."""
+        if self.config.tuning != "qlora" and not (Path(self.config.path) / "adapter_config.json").is_file():
+            return self.config.path
+        self.sampling_model().save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+        return str(folder)
+
     def save(self, folder: Path) -> None:
         """Write what transformers (full) or PEFT (LoRA) loads, with the tokenizer."""
         folder.mkdir(parents=True, exist_ok=True)
-        self.model.save_pretrained(folder)
+        if self.adapted:
+            save_adapter(self.model, folder, self.config)
+        else:
+            self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
     def _plain(self) -> Any:
-        return self.model.get_base_model() if self.config.tuning == "lora" else self.model
+        return self.model.get_base_model() if self.adapted else self.model
 
-    def _logprobs(self, model: Any, batch: MicroBatch) -> tuple[Tensor, Tensor]:
-        with self._precision():
+    def _frozen_copy(self) -> Any:
+        """The reference of the KL term in full fine-tuning."""
+        dtype = torch.bfloat16 if self.config.reference == "bfloat16" else None
+        device = torch.device("cpu") if self.config.reference == "cpu" else self.device
+        return copy.deepcopy(self.model).requires_grad_(False).eval().to(device=device, dtype=dtype)
+
+    def _logprobs(self, model: Any, batch: MicroBatch, *, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:
+        with self._precision(model.device.type):
             hidden_BTD = hidden_states(model, batch.ids_BT, batch.position_BT, batch.end_BT)
-            hidden_ND = hidden_BTD[batch.row_N, batch.source_N]
-            target_N = batch.ids_BT[batch.row_N, batch.column_N]
-            chunks = [
-                self._chunk(
-                    model,
-                    hidden_ND[start : start + self.tokens_per_chunk],
-                    target_N[start : start + self.tokens_per_chunk],
-                    keep=len(target_N) <= self.tokens_per_chunk,
-                )
-                for start in range(0, len(target_N), self.tokens_per_chunk)
-            ]
-        return torch.cat([logp for logp, _ in chunks]), torch.cat([entropy for _, entropy in chunks])
-
-    def _chunk(self, model: Any, hidden_CD: Tensor, target_C: Tensor, *, keep: bool) -> tuple[Tensor, Tensor]:
-        """Log-probs and entropies of one chunk. Unless it is the only one, its logits are not kept for the backward
-        pass but computed again."""
-
-        def compute(hidden_CD: Tensor, target_C: Tensor) -> tuple[Tensor, Tensor]:
-            logp_CV = torch.log_softmax(head_logits(model, hidden_CD).float() / self.temperature, dim=-1)
-            logp_C = logp_CV.gather(-1, target_C[:, None]).squeeze(-1)
-            return logp_C, -(logp_CV.exp() * logp_CV).sum(-1)
-
-        if keep or not torch.is_grad_enabled():
-            return compute(hidden_CD, target_C)
-        result: tuple[Tensor, Tensor] = checkpoint(compute, hidden_CD, target_C, use_reentrant=False)
-        return result
+            length = batch.ids_BT.shape[1]
+            return token_logprobs(
+                model,
+                hidden_BTD.flatten(0, 1).index_select(0, batch.row_N * length + batch.source_N),
+                batch.ids_BT[batch.row_N, batch.column_N],
+                temperature=self.temperature,
+                tokens_per_chunk=self.tokens_per_chunk,
+                entropy_gradient=entropy_gradient,
+            )
 
     @contextlib.contextmanager
-    def _precision(self) -> Iterator[None]:
+    def _precision(self, device: str) -> Iterator[None]:
         if self.config.dtype == "bfloat16":
-            with torch.autocast(self.device.type, dtype=torch.bfloat16):
+            with torch.autocast(device, dtype=torch.bfloat16):
                 yield
         else:
             yield

@@ -1,0 +1,77 @@
+"""A frozen base in 4 bits, and the unquantised model that computes the same.
+
+NF4 with doubly quantised scales (Dettmers et al. 2023, sections 3 and 4) through bitsandbytes, on GPUs and CPUs. What
+samples for it cannot merge adapters into 4 bits: it gets the same weights, rounded to NF4 and back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainers.model.loading import ModelUnusable, load_causal_lm
+
+
+def load_quantized_lm(path: str, *, dtype: torch.dtype, device: torch.device) -> Any:
+    """A causal model whose linear layers, the output head aside, hold NF4 weights and compute in ``dtype``.
+
+    Raises:
+        ModelUnusable: It cannot be loaded, has nothing to quantise, or bitsandbytes cannot be imported.
+    """
+    check_bitsandbytes("model.tuning=qlora")
+    from bitsandbytes.nn import Linear4bit
+    from transformers import BitsAndBytesConfig
+
+    settings = BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=dtype
+    )
+    model = load_causal_lm(path, dtype=dtype, quantization_config=settings, device_map={"": device})
+    quantized = [module for module in model.modules() if isinstance(module, Linear4bit)]
+    if not quantized:
+        raise ModelUnusable(
+            f"model.path={path!r} has no linear layer that can be quantised to 4 bits; use model.tuning=lora"
+        )
+    for module in quantized:
+        # In evaluation mode bitsandbytes would repack the weights for a CPU kernel that has no backward pass, and the
+        # gradient would then be computed from shuffled weights. We train in that mode, as there is no dropout.
+        module.support_avx512bf16_for_cpu = False
+    return model
+
+
+def check_bitsandbytes(option: str) -> None:
+    """
+    Raises:
+        ModelUnusable: The option needs bitsandbytes, and it cannot be imported.
+    """
+    try:
+        import bitsandbytes  # noqa: F401
+    except ImportError as error:
+        raise ModelUnusable(f"{option} needs bitsandbytes ({error}): pip install bitsandbytes, or use lora") from error
+
+
+def dequantized_weight(layer: Any) -> Tensor:
+    """The weight ``[out, in]`` a linear layer computes with, in the type it had before it was quantised."""
+    weight: Tensor = layer.weight
+    if getattr(weight, "quant_state", None) is None:
+        return weight.data
+    from bitsandbytes.functional import dequantize_4bit
+
+    plain: Tensor = dequantize_4bit(weight.data, weight.quant_state)  # type: ignore[attr-defined]
+    return plain
+
+
+@torch.no_grad()
+def dequantized_copy(model: Any, path: str) -> Any:
+    """An unquantised model with exactly the weights a quantised one computes with.
+
+    Args:
+        model: From :func:`load_quantized_lm`; adapters on it are left out.
+        path: What it was loaded from.
+    """
+    plain = load_causal_lm(path, dtype=model.dtype).to(model.device)
+    for name, module in model.named_modules():
+        if getattr(getattr(module, "weight", None), "quant_state", None) is not None:
+            plain.get_submodule(name.removesuffix(".base_layer")).weight.copy_(dequantized_weight(module))
+    return plain.eval()
