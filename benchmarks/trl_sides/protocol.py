@@ -1,0 +1,112 @@
+"""What both sides of ``vs_trl.py`` share: commands and answers line by line, first adapters, gradients, memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+# Libraries print; the answers have the pipe to themselves.
+_ANSWERS = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+
+
+def answer(**content: Any) -> None:
+    _ANSWERS.write(json.dumps(content) + "\n")
+    _ANSWERS.flush()
+
+
+def next_command() -> dict[str, Any]:
+    """
+    Raises:
+        SystemExit: Nobody asks any more.
+    """
+    line = sys.stdin.readline()
+    if not line:
+        raise SystemExit(0)
+    command: dict[str, Any] = json.loads(line)
+    return command
+
+
+def reward(text: str) -> float:
+    """Some number of a reply that differs from reply to reply; the other side uses the same."""
+    return zlib.crc32(text.encode()) % 1000 / 1000
+
+
+def load_adapters(parameters: dict[str, torch.nn.Parameter], file: str) -> None:
+    """Take the first adapters from the file, or draw them and write it: both sides begin with the same."""
+    path = Path(file)
+    if not path.exists():
+        generator = np.random.default_rng(0)
+        drawn = {
+            name: (0.02 * generator.standard_normal(tuple(value.shape))).astype(np.float32)
+            for name, value in parameters.items()
+        }
+        np.savez(path, **drawn)
+    with np.load(path) as arrays, torch.no_grad():
+        if set(arrays.files) != set(parameters):
+            raise SystemExit(f"adapters differ in names: {sorted(set(arrays.files) ^ set(parameters))[:6]}")
+        for name, value in parameters.items():
+            value.copy_(torch.from_numpy(arrays[name]))
+
+
+def gradient_of(parameters: dict[str, torch.nn.Parameter], step: Callable[[], float], file: str) -> float:
+    """Run one step and write the gradient that it made, before clipping. Returns its loss."""
+    gradient: dict[str, Any] = {}
+
+    def keep(name: str) -> Callable[[torch.Tensor], None]:
+        # Called after each micro-batch: the last call sees the sum.
+        return lambda parameter: gradient.__setitem__(name, parameter.grad.clone())  # type: ignore[union-attr]
+
+    hooks = [value.register_post_accumulate_grad_hook(keep(name)) for name, value in parameters.items()]
+    loss = step()
+    for hook in hooks:
+        hook.remove()
+    np.savez(file, **{name: value.numpy() for name, value in gradient.items()})
+    return loss
+
+
+def grown_mib(step: Callable[[], float]) -> float:
+    """How far the resident memory rose during a step above what it was before."""
+    Path("/proc/self/clear_refs").write_text("5")  # forgets the high-water mark
+    before = _status("VmRSS")
+    step()
+    return (_status("VmHWM") - before) / 1024
+
+
+def _status(key: str) -> int:
+    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(key + ":")]
+    return int(line.split()[1])
+
+
+def serve(side: Any, describe: Callable[[dict[str, Any]], str], begin: Callable[..., None]) -> None:
+    """Answer commands until nobody asks."""
+    update: Any = None
+    while True:
+        command = next_command()
+        match command["do"]:
+            case "settings":
+                answer(settings=describe(json.loads(Path(command["data"]).read_text())))
+            case "prepare":
+                update = side(json.loads(Path(command["data"]).read_text()))
+                answer(ready=True)
+            case "gradient":
+                answer(loss=gradient_of(update.parameters, update.step, command["file"]))
+            case "update":
+                began = time.process_time()
+                update.step()
+                answer(cpu=time.process_time() - began)
+            case "memory":
+                answer(mib=grown_mib(update.step))
+            case "begin":
+                begin(json.loads(Path(command["data"]).read_text()), command["steps"])
+            case other:
+                raise SystemExit(f"unknown command {other!r}")
