@@ -11,7 +11,8 @@ import os
 import random
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from rllm_gym.samplers import openai_replies as replies
 from rllm_gym.samplers.openai_adapters import ServedAdapters
@@ -19,6 +20,8 @@ from rllm_gym.samplers.openai_http import Answer, Call, Endpoint, Refused
 from rllm_gym.samplers.protocol import Completion, Request, SamplerError, SamplingParams, WeightUpdate
 from rllm_gym.samplers.rate_limit import Pace, RateLimit
 from rllm_gym.workers import DeadlineExceeded, WorkerPool
+
+Read = TypeVar("Read")
 
 _PROBE_PROMPT = (1, 2, 3)
 _PROBE_SECONDS = 120.0  # a server that has just started compiles on its first request
@@ -229,9 +232,7 @@ class OpenAISampler:
             name, version = (self.model, 0) if self._adapters is None else self._adapters.serving
             path, body = self._body(request, name, limited=limited)
             try:
-                answer = await self._ask(path, body, tokens, read=replies.parse)
-                read = replies.token_completion if self.returns_tokens else replies.chat_completion
-                return read(answer, version)
+                return await self._ask(path, body, tokens, read=partial(self._completion, tokens, version))
             except replies.PromptTooLong:
                 if self.returns_tokens or not limited or self._length_field in self._extra:
                     return Completion((), (), "", "context_length", version)
@@ -239,6 +240,14 @@ class OpenAISampler:
                 limited = False
             except Refused as refused:
                 raise SamplerError(await self._explained(refused)) from refused
+
+    def _completion(self, booked: int, version: int, answer: Answer) -> Completion:
+        content = replies.parse(answer)
+        used = replies.used_tokens(content)
+        if used is not None:
+            self._pace.correct(used - booked)
+        read = replies.token_completion if self.returns_tokens else replies.chat_completion
+        return read(content, version)
 
     def _body(self, request: Request, name: str, *, limited: bool) -> tuple[str, dict[str, Any]]:
         """Path and content of a request; ``limited``: with its ``max_tokens``."""
@@ -268,7 +277,7 @@ class OpenAISampler:
     def _with_extra(self, body: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in {**body, **self._extra}.items() if value is not None}
 
-    async def _ask(self, path: str, body: dict[str, Any], tokens: int, *, read: Callable[[Answer], Any]) -> Any:
+    async def _ask(self, path: str, body: dict[str, Any], tokens: int, *, read: Callable[[Answer], Read]) -> Read:
         """What is read from the answer to a POST, after as many attempts as it takes.
 
         Raises:
@@ -281,11 +290,7 @@ class OpenAISampler:
             try:
                 answer = await self._attempt(path, json.dumps(body).encode())
                 self._pace.hear(answer.headers, tokens, self._max_pause)
-                content = read(answer)
-                used = replies.used_tokens(content)
-                if used is not None:
-                    self._pace.correct(used - tokens)
-                return content
+                return read(answer)
             except Refused as refused:
                 if self._renames_length(refused, body):
                     continue

@@ -201,7 +201,10 @@ class Endpoint:
             response = connection.getresponse()
             answer, whole = self._read(response)
             response.close()  # its part of the connection: the next request may go out
-            keep = whole and not response.will_close and not call.aborted
+            if call.aborted:
+                # The cut looks like the end of the reply, even of its headers.
+                raise Refused("the request was given up", may_pass=False)
+            keep = whole and not response.will_close
             return answer
         finally:
             call.detach()
