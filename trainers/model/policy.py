@@ -20,10 +20,11 @@ from rllm_gym.samplers.protocol import WeightUpdate
 from trainers.batching import MicroBatch
 from trainers.config import ModelConfig
 from trainers.model.adapters import ADAPTER, merged_tensors, save_adapter, with_adapters
-from trainers.model.attention import can_share_prefixes, hidden_states
+from trainers.model.attention import hidden_states, teach_trees
 from trainers.model.loading import choose_device, load_causal_lm, load_tokenizer
 from trainers.model.quantization import dequantized_copy, load_quantized_lm
 from trainers.model.token_logprobs import check_head, token_logprobs
+from trainers.model.value_head import ValueHead
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +34,14 @@ class TokenOutputs:
     Attributes:
         logp_N: Log-prob of each at the sampling temperature.
         entropy_N: Entropy of the distribution it was drawn from, in nats.
+        value_N: Value of the state it was drawn in, where there is a value head.
+        final_value_S: And after the last token of each sequence.
     """
 
     logp_N: Tensor
     entropy_N: Tensor
+    value_N: Tensor | None = None
+    final_value_S: Tensor | None = None
 
 
 class Policy:
@@ -54,6 +59,7 @@ class Policy:
         tokenizer: Its tokenizer.
         device: Where it lives.
         adapted: Adapters are trained, on a frozen base.
+        value_head: PPO's, where one was added. Its parameters are not among :attr:`parameters`.
         shares_prompts: Whether sequences may be laid out side by side behind a prompt they share: with plain attention
             over all that came before, and with an implementation that takes a mask.
     """
@@ -79,6 +85,8 @@ class Policy:
             base = load_quantized_lm(config.path, dtype=weights, device=self.device)
         else:
             base = load_causal_lm(config.path, dtype=weights).to(self.device)
+        check_head(base, self.device)
+        self.shares_prompts = teach_trees(base, self.device)
         self.model = with_adapters(base, config, seed) if self.adapted else base
         self._reference = self._frozen_copy() if reference and not self.adapted else None
         if config.gradient_checkpointing:
@@ -90,8 +98,9 @@ class Policy:
         for module in self.model.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
-        check_head(self._plain(), self.device)
-        self.shares_prompts = can_share_prefixes(self._plain(), self.device)
+            if hasattr(module, "attention_dropout"):
+                module.attention_dropout = 0.0
+        self.value_head: ValueHead | None = None
 
     @property
     def parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
@@ -100,7 +109,26 @@ class Policy:
 
     def outputs(self, batch: MicroBatch, *, entropy_gradient: bool = False) -> TokenOutputs:
         """What the model says of each sampled token. To announce that the entropy is differentiated saves time."""
-        return TokenOutputs(*self._logprobs(self._plain(), batch, entropy_gradient=entropy_gradient))
+        with self._precision(self.device.type):
+            hidden_BTD = self._hidden(self._plain(), batch)
+            logp_N, entropy_N = self._of_hidden(self._plain(), hidden_BTD, batch, entropy_gradient)
+        return TokenOutputs(logp_N, entropy_N, *self._values(hidden_BTD, batch))
+
+    @torch.no_grad()
+    def values(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
+        """By the value head: of the state each token was drawn in, ``(N,)``, and after each sequence, ``(S,)``."""
+        with self._precision(self.device.type):
+            hidden_BTD = self._hidden(self._plain(), batch)
+        value_N, final_value_S = self._values(hidden_BTD, batch)
+        assert value_N is not None, "add_value_head comes first"
+        assert final_value_S is not None
+        return value_N, final_value_S
+
+    def add_value_head(self, *, detach: bool) -> ValueHead:
+        """Give the policy a value head; with ``detach`` its loss does not reach the model."""
+        width = self._plain().config.get_text_config().hidden_size
+        self.value_head = ValueHead(width, detach=detach).to(self.device)
+        return self.value_head
 
     @torch.no_grad()
     def reference_logprobs(self, batch: MicroBatch) -> Tensor:
@@ -166,18 +194,30 @@ class Policy:
         device = torch.device("cpu") if self.config.reference == "cpu" else self.device
         return copy.deepcopy(self.model).requires_grad_(False).eval().to(device=device, dtype=dtype)
 
-    def _logprobs(self, model: Any, batch: MicroBatch, *, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:
+    def _logprobs(self, model: Any, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         with self._precision(model.device.type):
-            hidden_BTD = hidden_states(model, batch.ids_BT, batch.position_BT, batch.end_BT)
-            length = batch.ids_BT.shape[1]
-            return token_logprobs(
-                model,
-                hidden_BTD.flatten(0, 1).index_select(0, batch.row_N * length + batch.source_N),
-                batch.ids_BT[batch.row_N, batch.column_N],
-                temperature=self.temperature,
-                tokens_per_chunk=self.tokens_per_chunk,
-                entropy_gradient=entropy_gradient,
-            )
+            return self._of_hidden(model, self._hidden(model, batch), batch)
+
+    def _hidden(self, model: Any, batch: MicroBatch) -> Tensor:
+        return hidden_states(model, batch.ids_BT, batch.position_BT, batch.end_BT)
+
+    def _of_hidden(
+        self, model: Any, hidden_BTD: Tensor, batch: MicroBatch, entropy_gradient: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        return token_logprobs(
+            model,
+            hidden_BTD.flatten(0, 1).index_select(0, batch.row_N * batch.ids_BT.shape[1] + batch.source_N),
+            batch.ids_BT[batch.row_N, batch.column_N],
+            temperature=self.temperature,
+            tokens_per_chunk=self.tokens_per_chunk,
+            entropy_gradient=entropy_gradient,
+        )
+
+    def _values(self, hidden_BTD: Tensor, batch: MicroBatch) -> tuple[Tensor | None, Tensor | None]:
+        if self.value_head is None:
+            return None, None
+        value_N: Tensor = self.value_head(hidden_BTD[batch.row_N, batch.source_N])
+        return value_N, self.value_head(hidden_BTD[batch.last_S[:, 0], batch.last_S[:, 1]])
 
     @contextlib.contextmanager
     def _precision(self, device: str) -> Iterator[None]:

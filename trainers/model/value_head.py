@@ -1,0 +1,29 @@
+"""PPO's value head: a linear layer on the backbone's last hidden states."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class ValueHead(nn.Module):
+    """Hidden states to values. It begins at 0 and stays in float32, whatever the model computes in.
+
+    Args:
+        hidden_size: Width D of the hidden states.
+        detach: No gradient reaches the hidden states.
+    """
+
+    def __init__(self, hidden_size: int, *, detach: bool) -> None:
+        super().__init__()
+        self.weight_D = nn.Parameter(torch.zeros(hidden_size))
+        self.bias = nn.Parameter(torch.zeros(()))
+        self._detach = detach
+
+    def forward(self, hidden_ND: Tensor) -> Tensor:
+        """Values ``(N,)`` of hidden states ``(N, D)``."""
+        if self._detach:
+            hidden_ND = hidden_ND.detach()
+        # A product and a sum, not a linear layer: autocast would compute that in half precision.
+        value_N: Tensor = (hidden_ND.float() * self.weight_D).sum(-1) + self.bias
+        return value_N
