@@ -9,30 +9,20 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 
-class Interruption:
-    """Whether the run was asked to stop."""
+@contextlib.contextmanager
+def on_sigterm(leave: Callable[[], None]) -> Iterator[None]:
+    """Call ``leave``, in the signal handler, when SIGTERM comes first. Only the main thread may listen to it: in
+    another one this does nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
-    def __init__(self) -> None:
-        self.requested = False
+    def stop(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        leave()
 
-    @contextlib.contextmanager
-    def listening(self, on_request: Callable[[], None]) -> Iterator[None]:
-        """Listen to SIGTERM. Only the main thread may; in another one this does nothing.
-
-        Args:
-            on_request: Called in the signal handler.
-        """
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def stop(number: int, frame: FrameType | None) -> None:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            self.requested = True
-            on_request()
-
-        before = signal.signal(signal.SIGTERM, stop)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGTERM, before)
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -2,16 +2,18 @@
 
 The loop knows no algorithm, no environment and no file format. On-policy: one batch of episodes by the present
 weights, then updates from it, with the sampler's own log-probs as the old ones (no further forward pass). What is
-left out on purpose: asynchrony between sampling and learning, and any memory of episodes beyond one step.
+left out on purpose: any memory of episodes beyond one step.
 """
 
 from __future__ import annotations
 
+import contextlib
+
 from rllm_gym.samplers.protocol import Sampler
-from trainers.algorithms import Signals, make_algorithm
+from trainers.algorithms import Signals
 from trainers.config import TrainConfig
 from trainers.metrics import episode_metrics, group_metrics
-from trainers.rollouts import World
+from trainers.rollouts import RolloutAbandoned, World
 from trainers.run import Run, TrainResult
 from trainers.samples import samples_of
 
@@ -31,28 +33,27 @@ def train(config: TrainConfig, *, world: World | None = None, sampler: Sampler |
         NothingPlayed: No episode of several steps in a row could be learnt from.
     """
     with Run(config, world, sampler) as run:
-        algorithm = make_algorithm(config.algorithm)
-        run.measure_untrained()
+        with contextlib.suppress(RolloutAbandoned):  # SIGTERM: what was being played is left
+            run.catch_up()
+            for step in range(run.step, config.steps):
+                _step(run, step)
+        return run.finish()
 
-        for step in range(run.step, config.steps):
-            with run.clock("rollout"):
-                tasks = run.curriculum.deal(step, config.algorithm.groups_per_step)
-                episodes, engine = run.rollouts.train(step, tasks, algorithm.plan())
 
-            samples = samples_of(episodes, format_penalty=config.algorithm.format_penalty)
-            targets = algorithm.targets(samples, Signals())
+def _step(run: Run, step: int) -> None:
+    config, algorithm = run.config, run.algorithm
+    with run.clock("rollout"):
+        harvest = run.ahead.take(step)
+        episodes = harvest.episodes
 
-            with run.clock("update"):
-                update = run.learner.update(step, samples, targets, algorithm, run.entropy.weight)
-            with run.clock("push"):
-                run.push()
+    samples = samples_of(run.fresh(harvest), format_penalty=config.algorithm.format_penalty)
+    targets = algorithm.targets(samples, Signals())
 
-            row = episode_metrics(episodes) | group_metrics(episodes, samples)
-            row |= run.update_metrics(step, update) | run.engine_metrics(engine) | {"tasks": run.names(tasks)}
-            run.learn(step, tasks, episodes, update)
-            row |= run.validate(step + 1)
-            run.log(step + 1, row)
-            run.keep(step + 1, episodes)
-            if run.stopping:
-                return run.result(None)
-        return run.result(run.save_model())
+    with run.clock("update"):
+        update = run.learner.update(step, samples, targets, algorithm, run.entropy.weight)
+    run.push()
+
+    row = episode_metrics(episodes) | group_metrics(episodes, samples)
+    row |= run.update_metrics(step, update) | run.engine_metrics(harvest.stats) | {"tasks": run.names(harvest.tasks)}
+    run.learn(step, harvest.tasks, episodes, update)
+    run.complete(step + 1, row, episodes)

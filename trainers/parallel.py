@@ -93,7 +93,8 @@ class Ranks:
             )
             with self._meeting():
                 distributed.all_reduce(flat)
-            for parameter, summed in zip(group, flat.split([p.numel() for p in group]), strict=True):
+            parts = torch.split(flat, [parameter.numel() for parameter in group])
+            for parameter, summed in zip(group, parts, strict=True):
                 parameter.grad = summed.view_as(parameter)
 
     def copy_from_first(self, tensors: Iterable[Tensor]) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from rllm_gym.core import Task
+from trainers.model import Policy
 
 # Enough of each tensor to tell two models apart, little enough to take no time.
 _VALUES_PER_TENSOR = 64
@@ -30,7 +31,8 @@ _DECIDES_NOTHING = ("resume", "progress", "output")
 def generator_states() -> dict[str, Any]:
     """The states of every global random generator, in types a checkpoint may hold."""
     version, words, gauss = random.getstate()
-    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # type: ignore[misc]
+    legacy: Any = np.random.get_state()  # noqa: NPY002 - the global generator is what is to be saved
+    kind, keys, position, has_gauss, cached = legacy
     return {
         "python": [version, list(words), gauss],
         "numpy": [kind, keys.tolist(), position, has_gauss, cached],
@@ -44,10 +46,19 @@ def set_generator_states(states: Mapping[str, Any]) -> None:
     version, words, gauss = states["python"]
     random.setstate((version, tuple(words), gauss))
     kind, keys, position, has_gauss, cached = states["numpy"]
-    np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))  # noqa: NPY002
     torch.set_rng_state(states["torch"])
     for device, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
         torch.cuda.set_rng_state(state, device)
+
+
+def fingerprints(policy: Policy, tasks: Any) -> dict[str, str]:
+    """What a resumed run must find as it was, by what it is."""
+    return {
+        "the model's frozen weights": weights_fingerprint(policy.model),
+        "the tokenizer's ids": tokenizer_fingerprint(policy.tokenizer),
+        "the training tasks": tasks_fingerprint(tasks),
+    }
 
 
 def weights_fingerprint(model: torch.nn.Module) -> str:
@@ -63,13 +74,19 @@ def weights_fingerprint(model: torch.nn.Module) -> str:
     return digest.hexdigest()
 
 
+def tokenizer_fingerprint(tokenizer: Any) -> str:
+    """SHA-256 of the vocabulary and the chat template."""
+    content = json.dumps([sorted(tokenizer.get_vocab().items()), tokenizer.chat_template], default=str)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
 def tasks_fingerprint(tasks: Any) -> str:
     """SHA-256 over the number of tasks and up to 64 of them, evenly spread."""
     size = len(tasks)
     digest = hashlib.sha256(str(size).encode())
     for index in sorted({position * size // _TASKS_COMPARED for position in range(_TASKS_COMPARED)}):
         task = tasks[index]
-        name = [task.task_id, task.prompt] if isinstance(task, Task) else task
+        name = [task.task_id, task.content] if isinstance(task, Task) else task
         digest.update(json.dumps(name, sort_keys=True, default=str).encode())
     return digest.hexdigest()
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import importlib
 import inspect
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from trainers.algorithms import Draw
 from trainers.background_loop import BackgroundLoop
 from trainers.config import ConfigError, EnvConfig, SamplingConfig
 from trainers.samples import TokensMissing
+
+_log = logging.getLogger(__name__)
 
 
 class Tasks(Protocol):
@@ -150,10 +153,13 @@ class Played:
     Attributes:
         episodes: In the order in which they were asked for.
         stats: What the engine counted meanwhile.
+        pushes: For each episode, which push brought the oldest of the weights that drew its tokens, counted from 1; 0
+            for weights we never pushed.
     """
 
     episodes: list[Episode]
     stats: EngineStats
+    pushes: list[int]
 
 
 class Rollouts:
@@ -169,6 +175,10 @@ class Rollouts:
         sampling: How replies are drawn.
         seed: Of dynamics and sampled tokens.
         deterministic: Sample in rounds, in the order of the episodes.
+
+    Attributes:
+        sampler: What draws now.
+        pushes: How often weights were pushed.
 
     Raises:
         TokensMissing: The sampler returns no token ids and log-probs.
@@ -194,6 +204,8 @@ class Rollouts:
         self.sampler = sampler
         self._seed = seed
         self._loop = BackgroundLoop("rollouts")
+        self.pushes = 0
+        self._pushed: dict[int, int] = {}  # version to which push brought it
         self._playing: set[asyncio.Task[Any]] = set()
         self._abandoned = False
         self._closed = False
@@ -251,16 +263,21 @@ class Rollouts:
                 specs.append(EpisodeSpec(task, seed, name, draw.greedy, f"{name}#{member}"))
         return self._loop.start(self._play(self._train, specs))
 
-    def train(self, step: int, indices: Sequence[int], plan: Sequence[Draw]) -> tuple[list[Episode], EngineStats]:
-        """:meth:`begin`, and wait for the end."""
-        played = self.begin(step, indices, plan).result()
-        return played.episodes, played.stats
+    def validate(
+        self, step: int, tasks: int, samples: int, *, greedy: bool, span: range | None = None
+    ) -> tuple[list[Episode], EngineStats]:
+        """The first ``tasks`` validation tasks, always with the same seeds; greedy episodes are marked.
 
-    def validate(self, step: int, tasks: int, samples: int, *, greedy: bool) -> tuple[list[Episode], EngineStats]:
-        """The first ``tasks`` validation tasks, always with the same seeds; greedy episodes are marked."""
+        Args:
+            step: Names the episodes.
+            tasks: How many tasks, as far as there are so many.
+            samples: Stochastic episodes of each.
+            greedy: One more each, at temperature 0.
+            span: Play only these of the tasks.
+        """
         assert self.world.validation is not None
         specs = []
-        for index in range(min(tasks, len(self.world.validation))):
+        for index in range(min(tasks, len(self.world.validation))) if span is None else span:
             task = self.world.validation[index]
             name = f"{task.task_id if isinstance(task, Task) else index}@validation{step}"
             for member in range(samples + greedy):
@@ -269,9 +286,22 @@ class Rollouts:
         played = self._loop.run(self._play(self._validation, specs))
         return played.episodes, played.stats
 
+    def replace_sampler(self, sampler: Sampler) -> None:
+        """Play on with another sampler, which needs a push; the old one is closed, however dead it is."""
+        old, self.sampler = self.sampler, sampler
+        self._train.sampler = self._validation.sampler = sampler
+        self._pushed.clear()
+        try:
+            self._loop.run(old.close())
+        except Exception as error:
+            _log.warning("closing the sampler that died: %s: %s", type(error).__name__, error)
+
     def push(self, update: WeightUpdate) -> int:
         """Serve new weights; returns their version."""
-        return self._loop.run(self.sampler.push(update))
+        version = self._loop.run(self.sampler.push(update))
+        self.pushes += 1
+        self._pushed[version] = self.pushes
+        return version
 
     def close(self) -> None:
         """End every worker and free the sampler. Safe to call twice."""
@@ -295,6 +325,15 @@ class Rollouts:
         for task in self._playing:
             task.cancel()
 
+    def _drawn_by(self, episode: Episode) -> int:
+        versions = {
+            step.tokens.weight_version
+            for trajectory in episode.trajectories
+            for step in trajectory.steps
+            if step.tokens is not None
+        }
+        return min((self._pushed.get(version, 0) for version in versions), default=self.pushes)
+
     async def _played_out(self) -> None:
         await asyncio.gather(*self._playing, return_exceptions=True)
 
@@ -307,7 +346,7 @@ class Rollouts:
                 raise RolloutAbandoned("the run is to stop")
             before = engine.stats.copy()
             episodes = await engine.run(specs)
-            return Played(episodes, engine.stats.since(before))
+            return Played(episodes, engine.stats.since(before), [self._drawn_by(episode) for episode in episodes])
         except asyncio.CancelledError:
             if not self._abandoned:
                 raise

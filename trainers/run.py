@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
-import signal
-import threading
+import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
+from types import TracebackType
 from typing import Any, Self
 
 import torch
 
 from rllm_gym.core import Episode
 from rllm_gym.engine import EngineStats, save_episodes, write_manifest
-from rllm_gym.samplers.protocol import Sampler
+from rllm_gym.samplers.protocol import Sampler, SamplerError
+from trainers.ahead import Ahead, Harvest
+from trainers.algorithms import make_algorithm
 from trainers.checkpoint import load_checkpoint, save_checkpoint
 from trainers.config import ConfigError, TrainConfig, validate
 from trainers.curriculum import Curriculum
 from trainers.display import Display
 from trainers.entropy import EntropyBonus
-from trainers.learner import Learner, UpdateStats
+from trainers.interruption import on_sigterm
+from trainers.learner import Learner, TrainingDiverged, UpdateStats
 from trainers.metrics import MetricsLog, PhaseClock, holds_run, success_by_group, validation_metrics
 from trainers.model import Policy
-from trainers.rollouts import Rollouts, World, open_world, sandbox_tier_of
+from trainers.parallel import open_ranks
+from trainers.recovery import changes, fingerprints, generator_states, obstacles, set_generator_states
+from trainers.rollouts import RolloutAbandoned, Rollouts, World, open_world, sandbox_tier_of
+from trainers.run_folder import hold_folder
 from trainers.serving import make_sampler
 from trainers.settings import to_mapping, write_yaml
 
@@ -53,6 +60,7 @@ class TrainResult:
         steps: Complete steps.
         validation: Numbers of the last validation.
         interrupted: It was asked to stop (SIGTERM), saved a checkpoint and stopped.
+        best: The model of the best validation, where one was kept.
     """
 
     output: Path
@@ -60,6 +68,7 @@ class TrainResult:
     steps: int
     validation: dict[str, float]
     interrupted: bool = False
+    best: Path | None = None
 
 
 class NothingPlayed(RuntimeError):
@@ -67,7 +76,10 @@ class NothingPlayed(RuntimeError):
 
 
 class Run:
-    """Everything a run holds: model, optimizer, environments, logs, checkpoints. Use it with ``with``."""
+    """Everything a run holds: model, optimizer, environments, logs, checkpoints. Use it with ``with``.
+
+    Where the loop leaves with :class:`~trainers.rollouts.RolloutAbandoned`, SIGTERM came: go on with :meth:`finish`.
+    """
 
     def __init__(self, config: TrainConfig, world: World | None, sampler: Sampler | None) -> None:
         if world is not None:  # the environment is given as objects
@@ -76,15 +88,16 @@ class Run:
             _log.warning("%s", warning)
         self.config = config
         self.output = Path(config.output)
-        if not config.resume and holds_run(self.output):
-            raise ConfigError(
-                f"output={config.output!r} already holds a run: go on with it (--resume), or choose another folder"
-            )
         self.clock = PhaseClock()
         self.step = 0
-        self.stopping = False
         self._validation: dict[str, float] = {}
+        self._best: dict[str, float] = {}
+        self._improved = False
+        self._unvalidated: dict[str, Any] = {}  # the row of a step whose validation SIGTERM cut off
         self._empty_steps = 0
+        self._stale = 0
+        self._revivals = 0
+        self._saved_step = -1
         self._closing = contextlib.ExitStack()
         with contextlib.ExitStack() as opened:
             self._open(opened, world, sampler)
@@ -92,6 +105,13 @@ class Run:
 
     def _open(self, opened: contextlib.ExitStack, world: World | None, sampler: Sampler | None) -> None:
         config = self.config
+        self.ranks = opened.enter_context(open_ranks(_patience(config)))
+        if self.ranks.leads:
+            if not config.resume and holds_run(self.output):
+                raise ConfigError(
+                    f"output={config.output!r} already holds a run: go on with it (--resume), or choose another folder"
+                )
+            opened.enter_context(hold_folder(self.output))
         opened.enter_context(limit_threads(config.threads))
         self.world = world or open_world(config.env)
         if config.validation.every and self.world.validation is None:
@@ -104,20 +124,13 @@ class Run:
             seed=config.seed,
         )
         self.learner = Learner(self.policy, config.optimizer, config.steps)
+        self.algorithm = make_algorithm(config.algorithm)
         self.curriculum = Curriculum(self.world.train, config.curriculum, config.seed)
         self.entropy = EntropyBonus(config.entropy, config.steps)
-        notes = self._restore()
-        self.output.mkdir(parents=True, exist_ok=True)
-        write_yaml(self.output / "config.yaml", config)
-        write_manifest(
-            self.output / "manifest.json",
-            config=to_mapping(config),
-            seeds={"run": config.seed},
-            sandbox_tier=sandbox_tier_of(self.world),
-        )
+        self._made_sampler = sampler is None
         self.rollouts = Rollouts(
             self.world,
-            sampler or make_sampler(self.policy, max_batch=config.env.parallel, deterministic=config.deterministic),
+            sampler or self._make_sampler(),
             self.policy.tokenizer,
             env=config.env,
             sampling=config.sampling,
@@ -125,25 +138,84 @@ class Run:
             deterministic=config.deterministic,
         )
         opened.callback(self.rollouts.close)
-        self.push()  # also after a resume: the sampler begins with the base model
-        self._metrics = opened.enter_context(MetricsLog(self.output, keep_until=self.step if self.step else -1))
-        self._display = opened.enter_context(
-            Display("training", config.steps, columns=_COLUMNS, done=self.step, enabled=config.progress)
+        self.ahead = Ahead(
+            self.rollouts,
+            self.curriculum,
+            plan=self.algorithm.plan,
+            groups=config.algorithm.groups_per_step,
+            steps=config.steps,
+            steps_ahead=config.asynchrony.steps_ahead,
+            revive=self._revive,
+            ranks=self.ranks,
         )
-        opened.enter_context(self._on_sigterm())
+        self._fingerprints = fingerprints(self.policy, self.world.train)
+        notes = self._restore()
+        self.ranks.copy_from_first(parameter for _, parameter in self.policy.parameters)
+        self._complete = self._steps_state()
+        self.push()  # also after a resume: the sampler begins with the base model
+        self._metrics: MetricsLog | None = None
+        if self.ranks.leads:
+            self._write_settings()
+            self._metrics = opened.enter_context(MetricsLog(self.output, keep_until=self._last_row()))
+        self._display = opened.enter_context(
+            Display(
+                "training",
+                config.steps,
+                columns=_COLUMNS,
+                done=self.step,
+                enabled=config.progress and self.ranks.leads,
+            )
+        )
+        opened.enter_context(on_sigterm(self.rollouts.abandon))
         for note in notes:
             self._display.note(note)
 
+    def _write_settings(self) -> None:
+        write_yaml(self.output / "config.yaml", self.config)
+        write_manifest(
+            self.output / "manifest.json",
+            config=to_mapping(self.config),
+            seeds={"run": self.config.seed},
+            sandbox_tier=sandbox_tier_of(self.world),
+        )
+
+    def _last_row(self) -> int:
+        """The last row of the log that stays: none of a run that begins, nor that of a validation to be repeated."""
+        return self.step - 1 if self.step == 0 or self._unvalidated else self.step
+
     # What the loop calls ----------------------------------------------------------------------------------
 
-    def measure_untrained(self) -> None:
-        """The row of step 0: what the model could do before, unless the run goes on from a checkpoint."""
-        if self.step == 0 and (row := self.validate(0)):
+    def catch_up(self) -> None:
+        """The row of step 0: what the model could do before. A resumed run instead does what its end cut off."""
+        if self._unvalidated:
+            row = self._unvalidated | self.validate(self.step)
+            self._unvalidated = {}
+            self.log(self.step, row)
+            self.keep(self.step, [])
+        elif self.step == 0 and (row := self.validate(0)):
             self.log(0, row)
 
+    def fresh(self, harvest: Harvest) -> list[Episode]:
+        """The episodes that are not too stale to learn from; without asynchrony, all of them."""
+        if not self.config.asynchrony.steps_ahead:
+            return harvest.episodes
+        episodes = harvest.drawn_since(self.rollouts.pushes - self.config.asynchrony.max_staleness)
+        self._stale = len(harvest.episodes) - len(episodes)
+        return episodes
+
     def push(self) -> None:
-        """Give the sampler the present weights."""
-        self.rollouts.push(self.policy.weight_update())
+        """Give the sampler the present weights, once nothing is drawn by the old ones any more.
+
+        Raises:
+            SamplerError: The sampler died, and so did those brought up in its place.
+        """
+        with self.clock("rollout"):
+            self.ahead.settle()
+        with self.clock("push"):
+            try:
+                self.rollouts.push(self.policy.weight_update())
+            except SamplerError as error:
+                self._revive(error)
 
     def names(self, tasks: list[int]) -> list[str]:
         """The ids of tasks, for the log."""
@@ -196,6 +268,8 @@ class Run:
         """What broke while sampling, and how fast it was."""
         row = {"faults": sum(engine.faults.values()), "retries": engine.retries}
         row |= {f"fault/{kind}": count for kind, count in sorted(engine.faults.items())}
+        if self.config.asynchrony.steps_ahead:
+            row["stale_episodes"] = self._stale
         return row | {"tokens_per_second/rollout": engine.tokens_per_second}
 
     def validate(self, step: int) -> dict[str, float]:
@@ -205,11 +279,28 @@ class Run:
         if not due or self.world.validation is None:
             return {}
         with self.clock("validation"):
-            episodes, _ = self.rollouts.validate(step, options.tasks, options.samples, greedy=options.greedy)
-        if options.save_episodes:
+            episodes = self._play_validation(step)
+        if options.save_episodes and self.ranks.leads:
             save_episodes(self.output / "episodes" / f"validation-{step:06d}.jsonl", episodes)
         self._validation = validation_metrics(episodes, options.samples)
+        self._compare_with_best(step)
         return self._validation
+
+    def complete(self, step: int, row: dict[str, Any], episodes: list[Episode]) -> None:
+        """What follows each step: validation, a row of the log, a checkpoint, as far as they are due.
+
+        Raises:
+            RolloutAbandoned: The run is to stop; the validation is made up for when it goes on.
+            CheckpointError: The checkpoint cannot be written; the one before is whole.
+        """
+        try:
+            measured = self.validate(step)
+        except RolloutAbandoned:
+            self._unvalidated = row
+            self.keep(step, episodes)
+            raise
+        self.log(step, row | measured)
+        self.keep(step, episodes)
 
     def log(self, step: int, row: dict[str, Any]) -> None:
         """Write the row of a step, with the seconds it took."""
@@ -217,41 +308,138 @@ class Run:
         row = row | {f"seconds/{phase}": value for phase, value in seconds.items()}
         if seconds.get("update"):
             row["tokens_per_second/update"] = row.get("padded_tokens", 0) / seconds["update"]
-        self._metrics.write(step, row)
+        if self._metrics is not None:
+            self._metrics.write(step, row)
         self._display.show(step, row)
-        self.step = step
 
     def keep(self, step: int, episodes: list[Episode]) -> None:
-        """Write what is to survive: a checkpoint and the step's episodes, where they are due."""
+        """The step is complete. Write what is to survive: a checkpoint and the step's episodes, where they are due.
+
+        Raises:
+            CheckpointError: The checkpoint cannot be written; the one before is whole.
+        """
         config = self.config
-        if config.save_episodes_every and step % config.save_episodes_every == 0:
+        every = config.save_episodes_every
+        if episodes and every and step % every == 0 and self.ranks.leads:
             save_episodes(self.output / "episodes" / f"train-{step:06d}.jsonl", episodes)
-        every = config.checkpoint.every
-        if every and (step % every == 0 or step == config.steps or self.stopping):
-            with self.clock("checkpoint"):
-                save_checkpoint(self.output / "checkpoints", step, self._state(), keep=config.checkpoint.keep)
+        self.step = step
+        self._revivals = 0
+        improved, self._improved = self._improved, False
+        self._complete = self._steps_state()
+        due = config.checkpoint.every and step % config.checkpoint.every == 0
+        if due or improved or step == config.steps:
+            self._save()
+        if improved and self.ranks.leads:
+            self._save_best()
 
-    def save_model(self) -> Path:
-        """Write the final model."""
-        folder = self.output / "model"
-        self.policy.save(folder)
-        return folder
+    def finish(self) -> TrainResult:
+        """The end of the run: the final model, or, if it was asked to stop before, a checkpoint of the last complete
+        step."""
+        interrupted = self.step < self.config.steps or bool(self._unvalidated)
+        model = None if interrupted else self.output / "model"
+        if interrupted:
+            self._save()
+        elif self.ranks.leads:
+            self.policy.save(self.output / "model")
+        best = self.output / "best_model" if self._best else None
+        return TrainResult(self.output, model, self.step, dict(self._validation), interrupted, best)
 
-    def result(self, model: Path | None) -> TrainResult:
-        """What the run left behind so far."""
-        return TrainResult(self.output, model, self.step, dict(self._validation), interrupted=model is None)
+    # Validation -------------------------------------------------------------------------------------------
+
+    def _play_validation(self, step: int) -> list[Episode]:
+        """
+        Raises:
+            RolloutAbandoned: The run is to stop.
+        """
+        assert self.world.validation is not None
+        options = self.config.validation
+        span = self.ranks.span(min(options.tasks, len(self.world.validation)))
+        mine: list[Episode] | None = None
+        while mine is None:
+            try:
+                mine, _ = self.rollouts.validate(step, options.tasks, options.samples, greedy=options.greedy, span=span)
+            except SamplerError as error:
+                self._revive(error)
+            except RolloutAbandoned:
+                break
+        parts = self.ranks.gather(mine)
+        whole = [part for part in parts if part is not None]
+        if len(whole) < len(parts):
+            raise RolloutAbandoned("the run is to stop")
+        return [episode for part in whole for episode in part]
+
+    def _compare_with_best(self, step: int) -> None:
+        metric = self.config.checkpoint.best
+        if not metric or not self.config.checkpoint.every:
+            return
+        if metric not in self._validation:
+            raise ConfigError(
+                f"checkpoint.best={metric!r} is not measured; the validations have {', '.join(self._validation)}"
+            )
+        if step and (not self._best or self._validation[metric] > self._best["value"]):
+            self._best = {"step": step, "value": self._validation[metric]}
+            self._improved = True
+
+    def _save_best(self) -> None:
+        folder, partial = self.output / "best_model", self.output / "best_model.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        self.policy.save(partial)
+        (partial / "best.json").write_text(json.dumps({"metric": self.config.checkpoint.best, **self._best}))
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(partial, folder)
+
+    # The sampler ------------------------------------------------------------------------------------------
+
+    def _make_sampler(self) -> Sampler:
+        return make_sampler(self.policy, self.config)
+
+    def _revive(self, error: SamplerError) -> None:
+        """Bring up a fresh sampler with the present weights in place of one that died.
+
+        Raises:
+            SamplerError: It is not ours, or too many died in a row.
+        """
+        while True:
+            if not self._made_sampler or self._revivals >= self.config.sampler.restarts:
+                raise error
+            self._revivals += 1
+            _log.warning("the sampler died, another one takes its place: %s", error)
+            try:
+                self.rollouts.replace_sampler(self._make_sampler())
+                self.rollouts.push(self.policy.weight_update())
+                return
+            except SamplerError as again:
+                error = again
 
     # State ------------------------------------------------------------------------------------------------
 
-    def _state(self) -> dict[str, Any]:
+    def _steps_state(self) -> dict[str, Any]:
+        """What is small and moves during a step, as it stands between two."""
         return {
-            "learner": self.learner.state_dict(),
             "curriculum": self.curriculum.state_dict(),
+            "ahead": self.ahead.state_dict(),
             "entropy_weight": self.entropy.weight,
-            "torch_rng": torch.get_rng_state(),
+            "generators": generator_states(),
             "validation": self._validation,
+            "best": self._best,
+            "unvalidated": json.dumps(self._unvalidated),
+            "empty_steps": self._empty_steps,
+        }
+
+    def _save(self) -> None:
+        """A checkpoint of the last complete step, unless there is one or none are wanted."""
+        options = self.config.checkpoint
+        if not options.every or not self.ranks.leads or self.step in (0, self._saved_step):
+            return
+        state = self._complete | {
+            "learner": self.learner.state_dict(),
+            "fingerprints": self._fingerprints,
             "config": to_mapping(self.config),
         }
+        spare = {int(self._best["step"])} if self._best else set()
+        with self.clock("checkpoint"):
+            save_checkpoint(self.output / "checkpoints", self.step, state, keep=options.keep, spare=spare)
+        self._saved_step = self.step
 
     def _restore(self) -> list[str]:
         """Go on from the newest whole checkpoint, if asked to and there is one; what a person should know of it."""
@@ -260,43 +448,38 @@ class Run:
         loaded = load_checkpoint(self.output / "checkpoints")
         if loaded is None:
             return [f"nothing to resume in {self.output}: starting from the beginning"]
-        state = loaded.state
+        state, now = loaded.state, to_mapping(self.config)
+        if why := obstacles(state, self._fingerprints, now):
+            raise ConfigError(
+                f"cannot go on from {self.output}: {'; '.join(why)}. Use what the checkpoint was made with "
+                "(config.yaml there), or start anew in another folder"
+            )
         try:
             self.learner.load_state_dict(state["learner"])
             self.curriculum.load_state_dict(state["curriculum"])
         except ValueError as error:
             raise ConfigError(f"cannot go on from {self.output}: {error}") from error
+        self.ahead.load_state_dict(state["ahead"])
         self.entropy.weight = state["entropy_weight"]
-        torch.set_rng_state(state["torch_rng"])
-        self._validation = state["validation"]
-        self.step = loaded.step
+        set_generator_states(state["generators"])
+        self._validation, self._best = state["validation"], state["best"]
+        self._unvalidated = json.loads(state["unvalidated"])
+        self._empty_steps = state["empty_steps"]
+        self.step = self._saved_step = loaded.step
         notes = [*loaded.skipped, f"resumed after step {loaded.step}"]
-        changed = _changes(state["config"], to_mapping(self.config))
-        if changed:
+        if changed := changes(state["config"], now):
             notes.append(f"changed since the checkpoint: {', '.join(changed)}")
         return notes
-
-    @contextlib.contextmanager
-    def _on_sigterm(self) -> Iterator[None]:
-        """SIGTERM ends the run after the present step, with a checkpoint. Only the main thread may listen to it."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def stop(number: int, frame: FrameType | None) -> None:
-            self.stopping = True
-
-        before = signal.signal(signal.SIGTERM, stop)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGTERM, before)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._closing.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._closing:
+            if isinstance(error, TrainingDiverged | NothingPlayed):
+                self._save()
 
 
 @contextlib.contextmanager
@@ -310,13 +493,9 @@ def limit_threads(number: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _changes(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
-    """Options that differ, but for those that decide nothing about what is learnt."""
-    changed = []
-    for key, value in now.items():
-        path = f"{prefix}{key}"
-        if isinstance(value, dict) and isinstance(before.get(key), dict) and not key.endswith("kwargs"):
-            changed += _changes(before[key], value, f"{path}.")
-        elif before.get(key) != value and path not in ("resume", "progress", "output"):
-            changed.append(f"{path} {before.get(key)!r} → {value!r}")
-    return changed
+def _patience(config: TrainConfig) -> float:
+    """Seconds one rank may wait for another: a step's episodes, one wave after the other, and some to start."""
+    algorithm, validation = config.algorithm, config.validation
+    episodes = max(algorithm.groups_per_step * (algorithm.group_size + 1), validation.tasks * (validation.samples + 1))
+    waves = -(-episodes // config.env.parallel)
+    return 600.0 + waves * config.env.episode_timeout

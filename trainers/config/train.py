@@ -11,6 +11,8 @@ from trainers.config.checks import idle, positive, raise_if_any
 from trainers.config.env import EnvConfig, SamplingConfig, check_env, check_sampling
 from trainers.config.model import ModelConfig, check_model
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
+from trainers.config.sampler import SamplerConfig, check_sampler
+from trainers.config.value import ValueConfig, check_value
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,10 @@ class TrainConfig:
     """Threads of torch. One is safe on a busy machine; as many as idle cores is faster for larger models."""
     env: EnvConfig = field(default_factory=EnvConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
+    value: ValueConfig = field(default_factory=ValueConfig)
     entropy: EntropyConfig = field(default_factory=EntropyConfig)
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -85,12 +89,18 @@ def validate(config: TrainConfig) -> list[str]:
 
     check_env(config.env, problems)
     check_model(model, problems, required=True, reference=algorithm.kl > 0)
+    check_sampler(config.sampler, problems)
     check_sampling(config.sampling, problems)
     check_optimizer(config.optimizer, problems, tuning=model.tuning)
     if config.sampling.temperature == 0:
         problems.append("sampling.temperature=0 is greedy: every episode of a group would be the same; use 1.0")
     positive(config, "", ("steps", "threads"), problems)
     check_algorithm(algorithm, problems)
+    check_value(config.value, algorithm, problems)
+    if algorithm.overlong_penalty and config.sampling.max_response_tokens is None:
+        problems.append(
+            "algorithm.overlong_penalty is measured against sampling.max_response_tokens, and that is not set; set it"
+        )
     check_entropy(config.entropy, problems)
     if not 0 <= config.curriculum.replay_fraction < 1:
         problems.append(f"curriculum.replay_fraction={config.curriculum.replay_fraction} must be in [0, 1)")

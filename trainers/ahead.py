@@ -1,0 +1,169 @@
+"""The episodes of each step, begun when they are needed or one step ahead, and shared out among the ranks of a run.
+
+With ``steps_ahead=1`` the episodes of step n + 1 are played while the model learns from those of step n. A push waits
+for them to end, so that all episodes of a step are drawn by the same weights: baselines stay comparable, and no token
+is more than one push old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from rllm_gym.core import Episode
+from rllm_gym.engine import EngineStats
+from rllm_gym.samplers.protocol import SamplerError
+from trainers.algorithms import Draw
+from trainers.curriculum import Curriculum
+from trainers.parallel import Ranks
+from trainers.rollouts import Played, RolloutAbandoned, Rollouts
+
+
+@dataclass(frozen=True, slots=True)
+class Harvest:
+    """The episodes of one step.
+
+    Attributes:
+        tasks: Training tasks by index, a group each.
+        episodes: All of them, those of a group one after the other.
+        stats: What the engines counted.
+        pushes: For each episode, which push brought the oldest of the weights that drew it.
+    """
+
+    tasks: list[int]
+    episodes: list[Episode]
+    stats: EngineStats
+    pushes: list[int]
+
+    def drawn_since(self, push: int) -> list[Episode]:
+        """The episodes all of whose tokens were drawn by weights that this push brought, or a later one."""
+        return [episode for episode, drawn in zip(self.episodes, self.pushes, strict=True) if drawn >= push]
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    step: int
+    tasks: list[int]
+    first: int = 0  # position in the step of the first task
+    playing: Future[Played] | None = None
+
+
+class Ahead:
+    """Deals out tasks and plays them. What was dealt and not yet learnt from goes into checkpoints.
+
+    Args:
+        rollouts: Plays.
+        curriculum: Deals.
+        plan: What to play for each task.
+        groups: Tasks a step.
+        steps: Steps of the run.
+        steps_ahead: 0 to begin a step's episodes when they are asked for, 1 to begin them a step earlier.
+        revive: Called when the sampler died: brings up another one with the present weights, or raises.
+        ranks: Who plays with us.
+    """
+
+    def __init__(
+        self,
+        rollouts: Rollouts,
+        curriculum: Curriculum,
+        *,
+        plan: Callable[[], Sequence[Draw]],
+        groups: int,
+        steps: int,
+        steps_ahead: int,
+        revive: Callable[[SamplerError], None],
+        ranks: Ranks,
+    ) -> None:
+        self._rollouts = rollouts
+        self._curriculum = curriculum
+        self._plan = plan
+        self._groups = groups
+        self._steps = steps
+        self._steps_ahead = steps_ahead
+        self._revive = revive
+        self._ranks = ranks
+        self._next: _UnderWay | None = None
+
+    def take(self, step: int) -> Harvest:
+        """The episodes of a step; those of the next are then under way, if the run plays ahead.
+
+        Raises:
+            RolloutAbandoned: The run is to stop: it, or one of its other ranks, was told so.
+            SamplerError: The sampler died, and so did those brought up in its place.
+        """
+        ours, self._next = self._next or self._deal(step, self._groups), None
+        harvest = self._collect(ours)
+        if self._steps_ahead and step + 1 < self._steps:
+            self._next = self._deal(step + 1, self._groups)
+            self._begin(self._next)
+        return harvest
+
+    def more(self, step: int, groups: int, *, first: int) -> Harvest:
+        """Further tasks of a step whose own turned out too easy or too hard. Raises as :meth:`take`.
+
+        Args:
+            step: The step.
+            groups: How many tasks.
+            first: How many the step had before.
+        """
+        return self._collect(self._deal(step, groups, first))
+
+    def settle(self) -> None:
+        """Wait until nothing is under way. Whatever went wrong shows when it is taken."""
+        if self._next is not None and self._next.playing is not None:
+            self._finish(self._next)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self._next is None else {"step": self._next.step, "tasks": self._next.tasks}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state:
+            self._next = _UnderWay(state["step"], list(state["tasks"]))
+
+    # ------------------------------------------------------------------------------------------------------
+
+    def _deal(self, step: int, groups: int, first: int = 0) -> _UnderWay:
+        return _UnderWay(step, self._curriculum.deal(step, groups), first)
+
+    def _begin(self, ours: _UnderWay) -> Future[Played]:
+        span = self._ranks.span(len(ours.tasks))
+        mine = ours.tasks[span.start : span.stop]
+        ours.playing = self._rollouts.begin(ours.step, mine, self._plan(), first=ours.first + span.start)
+        return ours.playing
+
+    def _collect(self, ours: _UnderWay) -> Harvest:
+        """Wait for this rank's part and exchange it for all the others'."""
+        parts = self._ranks.gather(self._finish(ours))
+        whole = [part for part in parts if part is not None]
+        if len(whole) < len(parts):
+            raise RolloutAbandoned("the run is to stop")
+        episodes = [episode for part in whole for episode in part.episodes]
+        pushes = [push for part in whole for push in part.pushes]
+        return Harvest(ours.tasks, episodes, sum_stats([part.stats for part in whole]), pushes)
+
+    def _finish(self, ours: _UnderWay) -> Played | None:
+        """Wait for this rank's part; begun anew if the sampler died meanwhile. ``None`` if it was abandoned."""
+        while True:
+            playing = ours.playing or self._begin(ours)
+            try:
+                return playing.result()
+            except RolloutAbandoned:
+                return None
+            except SamplerError as error:
+                ours.playing = None
+                self._revive(error)
+            except BaseException:
+                playing.cancel()  # Ctrl-C while waiting
+                raise
+
+
+def sum_stats(parts: Sequence[EngineStats]) -> EngineStats:
+    """Counters of engines that ran side by side: everything adds up but the wall time."""
+    total = parts[0].copy()
+    for part in parts[1:]:
+        for name in EngineStats.__slots__:
+            setattr(total, name, getattr(total, name) + getattr(part, name))
+    total.wall = max(part.wall for part in parts)
+    return total
