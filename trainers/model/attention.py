@@ -1,46 +1,273 @@
-"""Hidden states of sequences laid out side by side: who sees whom, and which models can be told."""
+"""Attention over sequences laid out side by side as a tree, and finding out which models can be told of one.
+
+A tree is one number a token: ``end_BT`` of :class:`~trainers.batching.MicroBatch`. Neighbours with the same number form
+a node, whose tokens are seen by those of the node that come later and by the columns that follow up to that number.
+"""
 
 from __future__ import annotations
 
+import functools
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+_log = logging.getLogger(__name__)
+
+TREE_ATTENTION = "rllm_gym_tree"
+"""Name under which models find this attention: SDPA, and what a tree needs where there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Columns ``start`` to ``stop`` of a row, seen in order by themselves and wholly by the columns up to ``end``."""
+
+    row: int
+    start: int
+    stop: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Who sees whom, as the kernel of a device wants it: nodes on a CPU, a block mask on a GPU."""
+
+    nodes: tuple[Node, ...] = ()
+    block_mask: Any = None
 
 
 def hidden_states(model: Any, ids_BT: Tensor, position_BT: Tensor | None, end_BT: Tensor | None) -> Tensor:
-    """The last hidden states ``[B, T, D]``; see :class:`~trainers.batching.MicroBatch` for who sees whom."""
+    """The last hidden states ``[B, T, D]``; see :class:`~trainers.batching.MicroBatch` for who sees whom.
+
+    Raises:
+        ValueError: There is a tree, and the model was not taught to see one (:func:`teach_trees`).
+    """
     layout: dict[str, Any] = {}
     if end_BT is not None:
-        layout = {"attention_mask": tree_mask(end_BT)[:, None], "position_ids": position_BT}
+        if model.config._attn_implementation != TREE_ATTENTION:
+            raise ValueError(
+                "sequences are laid out as a tree, but with the model's attention "
+                f"({model.config._attn_implementation!r}) each would see all before it; use share_prompts=False"
+            )
+        # Any mask of four dimensions keeps transformers from making one of its own.
+        nothing = torch.empty(1, 1, 1, 1, device=ids_BT.device)
+        layout = {"attention_mask": nothing, "position_ids": position_BT, "tree": tree_of(end_BT)}
     states: Tensor = model.base_model(input_ids=ids_BT, use_cache=False, **layout).last_hidden_state
     return states
 
 
-def tree_mask(end_BT: Tensor) -> Tensor:
-    """Which tokens (last axis) each token sees: those before it whose subtree has not ended, and itself."""
-    column_T = torch.arange(end_BT.shape[1], device=end_BT.device)
-    return (column_T[None, :, None] >= column_T[None, None, :]) & (column_T[None, :, None] < end_BT[:, None, :])
+def tree_of(end_BT: Tensor) -> Tree:
+    """The tree for the device the tensor is on."""
+    if end_BT.device.type == "cpu":
+        return Tree(nodes=nodes_of(end_BT))
+    return Tree(block_mask=block_mask_of(end_BT))
+
+
+def nodes_of(end_BT: Tensor) -> tuple[Node, ...]:
+    """The nodes of each row, depth first."""
+    nodes = []
+    for row, end_T in enumerate(end_BT):
+        starts = [0, *((end_T[1:] != end_T[:-1]).nonzero().flatten() + 1).tolist()]
+        ends = end_T[starts].tolist()
+        stops = [*starts[1:], len(end_T)]
+        nodes += [Node(row, *place) for place in zip(starts, stops, ends, strict=True)]
+    return tuple(nodes)
+
+
+def tree_attention(query: Tensor, key: Tensor, value: Tensor, nodes: tuple[Node, ...], scale: float) -> Tensor:
+    """Attention ``[B, H, T, d]`` of each token over its path to the root. CPU only; exactly the pairs that see each
+    other are computed, and no mask exists.
+
+    One call of the flash kernel a node: its keys, for the queries of the whole subtree. Cut off at the upper left, the
+    causal mask is right for both: the node's own queries see what came before, all later ones see everything. Results
+    of a query at the nodes of its path are merged by their log-sum-exp, and the backward kernel, given the merged
+    result and log-sum-exp, yields each part of the whole's gradient (Dao et al. 2022, section 3.1 and appendix B.2).
+    """
+    result: Tensor = _TreeAttention.apply(query, key, value, nodes, scale)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _TreeAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, nodes: tuple[Node, ...], scale: float) -> Tensor:
+        forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+        batch, heads, length, _ = query.shape
+        exact = torch.float64 if query.dtype == torch.float64 else torch.float32
+        # The order in memory in which the model wants it next.
+        out = query.new_empty((batch, length, heads, value.shape[-1]), dtype=exact).transpose(1, 2)
+        total = query.new_empty((batch, heads, length), dtype=exact)
+        for node, first in _with_first(nodes):
+            b, seen_by, own = node.row, slice(node.start, node.end), slice(node.start, node.stop)
+            part, part_total = forward(
+                query[b : b + 1, :, seen_by], key[b : b + 1, :, own], value[b : b + 1, :, own], 0.0, True, scale=scale
+            )
+            so_far, so_far_total = out[b, :, seen_by], total[b, :, seen_by]
+            if first:
+                so_far.copy_(part[0])
+                so_far_total.copy_(part_total[0])
+                continue
+            merged = torch.logaddexp(so_far_total, part_total[0])
+            so_far.mul_(torch.exp(so_far_total - merged)[..., None])
+            so_far.addcmul_(part[0].to(exact), torch.exp(part_total[0] - merged)[..., None])
+            so_far_total.copy_(merged)
+        out = out.to(query.dtype)
+        ctx.save_for_backward(query, key, value, out, total)
+        ctx.nodes, ctx.scale = nodes, scale
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+        query, key, value, out, total = ctx.saved_tensors
+        grad_query, grad_key, grad_value = (torch.empty_like(tensor) for tensor in (query, key, value))
+        for node, first in _with_first(ctx.nodes):
+            b, seen_by, own = slice(node.row, node.row + 1), slice(node.start, node.end), slice(node.start, node.stop)
+            part_query, part_key, part_value = backward(
+                grad[b, :, seen_by],
+                query[b, :, seen_by],
+                key[b, :, own],
+                value[b, :, own],
+                out[b, :, seen_by],
+                total[b, :, seen_by],
+                0.0,
+                True,
+                scale=ctx.scale,
+            )
+            if first:
+                grad_query[b, :, seen_by] = part_query
+            else:
+                grad_query[b, :, seen_by] += part_query
+            grad_key[b, :, own] = part_key
+            grad_value[b, :, own] = part_value
+        return grad_query, grad_key, grad_value, None, None
+
+
+def _with_first(nodes: tuple[Node, ...]) -> list[tuple[Node, bool]]:
+    """Each node, and whether it is a root: nothing was computed for its queries before."""
+    result, row, covered = [], -1, 0
+    for node in nodes:
+        if node.row != row:
+            row, covered = node.row, 0
+        result.append((node, node.start >= covered))
+        covered = max(covered, node.end)
+    return result
+
+
+def block_mask_of(end_BT: Tensor, block: int = 128) -> Any:
+    """FlexAttention's mask of a tree, from the ends alone: no ``[T, T]`` tensor exists."""
+    from torch.nn.attention.flex_attention import BlockMask
+
+    size, length = end_BT.shape
+    count = -(-length // block)
+    column_T = torch.arange(length, device=end_BT.device)
+    key_T = (column_T // block).expand(size, length)
+
+    def covered_by(first_BT: Tensor, last_BT: Tensor) -> Tensor:
+        """How many keys of each block of keys are seen by query blocks from the first to before the last."""
+        steps = torch.zeros(size, count * (count + 1), dtype=torch.int32, device=end_BT.device)
+        one = torch.ones_like(end_BT, dtype=torch.int32)
+        steps.scatter_add_(1, key_T * (count + 1) + first_BT, one)
+        steps.scatter_add_(1, key_T * (count + 1) + torch.maximum(first_BT, last_BT), -one)
+        return steps.view(size, count, count + 1).cumsum(-1)[..., :-1].transpose(1, 2)
+
+    any_BQK = covered_by(key_T, (end_BT + block - 1) // block) > 0
+    # A key is seen by a whole block of queries from the first that begins at it or later, while whole blocks fit.
+    full_BQK = covered_by((column_T + block - 1).expand(size, length) // block, end_BT // block) == block
+    partial_BQK = any_BQK & ~full_BQK
+
+    def listed(chosen_BQK: Tensor) -> tuple[Tensor, Tensor]:
+        order = torch.argsort(chosen_BQK.to(torch.int8), dim=-1, descending=True, stable=True)
+        return chosen_BQK.sum(-1, dtype=torch.int32)[:, None].contiguous(), order.to(torch.int32)[:, None].contiguous()
+
+    def seen(batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return (q >= k) & (q < end_BT[batch, k])
+
+    return BlockMask.from_kv_blocks(
+        *listed(partial_BQK), *listed(full_BQK), BLOCK_SIZE=block, mask_mod=seen, seq_lengths=(length, length)
+    )
+
+
+@functools.cache
+def _flex_attention(device: str) -> Callable[..., Tensor]:
+    """FlexAttention, compiled where that brings a kernel. Dynamic, or it is compiled anew for each length."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    if device == "cpu":
+        return flex_attention
+    compiled: Callable[..., Tensor] = torch.compile(flex_attention, dynamic=True)
+    return compiled
+
+
+def _attention(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    """What a model calls: SDPA as ever, and our own attention over a tree."""
+    tree: Tree | None = options.pop("tree", None)
+    if tree is None:
+        usual: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+        return usual
+    for name in ("sliding_window", "softcap", "s_aux", "position_bias", "dropout"):
+        if options.get(name) not in (None, 0, 0.0):
+            raise NotImplementedError(f"attention over a tree does not know {name}")
+    scale = query.shape[-1] ** -0.5 if options.get("scaling") is None else options["scaling"]
+    query, key = query.to(value.dtype), key.to(value.dtype)
+    groups = query.shape[1] // key.shape[1]
+    if tree.block_mask is not None:
+        # Its kernels want a power of two of query heads to a key.
+        shared = groups & (groups - 1) == 0
+        if not shared:
+            key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+        out = _flex_attention(query.device.type)(
+            query, key, value, block_mask=tree.block_mask, scale=scale, enable_gqa=shared and groups > 1
+        )
+    else:
+        if groups > 1:
+            key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+        out = tree_attention(query, key, value, tree.nodes, scale)
+    return out.transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register(TREE_ATTENTION, _attention)
+AttentionMaskInterface.register(TREE_ATTENTION, sdpa_mask)
 
 
 @torch.no_grad()
-def can_share_prefixes(model: Any, device: torch.device) -> bool:
-    """Try it: two continuations of a prompt, side by side and each alone. Some models look at positions in their own
-    way, have windows or a recurrent state, or use attention that takes no mask: those compute something else."""
+def teach_trees(model: Any, device: torch.device) -> bool:
+    """Give a model attention that knows trees, and try it: continuations of a prompt side by side and each alone.
+
+    Models with windows, recurrent states, sinks or caps in their attention, or positions of their own, would compute
+    something else; they keep what they had.
+
+    Returns:
+        Whether sequences may be laid out as a tree.
+    """
     if getattr(model.config, "_attn_implementation", None) != "sdpa":
         return False
+    model.set_attn_implementation(TREE_ATTENTION)
     vocabulary = model.config.get_text_config().vocab_size
-    window = getattr(model.config.get_text_config(), "sliding_window", None)
-    if window is not None and getattr(model.config.get_text_config(), "use_sliding_window", True):
-        return False
     prompt, ends = [3, 5, 7, 9, 11], ([13, 15], [17, 19, 21])
     ids_BT = torch.tensor([[*prompt, *ends[0], *ends[1]]], device=device) % vocabulary
     position_BT = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 5, 6, 7]], device=device)
     end_BT = torch.tensor([[10, 10, 10, 10, 10, 7, 7, 10, 10, 10]], device=device)
+    alone_TD = hidden_states(model, torch.tensor([[*prompt, *ends[1]]], device=device) % vocabulary, None, None)[0]
     try:
         together_TD = hidden_states(model, ids_BT, position_BT, end_BT)[0]
-    except (TypeError, ValueError, RuntimeError):
-        return False
-    alone_TD = hidden_states(model, torch.tensor([[*prompt, *ends[1]]], device=device) % vocabulary, None, None)[0]
+    except (TypeError, ValueError, RuntimeError, AttributeError) as error:
+        _log.info("%s is not shown trees: %s", type(model).__name__, error)
+        together_TD = alone_TD.new_full((10, 1), float("nan"))
+    # What is computed in bfloat16 differs by as much as bfloat16 does.
+    half = any(parameter.dtype in (torch.bfloat16, torch.float16) for parameter in model.parameters())
+    tolerance = 3e-2 if half else 1e-4
     gap = (together_TD[7:] - alone_TD[5:]).abs().max()
-    return bool(gap <= 1e-2 * alone_TD.abs().max().clamp(min=1.0))
+    if not gap <= tolerance * alone_TD.abs().max():
+        model.set_attn_implementation("sdpa")
+        return False
+    return True
