@@ -1,4 +1,4 @@
-"""`rllm-gym train` and `rllm-gym sft`: read options, run, say where the result lies. Logic lives elsewhere."""
+"""`rllm-gym train`, `sft` and `merge`: read options, run, say where the result lies. Logic lives elsewhere."""
 
 from __future__ import annotations
 
@@ -39,6 +39,12 @@ A tiny model made on the spot, taught by a weak policy until a rule on validatio
 
 Your own chats, one {"messages": [...]} a line:
   rllm-gym sft --model.path Qwen/Qwen2.5-0.5B-Instruct --demonstrations.file chats.jsonl --optimizer.lr 1e-5
+"""
+
+_MERGE = """Write an adapter and its base as one model, which transformers, vLLM and others load without PEFT.
+
+  rllm-gym merge runs/rl/model --output merged
+  rllm-gym merge runs/rl/model --output merged --dtype bfloat16
 """
 
 
@@ -82,6 +88,34 @@ def sft(argv: Sequence[str] | None = None) -> int:
     if config.stop.metric != "none":
         print(f"{'the rule was met' if result.stopped else 'the rule was NOT met'} after {result.steps} steps")
     _print_result(str(result.model), result.validation, str(result.output))
+    return _EXIT_OK
+
+
+def merge(argv: Sequence[str] | None = None) -> int:
+    """``rllm-gym merge``. Returns the exit status."""
+    import tyro
+
+    from trainers.config.merge import MergeConfig
+
+    words = sys.argv[1:] if argv is None else argv
+    config = tyro.cli(MergeConfig, args=list(words), prog="rllm-gym merge", description=_MERGE)
+    from transformers.utils.logging import disable_progress_bar
+
+    from trainers.merge import merge_adapter
+
+    disable_progress_bar()
+    try:
+        merged = merge_adapter(config)
+    except ConfigError as error:
+        raise CommandError(str(error)) from error
+    dtype = str(merged.dtype).removeprefix("torch.")
+    print(f"model    {merged.output} ({merged.parameters:,} weights in {dtype})\nbase     {merged.base}")
+    print(f"check    logits differ by at most {merged.gap:.1e} from the base with the adapter on it")
+    if merged.quantized and not config.nf4:
+        print(
+            "note     the adapter was trained on this base in 4 bits, and is merged into its own weights, which are a "
+            "little different; --nf4 merges into the rounded ones"
+        )
     return _EXIT_OK
 
 

@@ -18,7 +18,8 @@ ADAPTER = "default"
 """PEFT's name of the one adapter there is."""
 
 TRAINED_ON = "trained_on.json"
-"""Beside an adapter whose base was quantised while it was trained: how. PEFT's own file cannot say it."""
+"""Beside an adapter whose base was quantised while it was trained: how, and the type it computed in. PEFT's own file has
+no place for it."""
 
 
 def with_adapters(base: Any, config: ModelConfig, seed: int) -> Any:
@@ -83,7 +84,7 @@ def save_adapter(model: Any, folder: Path, config: ModelConfig) -> None:
     # The embeddings are never trained; PEFT would ask the hub whether they might have been.
     model.save_pretrained(folder, save_embedding_layers=False)
     if config.tuning == "qlora":
-        (folder / TRAINED_ON).write_text(json.dumps({"quantization": "nf4"}) + "\n")
+        (folder / TRAINED_ON).write_text(json.dumps({"quantization": "nf4", "dtype": config.dtype}) + "\n")
 
 
 @torch.no_grad()

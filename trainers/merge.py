@@ -1,0 +1,171 @@
+"""An adapter and its base, written as one model that needs no PEFT: whole or not at all, and checked before."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+
+from trainers.config import ConfigError
+from trainers.config.merge import MergeConfig
+from trainers.model import ModelUnusable
+from trainers.model.adapters import TRAINED_ON
+from trainers.model.loading import load_causal_lm
+from trainers.model.quantization import dequantized_copy, load_quantized_lm
+
+# Logits of the merged model, relative to their scale, may differ by rounding alone.
+_TOLERANCE = {torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What was written.
+
+    Attributes:
+        output: The folder.
+        base: The base the adapter was merged into.
+        parameters: How many weights the model has.
+        dtype: Their type.
+        gap: Largest difference of a logit to the base with the adapter on it, before rounding to ``dtype``.
+        quantized: The adapter was trained on a base in NF4.
+    """
+
+    output: Path
+    base: str
+    parameters: int
+    dtype: torch.dtype
+    gap: float
+    quantized: bool
+
+
+def merge_adapter(config: MergeConfig) -> Merged:
+    """Write the merged model, with its tokenizer.
+
+    Raises:
+        ConfigError: The adapter is none, its base is missing or another, the output exists or cannot be written.
+            Nothing was written.
+    """
+    output = Path(config.output)
+    if output.exists():
+        raise ConfigError(f"--output {config.output}: it exists already; nothing is overwritten, name a new folder")
+    base_path = config.base or _base_of(config.adapter)
+    trained_on = _trained_on(config.adapter)
+    if config.nf4 and trained_on is None:
+        raise ConfigError(
+            f"--nf4: {config.adapter} does not say that it was trained on an NF4 base ({TRAINED_ON} in its folder), "
+            "and merged into a rounded base it would be worse; leave it out"
+        )
+    model, gap = _merge(config, base_path, trained_on if config.nf4 else None)
+    kept = model.dtype if config.dtype == "same" else getattr(torch, config.dtype)
+    model = model.to(kept)
+    _write(model, _tokenizer(config.adapter, base_path), output)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return Merged(output, base_path, parameters, kept, gap, trained_on is not None)
+
+
+def _base_of(adapter: str) -> str:
+    from peft import PeftConfig
+
+    try:
+        settings = PeftConfig.from_pretrained(adapter)
+    except (ValueError, OSError, TypeError) as error:
+        folder = Path(adapter)
+        if (folder / "config.json").is_file():
+            what = "it holds a whole model, which needs no merging"
+        elif folder.is_dir():
+            what = "there is no adapter_config.json in it that can be read"
+        else:
+            what = "there is no such folder, and no such adapter on the hub"
+        raise ConfigError(f"{adapter} is no adapter: {what} ({error})") from error
+    base = settings.base_model_name_or_path
+    if not base:
+        raise ConfigError(f"{adapter} does not say which base it belongs to; name it with --base")
+    return str(base)
+
+
+def _trained_on(adapter: str) -> torch.dtype | None:
+    """The type that a base in NF4 computed in while the adapter was trained; ``None`` for a whole base."""
+    file = Path(adapter) / TRAINED_ON
+    if not file.is_file():
+        return None
+    try:
+        dtype: torch.dtype = getattr(torch, json.loads(file.read_text())["dtype"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{file} is no note of rllm-gym's ({type(error).__name__}: {error}); remove it") from error
+    return dtype
+
+
+def _merge(config: MergeConfig, base_path: str, nf4: torch.dtype | None) -> tuple[Any, float]:
+    from peft import PeftModel
+
+    # Into weights of at least the type that is written: a sum rounded to less would lose most of the adapter.
+    dtype = torch.float32 if config.dtype == "float32" else None
+    try:
+        if nf4 is None:
+            base = load_causal_lm(base_path, dtype=dtype)
+        else:
+            quantized = load_quantized_lm(base_path, dtype=nf4, device=torch.device("cpu"))
+            base = dequantized_copy(quantized, base_path).to(dtype or nf4)
+    except ModelUnusable as error:
+        raise ConfigError(
+            f"the base of {config.adapter} is {base_path!r}, which cannot be loaded; name where it lies now with "
+            f"--base ({error})"
+        ) from error
+    try:
+        adapted = PeftModel.from_pretrained(base, config.adapter).eval()
+        expected_TV = _logits(adapted)
+        merged = adapted.merge_and_unload(safe_merge=True)
+    except (ValueError, RuntimeError, OSError, KeyError, AttributeError, SafetensorError) as error:
+        raise ConfigError(
+            f"the adapter {config.adapter} cannot be merged into {base_path!r}: is that its base? ({error})"
+        ) from error
+    gap = (_logits(merged) - expected_TV).abs().max().item()
+    if not gap <= _TOLERANCE[merged.dtype] * max(1.0, expected_TV.abs().max().item()):
+        raise ConfigError(
+            f"merged into {base_path!r}, {config.adapter} computes something else than beside it (logits differ by "
+            f"{gap:.3g}): this kind of adapter cannot be merged"
+        )
+    return merged, gap
+
+
+@torch.no_grad()
+def _logits(model: Any) -> torch.Tensor:
+    vocabulary = model.config.get_text_config().vocab_size
+    ids_BT = torch.arange(1, 17)[None] * 7 % vocabulary
+    logits_TV: torch.Tensor = model(input_ids=ids_BT, use_cache=False).logits[0].float()
+    return logits_TV
+
+
+def _tokenizer(adapter: str, base: str) -> Any | None:
+    from transformers import AutoTokenizer
+
+    for place in (adapter, base):
+        try:
+            return AutoTokenizer.from_pretrained(place)
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+def _write(model: Any, tokenizer: Any | None, output: Path) -> None:
+    """Beside its place first: a crash or a full disk leaves nothing under the name."""
+    partial = output.with_name(f".{output.name}.partial-{os.getpid()}")
+    try:
+        partial.mkdir(parents=True)
+        model.save_pretrained(partial)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(partial)
+        for file in partial.iterdir():
+            with open(file, "rb") as written:
+                os.fsync(written.fileno())
+        os.rename(partial, output)
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"--output {output}: the model cannot be written ({error}); nothing is left there") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
