@@ -1,42 +1,46 @@
-"""Supervised fine-tuning on demonstrations, short: the replies are learnt, what they answer is not.
+"""Supervised fine-tuning on demonstrations: the replies are learnt, what they answer is not.
 
-A rule in the configuration ends it, measured on validation tasks alone: neither a lucky seed nor a look at the test.
+A rule in the configuration may end it, measured on validation tasks alone: neither a lucky seed nor a look at the test.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
-from typing import Any
+
+import torch
+from torch import Tensor
 
 from rllm_gym.chat import ChatRenderer
-from rllm_gym.core import stream_seed
-from rllm_gym.engine import write_manifest
-from trainers.batching import Row, rows_of
-from trainers.config import ConfigError, SftConfig, validate_sft
-from trainers.curriculum import shuffled
-from trainers.demonstrations import Demonstration, Player, read_demonstrations, tokenize
-from trainers.display import Display
-from trainers.learner import Learner
-from trainers.metrics import MetricsLog, PhaseClock, holds_run, validation_metrics
-from trainers.model import Policy
-from trainers.rollouts import Rollouts, World, load_object, open_world, sandbox_tier_of
+from trainers.batching import MicroBatch, make_micro_batches
+from trainers.config import ConfigError, SftConfig, TrainConfig, validate_sft
+from trainers.learner import Learner, UpdateStats
+from trainers.lessons import FileLessons, Lesson, PolicyLessons, read_lessons
+from trainers.metrics import validation_metrics
+from trainers.model import Policy, TokenOutputs
+from trainers.offline import OfflineRun, open_folder
+from trainers.rollouts import Rollouts, World, open_world, sandbox_tier_of
 from trainers.run import limit_threads
-from trainers.samples import Sample
 from trainers.serving import make_sampler
-from trainers.settings import to_mapping, write_yaml
 from trainers.tiny_model import make_tiny_model
+from trainers.tokenized import LengthLimit, context_length
 
 _log = logging.getLogger(__name__)
 
 # Demonstrations whose texts a tiny model's tokenizer learns its tokens from.
 _CORPUS = 64
 
-_COLUMNS = {"loss": "loss", "validation/success": "validation success", "grad_norm": "gradient norm"}
+_COLUMNS = {
+    "loss": "loss",
+    "validation/loss": "validation loss",
+    "validation/success": "validation success",
+    "grad_norm": "gradient norm",
+    "seconds/total": "seconds a step",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +49,19 @@ class SftResult:
 
     Attributes:
         output: Its folder.
-        model: The final model: a Hugging Face folder or a PEFT adapter.
+        model: The final model: a Hugging Face folder or a PEFT adapter. ``None`` if the run was interrupted.
         steps: Optimizer steps it took.
         stopped: The rule was met before the last step.
         validation: Numbers of the last measurement.
+        interrupted: It was asked to stop (SIGTERM), saved a checkpoint and stopped.
     """
 
     output: Path
-    model: Path
+    model: Path | None
     steps: int
     stopped: bool
     validation: dict[str, float]
+    interrupted: bool = False
 
 
 def sft(config: SftConfig, *, world: World | None = None) -> SftResult:
@@ -67,127 +73,130 @@ def sft(config: SftConfig, *, world: World | None = None) -> SftResult:
 
     Raises:
         ConfigError: The configuration or a demonstration cannot be used.
+        CheckpointError: There are checkpoints to resume from and none is whole, or one cannot be written.
         TrainingDiverged: Loss or gradient were not finite several times in a row.
     """
     if world is not None:
         config = replace(config, env=replace(config.env, id=config.env.id or "given"))
     for warning in validate_sft(config):
         _log.warning("%s", warning)
-    output = Path(config.output)
-    if holds_run(output):
-        raise ConfigError(f"output={config.output!r} already holds a run; choose another folder")
-    measured = config.stop.metric != "none"
     with contextlib.ExitStack() as closing:
+        output = open_folder(config, closing)
         closing.enter_context(limit_threads(config.threads))
-        if world is None and (config.demonstrations.policy or measured):
+        if world is None and (config.demonstrations.policy or config.stop.metric != "none"):
             world = open_world(config.env)
-        source = _Source(config, world)
-        closing.callback(source.close)
+        lessons: FileLessons | PolicyLessons
+        if config.demonstrations.policy:
+            assert world is not None
+            lessons = PolicyLessons(config, world)
+            closing.callback(lessons.close)
+        else:
+            lessons = FileLessons(config)
 
         model = config.model
         if config.tiny.enabled:
-            model = replace(model, path=str(_make_tiny(config, source)))
+            model = replace(model, path=str(_make_tiny(config, output, lessons.texts(_CORPUS))))
         policy = Policy(model, tokens_per_chunk=config.optimizer.tokens_per_chunk, seed=config.seed)
-        learner = Learner(policy, config.optimizer, config.steps)
         renderer = ChatRenderer(policy.tokenizer)
-        output.mkdir(parents=True, exist_ok=True)
-        write_yaml(output / "config.yaml", config)
-        tier = "none" if world is None else sandbox_tier_of(world)
-        write_manifest(
-            output / "manifest.json", config=to_mapping(config), seeds={"run": config.seed}, sandbox_tier=tier
-        )
-        rule = _Rule(config, policy, world) if measured and world is not None else None
-        if rule is not None:
+        limit = LengthLimit(config.length, context_length(policy.model))
+        lessons.tokenize(renderer, limit)
+        held_out = lessons.held_out
+        if config.validation.file:
+            held_out = read_lessons(config.validation.file, config, renderer, limit)
+        steps = config.steps
+        if config.epochs is not None:
+            steps = math.ceil(config.epochs * lessons.size / config.demonstrations_per_step)
+        learner = Learner(policy, config.optimizer, steps)
+        rule = None
+        if config.stop.metric != "none" and world is not None:
+            rule = _Rule(config, policy, world)
             closing.callback(rule.close)
-        metrics = closing.enter_context(MetricsLog(output))
-        display = closing.enter_context(Display("fine-tuning", config.steps, columns=_COLUMNS, enabled=config.progress))
-
-        clock = PhaseClock()
-        stopped, validation, step = False, {}, 0
-        while step < config.steps and not stopped:
-            with clock("demonstrations"):
-                demonstrations = source.next(config.demonstrations_per_step)
-                rows = _rows(demonstrations, renderer)
-            with clock("update"):
-                update = learner.imitate(step, rows)
-            step += 1
-            row: dict[str, Any] = {
-                "loss": update.loss,
-                "entropy": update.entropy,
-                "grad_norm": update.grad_norm,
-                "lr": learner.learning_rate(step - 1),
-                "trained_tokens": update.tokens,
-                "skipped_updates": update.skipped,
-            }
-            if rule is not None and (step % config.stop.every == 0 or step == config.steps):
-                with clock("validation"):
-                    validation = rule.measure(step)
-                stopped = rule.met(validation)
-                row |= validation
-            row |= {f"seconds/{phase}": seconds for phase, seconds in clock.lap().items()}
-            metrics.write(step, row)
-            display.show(step, row)
-        policy.save(output / "model")
-        return SftResult(output, output / "model", step, stopped, validation)
+        run = closing.enter_context(
+            OfflineRun(
+                config,
+                learner,
+                steps=steps,
+                title="fine-tuning",
+                columns=_COLUMNS,
+                fingerprints={"the demonstrations": lessons.fingerprint},
+                sandbox_tier="none" if world is None else sandbox_tier_of(world),
+            )
+        )
+        for line in [*lessons.notes, limit.note()]:
+            run.note(line)
+        return _run(config, run, learner, lessons, held_out, rule)
 
 
-class _Source:
-    """Deals out demonstrations: all of a file over and over, in a new order each time, or fresh ones by a policy."""
+def _run(
+    config: SftConfig,
+    run: OfflineRun,
+    learner: Learner,
+    lessons: FileLessons | PolicyLessons,
+    held_out: Sequence[Lesson],
+    rule: _Rule | None,
+) -> SftResult:
+    if run.step == 0 and held_out:
+        run.log_start(run.validate(lambda: _measure(learner, held_out)))
+    stopped = bool(run.memory.get("stopped", False))
+    # Position in the data: demonstrations that were looked at so far, those that were left out included.
+    lessons.position = run.memory.get("position", 0)
+    while run.step < run.steps and not stopped:
+        with run.clock("demonstrations"):
+            wanted = config.demonstrations_per_step
+            if config.epochs is not None:
+                wanted = min(wanted, config.epochs * lessons.size - run.step * wanted)
+            chosen = lessons.next(wanted)
+        with run.clock("update"):
+            update = imitate(learner, run.step, chosen)
+        run.step += 1
+        row = run.update_row(update)
+        if held_out:
+            row |= run.validate(lambda: _measure(learner, held_out))
+        if rule is not None and (run.step % config.stop.every == 0 or run.step == run.steps):
+            with run.clock("validation"):
+                measured = rule.measure(run.step)
+            run.validation |= measured
+            stopped = rule.met(measured)
+            row |= measured
+        run.memory = {"position": lessons.position, "stopped": stopped}
+        run.log(row)
+        run.keep(last=stopped)
+        if run.stopping and run.step < run.steps and not stopped:
+            return SftResult(run.output, None, run.step, False, run.validation, interrupted=True)
+    return SftResult(run.output, run.save_model(), run.step, stopped, run.validation)
 
-    def __init__(self, config: SftConfig, world: World | None) -> None:
-        options = config.demonstrations
-        self._seed = config.seed
-        self._per_task = options.per_task
-        self._successful_only = options.successful_only
-        self._numbers = count()
-        self._player: Player | None = None
-        self._read: list[Demonstration] = []
-        if options.policy:
-            assert world is not None
-            self._world = world
-            policy = load_object(options.policy, "demonstrations.policy")
-            self._player = Player(world, policy, options.policy_kwargs)
-        else:
-            self._read = [
-                demonstration
-                for demonstration in read_demonstrations(Path(options.file))
-                if demonstration.success or not options.successful_only
-            ]
-            if not self._read:
-                raise ConfigError(f"no episode in {options.file!r} was successful (demonstrations.successful_only)")
 
-    def next(self, number: int) -> list[Demonstration]:
-        chosen: list[Demonstration] = []
-        for failures in count():
-            if len(chosen) == number:
-                return chosen
-            if failures > 100 * number:
-                raise ConfigError(
-                    f"demonstrations.policy solved {len(chosen)} of {failures} tasks: too few for "
-                    "demonstrations.successful_only; use a better policy, or imitate failures too"
-                )
-            demonstration = self._make(next(self._numbers))
-            if demonstration.success or not self._successful_only:
-                chosen.append(demonstration)
-        raise AssertionError("count() does not end")
+def imitate(learner: Learner, step: int, lessons: Sequence[Lesson]) -> UpdateStats:
+    """One optimizer step of maximum likelihood: the mean over all learnt tokens, each with its weight."""
+    batches, norm = _batches(learner, lessons)
+    return learner.descend(step, batches, lambda outputs, batch: _loss(outputs, batch) / norm)
 
-    def texts(self, number: int) -> list[str]:
-        """Texts of the first demonstrations, without using them up."""
-        return [text for index in range(number) for text in self._make(index).texts]
 
-    def close(self) -> None:
-        if self._player is not None:
-            self._player.close()
+@torch.no_grad()
+def _measure(learner: Learner, lessons: Sequence[Lesson]) -> dict[str, float]:
+    """The loss on lessons that are not trained on, and its exponential."""
+    batches, norm = _batches(learner, lessons)
+    loss = 0.0
+    for batch in batches:
+        batch = batch.to(learner.policy.device)
+        loss += _loss(learner.policy.outputs(batch), batch).item() / norm
+    return {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
 
-    def _make(self, number: int) -> Demonstration:
-        if self._player is None:
-            size = len(self._read)
-            epoch, position = divmod(number, size)
-            return self._read[shuffled(position, size, key=stream_seed("demonstrations", self._seed, epoch))]
-        tasks = self._world.train
-        epoch, position = divmod(number // self._per_task, len(tasks))
-        index = shuffled(position, len(tasks), key=stream_seed("demonstrations", self._seed, epoch))
-        return self._player.play(tasks[index], stream_seed("demonstration", self._seed, number) % 2**32)
+
+def _loss(outputs: TokenOutputs, batch: MicroBatch) -> Tensor:
+    return -(batch.weight_N * batch.targets["weight"] * outputs.logp_N).sum()
+
+
+def _batches(learner: Learner, lessons: Sequence[Lesson]) -> tuple[list[MicroBatch], float]:
+    """Micro-batches, and the mean weight of their tokens."""
+    rows = [tokens.row() for lesson in lessons for tokens in lesson]
+    batches = make_micro_batches(
+        rows,
+        tokens_per_microbatch=learner.config.tokens_per_microbatch,
+        share_prompts=learner.policy.shares_prompts,
+    )
+    total = sum(row.num_sampled for row in rows)
+    return batches, sum(float(row.targets["weight"].sum()) for row in rows) / total
 
 
 class _Rule:
@@ -202,7 +211,7 @@ class _Rule:
         self._policy = policy
         self._rollouts = Rollouts(
             world,
-            make_sampler(policy, max_batch=config.env.parallel, deterministic=False),
+            make_sampler(policy, TrainConfig(env=config.env, model=policy.config, sampling=config.sampling)),
             policy.tokenizer,
             env=config.env,
             sampling=config.sampling,
@@ -224,10 +233,10 @@ class _Rule:
         self._rollouts.close()
 
 
-def _make_tiny(config: SftConfig, source: _Source) -> Path:
+def _make_tiny(config: SftConfig, output: Path, corpus: Sequence[str]) -> Path:
     tiny = config.tiny
     return make_tiny_model(
-        Path(config.output) / "untrained",
+        output / "untrained",
         seed=tiny.seed,
         architecture=tiny.architecture,
         hidden_size=tiny.hidden_size,
@@ -237,15 +246,5 @@ def _make_tiny(config: SftConfig, source: _Source) -> Path:
         vocab_size=tiny.vocab_size,
         init_std=tiny.init_std,
         rope_theta=tiny.rope_theta,
-        corpus=source.texts(_CORPUS),
+        corpus=corpus,
     )
-
-
-def _rows(demonstrations: Sequence[Demonstration], renderer: ChatRenderer) -> list[Row]:
-    end_of_turn = renderer.end_of_turn_id
-    if end_of_turn is None:
-        end_of_turn = renderer.tokenizer.eos_token_id
-    samples = []
-    for number, demonstration in enumerate(demonstrations):
-        samples.append(Sample(str(number), "", 0.0, tuple(tokenize(demonstration, renderer, end_of_turn))))
-    return rows_of(samples, {})

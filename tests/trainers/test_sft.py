@@ -79,7 +79,7 @@ def test_demonstrations_are_rendered_as_episodes_will_be(tmp_path: Path) -> None
     assert player.play(world.train[3], seed=1) == demonstration
     player.close()
     renderer = ChatRenderer(tokenizer)
-    (sequence,) = tokenize(demonstration, renderer, tokenizer.eos_token_id)
+    (sequence,) = tokenize(demonstration, renderer)
     task = world.train[3]
     assert isinstance(task, Task)
     letter = task.data["letter"]
@@ -95,7 +95,7 @@ def test_rewritten_history_makes_a_sequence_of_each_turn(tmp_path: Path) -> None
     tokenizer = AutoTokenizer.from_pretrained(make_tiny_model(tmp_path / "tiny"))
     first = Turn(({"role": "user", "content": "one"},), "a")
     second = Turn(({"role": "user", "content": "two"},), "b")
-    sequences = tokenize(Demonstration((first, second)), ChatRenderer(tokenizer), tokenizer.eos_token_id)
+    sequences = tokenize(Demonstration((first, second)), ChatRenderer(tokenizer))
     texts = [tokenizer.decode(sequence.ids) for sequence in sequences]
     assert texts == ["<|user|>one<|end|><|assistant|>a<|end|>", "<|user|>two<|end|><|assistant|>b<|end|>"]
     assert [sum(sequence.mask) for sequence in sequences] == [2, 2]

@@ -13,10 +13,12 @@ from trainers.config.dpo import DpoConfig, PreferenceConfig, validate_dpo
 from trainers.config.env import EnvConfig, SamplingConfig
 from trainers.config.json_object import JsonObject
 from trainers.config.model import LoraConfig, ModelConfig, TinyConfig
-from trainers.config.offline import Files, HeldOutConfig, LengthConfig
+from trainers.config.offline import Files, HeldOutConfig, KeepConfig, LengthConfig
 from trainers.config.optimizer import OptimizerConfig
+from trainers.config.sampler import SamplerConfig
 from trainers.config.sft import DemonstrationConfig, SftConfig, StopConfig, validate_sft
 from trainers.config.train import CurriculumConfig, TrainConfig, ValidationConfig, validate
+from trainers.config.value import ValueConfig
 
 __all__ = [
     "AlgorithmConfig",
@@ -31,17 +33,20 @@ __all__ = [
     "Files",
     "HeldOutConfig",
     "JsonObject",
+    "KeepConfig",
     "LengthConfig",
     "LoraConfig",
     "ModelConfig",
     "OptimizerConfig",
     "PreferenceConfig",
+    "SamplerConfig",
     "SamplingConfig",
     "SftConfig",
     "StopConfig",
     "TinyConfig",
     "TrainConfig",
     "ValidationConfig",
+    "ValueConfig",
     "validate",
     "validate_dpo",
     "validate_sft",

@@ -7,9 +7,17 @@ from typing import Literal
 
 from trainers.config.checks import positive, raise_if_any
 from trainers.config.model import ModelConfig, check_model
-from trainers.config.offline import Files, HeldOutConfig, LengthConfig, check_held_out, check_length, check_offline
+from trainers.config.offline import (
+    Files,
+    HeldOutConfig,
+    KeepConfig,
+    LengthConfig,
+    check_held_out,
+    check_keep,
+    check_length,
+    check_no_reference,
+)
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
-from trainers.config.train import CheckpointConfig
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,7 @@ class DpoConfig:
     length: LengthConfig = field(default_factory=LengthConfig)
     validation: HeldOutConfig = field(default_factory=HeldOutConfig)
     optimizer: OptimizerConfig = field(default_factory=lambda: OptimizerConfig(lr=2e-5))
-    checkpoint: CheckpointConfig = field(default_factory=lambda: CheckpointConfig(every=100))
+    checkpoint: KeepConfig = field(default_factory=KeepConfig)
     progress: bool = True
 
 
@@ -90,7 +98,8 @@ def validate_dpo(config: DpoConfig) -> list[str]:
     check_held_out(config.validation, problems)
     check_optimizer(config.optimizer, problems, tuning=config.model.tuning)
     positive(config, "", ("steps", "epochs", "pairs_per_step", "beta", "threads"), problems)
-    check_offline(config.checkpoint, resume=config.resume, problems=problems)
+    check_keep(config.checkpoint, config.validation, problems, resume=config.resume)
+    check_no_reference(config.model, problems)
     raise_if_any(problems)
     warnings = learning_rate_warnings(config.model, config.optimizer)
     if config.model.tuning == "full" and config.optimizer.lr >= 1e-4:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainers.config.checks import idle, positive
-from trainers.config.train import CheckpointConfig
+from trainers.config.model import ModelConfig
 
 Files = str | tuple[str, ...]
 """One or several paths, patterns or names of data sets."""
@@ -34,6 +34,18 @@ class HeldOutConfig:
     """Steps between two measurements. The first comes before the first step, the last after the last."""
 
 
+@dataclass(frozen=True)
+class KeepConfig:
+    """What survives a crash, and which model is kept."""
+
+    every: int = 100
+    """Steps between checkpoints; 0 for none."""
+    keep: int = 2
+    """Newest checkpoints kept."""
+    best: bool = False
+    """Write the model whose held-out loss was the lowest to `best_model`, beside the last one."""
+
+
 def check_length(length: LengthConfig, problems: list[str]) -> None:
     positive(length, "length.", ("max_tokens",), problems)
 
@@ -49,11 +61,18 @@ def check_held_out(validation: HeldOutConfig, problems: list[str]) -> None:
     positive(validation, "validation.", ("every",), problems)
 
 
-def check_offline(checkpoint: CheckpointConfig, *, resume: bool, problems: list[str]) -> None:
-    """Checkpoints of a run on files."""
+def check_keep(checkpoint: KeepConfig, validation: HeldOutConfig, problems: list[str], *, resume: bool) -> None:
     if checkpoint.every == 0:
         idle(checkpoint, "checkpoint.", ("keep",), "without checkpoints", problems)
         if resume:
             problems.append("resume=True with checkpoint.every=0: nothing would be left to resume from next time")
     elif checkpoint.every < 0 or checkpoint.keep < 1:
         problems.append("checkpoint.every must be 0 (never) or more, and checkpoint.keep at least 1")
+    if not validation.fraction and not validation.file:
+        unless = "without validation.fraction or validation.file"
+        idle(checkpoint, "checkpoint.", ("best",), unless, problems)
+
+
+def check_no_reference(model: ModelConfig, problems: list[str]) -> None:
+    """Neither loss keeps a second model beside the one that learns."""
+    idle(model, "model.", ("reference",), "without a KL term", problems)

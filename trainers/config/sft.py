@@ -9,9 +9,17 @@ from trainers.config.checks import default, idle, positive, raise_if_any
 from trainers.config.env import EnvConfig, SamplingConfig, check_env, check_sampling
 from trainers.config.json_object import JsonObject
 from trainers.config.model import ModelConfig, TinyConfig, check_model
-from trainers.config.offline import Files, HeldOutConfig, LengthConfig, check_held_out, check_length, check_offline
+from trainers.config.offline import (
+    Files,
+    HeldOutConfig,
+    KeepConfig,
+    LengthConfig,
+    check_held_out,
+    check_keep,
+    check_length,
+    check_no_reference,
+)
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
-from trainers.config.train import CheckpointConfig
 
 
 @dataclass(frozen=True)
@@ -86,7 +94,7 @@ class SftConfig:
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     optimizer: OptimizerConfig = field(default_factory=lambda: OptimizerConfig(lr=2e-3))
     stop: StopConfig = field(default_factory=StopConfig)
-    checkpoint: CheckpointConfig = field(default_factory=lambda: CheckpointConfig(every=100))
+    checkpoint: KeepConfig = field(default_factory=KeepConfig)
     progress: bool = True
 
 
@@ -125,7 +133,8 @@ def validate_sft(config: SftConfig) -> list[str]:
     check_sampling(config.sampling, problems)
     check_optimizer(config.optimizer, problems, tuning=config.model.tuning)
     positive(config, "", ("steps", "epochs", "demonstrations_per_step", "threads"), problems)
-    check_offline(config.checkpoint, resume=config.resume, problems=problems)
+    check_keep(config.checkpoint, config.validation, problems, resume=config.resume)
+    check_no_reference(config.model, problems)
     raise_if_any(problems)
     return learning_rate_warnings(config.model, config.optimizer)
 

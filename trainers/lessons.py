@@ -1,0 +1,233 @@
+"""Which demonstrations come up in which step of a fine-tuning: chosen, tokenized, in an order that needs no memory."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import count
+
+from rllm_gym.chat import ChatRenderer
+from rllm_gym.core import stream_seed
+from trainers.config import ConfigError, DemonstrationConfig, Files, SftConfig
+from trainers.curriculum import shuffled
+from trainers.demonstrations import Demonstration, Player, keeps_ids, read_demonstrations, tokenize
+from trainers.offline import Epochs
+from trainers.rollouts import World, load_object
+from trainers.tokenized import LengthLimit, Tokens, fingerprint, held_back
+
+Lesson = tuple[Tokens, ...]
+"""One demonstration as token sequences, one per branch of the conversation; each has something to learn."""
+
+
+def select(demonstrations: Sequence[Demonstration], options: DemonstrationConfig) -> list[Demonstration]:
+    """Rejection sampling from saved episodes: those that succeeded, with enough reward, the best of each task.
+
+    Raises:
+        ConfigError: Nothing is left, or the options ask for episodes and there are only chats.
+    """
+    asked = [
+        name
+        for name, wanted in (
+            ("successful_only", options.successful_only),
+            ("min_reward", options.min_reward is not None),
+            ("best", options.best is not None),
+        )
+        if wanted
+    ]
+    if asked and all(demonstration.reward is None for demonstration in demonstrations):
+        raise ConfigError(
+            f"demonstrations.{asked[0]} does nothing: the files hold no episodes, and chats have neither reward nor "
+            "success"
+        )
+    kept = [each for each in demonstrations if each.success or not options.successful_only]
+    if not kept:
+        raise ConfigError(f"no episode in {options.file!r} was successful (demonstrations.successful_only)")
+    if options.min_reward is not None:
+        # A chat has no reward, and nobody would put one into the file who did not want it learnt.
+        kept = [each for each in kept if each.reward is None or each.reward >= options.min_reward]
+        if not kept:
+            raise ConfigError(f"no episode in {options.file!r} has the reward demonstrations.min_reward asks for")
+    if options.best is not None:
+        kept = _best(kept, options.best, options.best_per)
+    return kept
+
+
+def _best(demonstrations: Sequence[Demonstration], number: int, per: str) -> list[Demonstration]:
+    ranked: defaultdict[str, list[int]] = defaultdict(list)
+    chosen = {index for index, each in enumerate(demonstrations) if each.reward is None}
+    for index, each in enumerate(demonstrations):
+        if each.reward is not None:
+            ranked[each.task if per == "task" else each.group].append(index)
+    for indices in ranked.values():
+        # Sorting is stable: the earlier of two equals comes first.
+        chosen.update(sorted(indices, key=lambda index: -(demonstrations[index].reward or 0.0))[:number])
+    return [demonstrations[index] for index in sorted(chosen)]
+
+
+def tokenize_lesson(
+    demonstration: Demonstration, options: DemonstrationConfig, renderer: ChatRenderer, limit: LengthLimit
+) -> Lesson | None:
+    """One demonstration as tokens; ``None`` if it is too long.
+
+    Raises:
+        ConfigError: It cannot be rendered, or is too long where that is an error.
+    """
+    try:
+        sequences = tokenize(demonstration, renderer, train_on=options.train_on)
+    except ValueError as error:
+        raise ConfigError(f"{demonstration.where or 'a demonstration'} cannot be rendered: {error}") from error
+    fitting = limit.fit(sequences, demonstration.where)
+    if fitting is None:
+        return None
+    weights = [turn.weight for turn in demonstration.turns]
+    return tuple(Tokens.of(sequence, weights) for sequence in fitting if any(sequence.mask)) or None
+
+
+def read_lessons(files: Files, config: SftConfig, renderer: ChatRenderer, limit: LengthLimit) -> list[Lesson]:
+    """All demonstrations of files that are measured on; nothing is selected.
+
+    Raises:
+        ConfigError: They cannot be used.
+    """
+    options = config.demonstrations
+    read = read_demonstrations(files, strings=options.strings, option="validation.file")
+    lessons = [lesson for each in read if (lesson := tokenize_lesson(each, options, renderer, limit)) is not None]
+    if not lessons:
+        raise ConfigError(f"validation.file={files!r}: every demonstration is longer than {limit.limit} tokens")
+    return lessons
+
+
+class FileLessons:
+    """All demonstrations of the files, over and over, in a new order each time.
+
+    Attributes:
+        position: Demonstrations dealt so far.
+        held_out: Lessons to measure on; empty without ``validation.fraction``.
+        notes: What a person should know of the selection.
+    """
+
+    def __init__(self, config: SftConfig) -> None:
+        self._config = config
+        self.position = 0
+        self.held_out: list[Lesson] = []
+        self._lessons: list[Lesson] = []
+        options = config.demonstrations
+        read = read_demonstrations(options.file, strings=options.strings)
+        kept = select(read, options)
+        self.notes = [f"{len(kept)} of {len(read)} demonstrations are imitated"] if len(kept) < len(read) else []
+        self._held_out: list[Demonstration] = []
+        if config.validation.fraction:
+            back = held_back([each.task for each in kept], config.validation.fraction, config.seed)
+            self._held_out = [each for each in kept if each.task in back]
+            kept = [each for each in kept if each.task not in back]
+            self.notes.append(f"{len(self._held_out)} demonstrations of {len(back)} tasks are held back")
+        self._demonstrations = kept
+
+    def texts(self, number: int) -> list[str]:
+        """Texts of the first demonstrations that will come up."""
+        order = Epochs(len(self._demonstrations), self._config.seed, "demonstrations")
+        return [text for index in order.span(0, number) for text in self._demonstrations[index].texts]
+
+    def tokenize(self, renderer: ChatRenderer, limit: LengthLimit) -> None:
+        """Make lessons of all demonstrations, whose texts are forgotten.
+
+        Raises:
+            ConfigError: One cannot be used, or none is left.
+        """
+        encoded = sum(
+            any(turn.tokens is not None for turn in each.turns) and not keeps_ids(each, renderer.tokenizer)
+            for each in self._demonstrations
+        )
+        if encoded:
+            self.notes.append(
+                f"{encoded} episodes were sampled by a model with another tokenizer: their texts are encoded anew"
+            )
+        options = self._config.demonstrations
+        for source, lessons in ((self._demonstrations, self._lessons), (self._held_out, self.held_out)):
+            seen: set[bytes] = set()
+            for each in source:
+                lesson = tokenize_lesson(each, options, renderer, limit)
+                if lesson is None:
+                    continue
+                content = b"|".join(tokens.content() for tokens in lesson)
+                if options.distinct and content in seen:
+                    continue
+                seen.add(content)
+                lessons.append(lesson)
+            if source and not lessons:
+                raise ConfigError(f"every demonstration is longer than {limit.limit} tokens (length.max_tokens)")
+        if options.distinct:
+            self.notes.append(f"{len(self._lessons)} different demonstrations")
+        self._demonstrations, self._held_out = [], []
+        self._order = Epochs(len(self._lessons), self._config.seed, "demonstrations")
+        self.fingerprint = fingerprint([b"|".join(tokens.content() for tokens in lesson) for lesson in self._lessons])
+
+    @property
+    def size(self) -> int:
+        """Lessons of one pass."""
+        return len(self._lessons)
+
+    def next(self, number: int) -> list[Lesson]:
+        """The next ones."""
+        start, self.position = self.position, self.position + number
+        return [self._lessons[index] for index in self._order.span(start, self.position)]
+
+
+class PolicyLessons:
+    """Fresh demonstrations by a policy at play, task after task. Close it.
+
+    Attributes:
+        position: Demonstrations played so far, those that failed included.
+    """
+
+    size = 0  # it has no end
+    notes: tuple[str, ...] = ()
+    held_out: tuple[Lesson, ...] = ()
+
+    def __init__(self, config: SftConfig, world: World) -> None:
+        options = config.demonstrations
+        self.position = 0
+        self._options = options
+        self._seed = config.seed
+        self._tasks = world.train
+        self._player = Player(world, load_object(options.policy, "demonstrations.policy"), options.policy_kwargs)
+        self.fingerprint = f"{options.policy} {sorted(options.policy_kwargs.items())!r}"
+
+    def texts(self, number: int) -> list[str]:
+        """Texts of the first demonstrations, without using them up."""
+        return [text for index in range(number) for text in self._play(index).texts]
+
+    def tokenize(self, renderer: ChatRenderer, limit: LengthLimit) -> None:
+        """What turns the demonstrations to come into lessons."""
+        self._renderer, self._limit = renderer, limit
+
+    def next(self, number: int) -> list[Lesson]:
+        """The next ones.
+
+        Raises:
+            ConfigError: The policy succeeds too rarely, or what it does is too long.
+        """
+        chosen: list[Lesson] = []
+        for failures in count():
+            if len(chosen) == number:
+                return chosen
+            if failures > 100 * number:
+                raise ConfigError(
+                    f"demonstrations.policy solved {len(chosen)} of {failures} tasks, short enough: too few for "
+                    "demonstrations.successful_only and length.max_tokens; use a better policy, or imitate failures too"
+                )
+            demonstration = self._play(self.position)
+            self.position += 1
+            if demonstration.success or not self._options.successful_only:
+                lesson = tokenize_lesson(demonstration, self._options, self._renderer, self._limit)
+                if lesson is not None:
+                    chosen.append(lesson)
+        raise AssertionError("count() does not end")
+
+    def close(self) -> None:
+        self._player.close()
+
+    def _play(self, number: int) -> Demonstration:
+        epoch, position = divmod(number // self._options.per_task, len(self._tasks))
+        index = shuffled(position, len(self._tasks), key=stream_seed("demonstrations", self._seed, epoch))
+        return self._player.play(self._tasks[index], stream_seed("demonstration", self._seed, number) % 2**32)

@@ -1,0 +1,237 @@
+"""What fine-tuning on fixed examples is, whatever its loss: folder, logs, checkpoints, the order of the examples."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from rllm_gym.core import stream_seed
+from rllm_gym.engine import write_manifest
+from trainers.checkpoint import load_checkpoint, save_checkpoint
+from trainers.config import ConfigError, DpoConfig, SftConfig
+from trainers.curriculum import shuffled
+from trainers.display import Display
+from trainers.interruption import on_sigterm
+from trainers.learner import Learner, UpdateStats
+from trainers.metrics import MetricsLog, PhaseClock, holds_run
+from trainers.recovery import changes, generator_states, obstacles, set_generator_states, weights_fingerprint
+from trainers.run_folder import hold_folder
+from trainers.settings import to_mapping, write_yaml
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """The order of the examples: each once per pass, every pass in another order, a pure function of position.
+
+    Attributes:
+        size: How many examples there are.
+        seed: Decides the orders.
+        name: Keeps orders of different data apart.
+    """
+
+    size: int
+    seed: int
+    name: str
+
+    def __getitem__(self, number: int) -> int:
+        """The example that comes up as number ``number`` of the run, from 0."""
+        epoch, position = divmod(number, self.size)
+        return shuffled(position, self.size, key=stream_seed(self.name, self.seed, epoch))
+
+    def span(self, start: int, end: int) -> list[int]:
+        return [self[number] for number in range(start, end)]
+
+
+def open_folder(config: SftConfig | DpoConfig, opened: contextlib.ExitStack) -> Path:
+    """The run's folder, held until ``opened`` ends.
+
+    Raises:
+        ConfigError: It holds a run already, and this one is not to go on from it.
+    """
+    output = Path(config.output)
+    if not config.resume and holds_run(output):
+        raise ConfigError(
+            f"output={config.output!r} already holds a run: go on with it (--resume), or choose another folder"
+        )
+    opened.enter_context(hold_folder(output))
+    return output
+
+
+class OfflineRun:
+    """Logs and checkpoints of one run; use it with ``with``. Asked to, it goes on from a checkpoint if there is one.
+
+    Args:
+        config: Every option.
+        learner: What learns; its tensors go into checkpoints.
+        steps: Optimizer steps of the whole run.
+        title: What a person sees it called.
+        columns: Metrics to show, with their captions.
+        fingerprints: Of what may not change across a resume.
+        sandbox_tier: Where model-written programs run, for the manifest.
+
+    Attributes:
+        output: Its folder.
+        step: Complete steps.
+        stopping: SIGTERM came: the run ends after the present step, with a checkpoint.
+        clock: Seconds by phase.
+        memory: Plain values that go into checkpoints and come back; the caller's.
+        validation: Numbers of the last measurement.
+    """
+
+    def __init__(
+        self,
+        config: SftConfig | DpoConfig,
+        learner: Learner,
+        *,
+        steps: int,
+        title: str,
+        columns: Mapping[str, str],
+        fingerprints: Mapping[str, str],
+        sandbox_tier: str = "none",
+    ) -> None:
+        self.config = config
+        self.output = Path(config.output)
+        self.steps = steps
+        self.step = 0
+        self.clock = PhaseClock()
+        self.memory: dict[str, Any] = {}
+        self.validation: dict[str, float] = {}
+        self._learner = learner
+        self._best: float | None = None
+        self.stopping = False
+        self._fingerprints = {**fingerprints, "the frozen weights": weights_fingerprint(learner.policy.model)}
+        notes = self._restore()
+        write_yaml(self.output / "config.yaml", config)
+        write_manifest(
+            self.output / "manifest.json",
+            config=to_mapping(config),
+            seeds={"run": config.seed},
+            sandbox_tier=sandbox_tier,
+        )
+        with contextlib.ExitStack() as opened:
+            self._metrics = opened.enter_context(MetricsLog(self.output, keep_until=self.step if self.step else -1))
+            self._display = opened.enter_context(
+                Display(title, steps, columns=columns, done=self.step, enabled=config.progress)
+            )
+            opened.enter_context(on_sigterm(self._stop))
+            self._closing = opened.pop_all()
+        for note in notes:
+            self._display.note(note)
+
+    def _stop(self) -> None:
+        self.stopping = True
+
+    def note(self, text: str) -> None:
+        """A line for whoever watches; nothing where it is empty."""
+        if text:
+            self._display.note(text)
+
+    def validate(self, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
+        """Measure on what is held back, if this step is one of those that do, and keep the model if it is the best.
+
+        Args:
+            measure: Gives ``validation/loss`` and whatever else, without prefix.
+        """
+        due = self.step % self.config.validation.every == 0 or self.step == self.steps
+        if not due:
+            return {}
+        with self.clock("validation"):
+            self.validation |= {f"validation/{name}": value for name, value in measure().items()}
+        loss = self.validation["validation/loss"]
+        if self.config.checkpoint.best and (self._best is None or loss < self._best):
+            self._best = loss
+            self.save_model("best_model")
+        return dict(self.validation)
+
+    def log_start(self, row: Mapping[str, Any]) -> None:
+        """The row of step 0: what is held back, before anything is learnt."""
+        if self.step == 0 and row:
+            self._metrics.write(0, row)
+            self._display.show(0, row)
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        """Write the row of the present step, with the seconds it took."""
+        row = {**row, **{f"seconds/{phase}": seconds for phase, seconds in self.clock.lap().items()}}
+        self._metrics.write(self.step, row)
+        self._display.show(self.step, row)
+
+    def update_row(self, update: UpdateStats) -> dict[str, Any]:
+        """The numbers of an update, as they are logged; the step it belongs to is complete."""
+        return {
+            "loss": update.loss,
+            "entropy": update.entropy,
+            "grad_norm": update.grad_norm,
+            "lr": self._learner.learning_rate(self.step - 1),
+            "trained_tokens": update.tokens,
+            "padded_tokens": update.padded_tokens,
+            "skipped_updates": update.skipped,
+        }
+
+    def keep(self, *, last: bool = False) -> None:
+        """Write a checkpoint, if one is due: every so many steps, after the last one, and on SIGTERM.
+
+        Raises:
+            CheckpointError: It cannot be written.
+        """
+        options = self.config.checkpoint
+        if options.every and (self.step % options.every == 0 or last or self.step == self.steps or self.stopping):
+            with self.clock("checkpoint"):
+                save_checkpoint(self.output / "checkpoints", self.step, self._state(), keep=options.keep)
+
+    def save_model(self, name: str = "model") -> Path:
+        """Write the model into the run's folder; a folder of that name is replaced when the new one is whole."""
+        target = self.output / name
+        partial = self.output / f"{name}.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        self._learner.policy.save(partial)
+        shutil.rmtree(target, ignore_errors=True)
+        partial.rename(target)
+        return target
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "learner": self._learner.state_dict(),
+            "generators": generator_states(),
+            "memory": self.memory,
+            "validation": self.validation,
+            "best": self._best,
+            "fingerprints": self._fingerprints,
+            "config": to_mapping(self.config),
+        }
+
+    def _restore(self) -> list[str]:
+        """Go on from the newest whole checkpoint; what a person should know of it."""
+        if not self.config.resume:
+            return []
+        loaded = load_checkpoint(self.output / "checkpoints")
+        if loaded is None:
+            return [f"nothing to resume in {self.output}: starting from the beginning"]
+        state, present = loaded.state, to_mapping(self.config)
+        if found := obstacles(state, self._fingerprints, present):
+            raise ConfigError(
+                f"cannot go on from {self.output}: {'; '.join(found)}. Resume with the same data and model settings, "
+                "or start anew in another output folder"
+            )
+        if loaded.step > self.steps:
+            raise ConfigError(f"{self.output} has {loaded.step} complete steps, and the run is to have {self.steps}")
+        try:
+            self._learner.load_state_dict(state["learner"])
+        except ValueError as error:
+            raise ConfigError(f"cannot go on from {self.output}: {error}") from error
+        set_generator_states(state["generators"])
+        self.memory, self.validation, self._best = state["memory"], state["validation"], state["best"]
+        self.step = loaded.step
+        notes = [*loaded.skipped, f"resumed after step {loaded.step}"]
+        if changed := changes(state["config"], present):
+            notes.append(f"changed since the checkpoint: {', '.join(changed)}")
+        return notes
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._closing.close()

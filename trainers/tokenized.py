@@ -1,0 +1,157 @@
+"""Examples as token ids, small in memory: what of them is learnt, how long they may be, which are held back."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rllm_gym.core import TokenSequence
+from trainers.batching import Row
+from trainers.config import ConfigError, LengthConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A token sequence as arrays, a fifth of its size as a :class:`~rllm_gym.core.TokenSequence`.
+
+    Attributes:
+        ids_T: Token ids.
+        mask_T: Which are learnt.
+        weight_N: How much each learnt one counts.
+    """
+
+    ids_T: NDArray[np.int32]
+    mask_T: NDArray[np.bool_]
+    weight_N: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, sequence: TokenSequence, weights: Sequence[float]) -> Tokens:
+        """
+        Args:
+            sequence: The tokens.
+            weights: By turn.
+        """
+        mask_T = np.array(sequence.mask, dtype=bool)
+        weight_N = np.array(weights, dtype=np.float32)[np.array(sequence.turns)[mask_T]]
+        return cls(np.array(sequence.ids, dtype=np.int32), mask_T, weight_N)
+
+    @property
+    def num_learnt(self) -> int:
+        return len(self.weight_N)
+
+    def __len__(self) -> int:
+        return len(self.ids_T)
+
+    def row(self) -> Row:
+        """As the learner takes it, with the target ``weight``."""
+        length = len(self)
+        zeros = (0.0,) * length
+        mask_T = self.mask_T.astype(int)
+        sequence = TokenSequence(
+            ids=tuple(self.ids_T.tolist()),
+            mask=tuple(mask_T.tolist()),
+            logprobs=zeros,
+            versions=tuple((-1 + mask_T).tolist()),
+            rewards=zeros,
+            turns=tuple((-1 + mask_T).tolist()),
+        )
+        return Row(sequence, {"weight": self.weight_N.astype(np.float64)})
+
+    def content(self) -> bytes:
+        """Equal for sequences of the same ids of which the same are learnt."""
+        return self.ids_T.tobytes() + self.mask_T.tobytes()
+
+
+class LengthLimit:
+    """Cuts examples to length, or leaves them out, and counts.
+
+    Args:
+        config: What is to become of those that are too long.
+        context: Longest sequence the model takes, or ``None`` if it does not say.
+
+    Attributes:
+        seen: Examples looked at.
+        too_long: How many of them were.
+    """
+
+    def __init__(self, config: LengthConfig, context: int | None) -> None:
+        given = [limit for limit in (config.max_tokens, context) if limit is not None]
+        self.limit: int | None = min(given, default=None)
+        self._config = config
+        self.seen = 0
+        self.too_long = 0
+
+    def fit(self, sequences: Sequence[TokenSequence], where: str) -> list[TokenSequence] | None:
+        """The sequences of one example, short enough; ``None`` if it is left out.
+
+        Raises:
+            ConfigError: It is too long, and that is to be an error.
+        """
+        self.seen += 1
+        limit = self.limit
+        longest = max(map(len, sequences), default=0)
+        if limit is None or longest <= limit:
+            return list(sequences)
+        self.too_long += 1
+        if self._config.too_long == "error":
+            raise ConfigError(
+                f"{where or 'a demonstration'} has {longest} tokens, and at most {limit} fit "
+                "(length.max_tokens, or what the model was made for); length.too_long=drop leaves such examples out, "
+                "cut_left and cut_right take tokens away"
+            )
+        if self._config.too_long == "drop":
+            return None
+        at_the_end = self._config.too_long == "cut_right"
+        kept = [cut(sequence, limit, keep_start=at_the_end) for sequence in sequences]
+        return kept if any(any(sequence.mask) for sequence in kept) else None
+
+    def note(self) -> str:
+        """One line about what was too long; empty if nothing was."""
+        if not self.too_long:
+            return ""
+        done = "were left out" if self._config.too_long == "drop" else "were cut, or left out if no reply remained"
+        return f"{self.too_long} of {self.seen} examples have more than {self.limit} tokens and {done}"
+
+
+def cut(sequence: TokenSequence, length: int, *, keep_start: bool) -> TokenSequence:
+    """The first or the last tokens of a sequence. Nothing precedes the first one, so it is not learnt."""
+    part = slice(None, length) if keep_start else slice(max(0, len(sequence) - length), None)
+    fields = {name: getattr(sequence, name)[part] for name in TokenSequence.__slots__}
+    return replace(sequence, **{**fields, "mask": (0, *fields["mask"][1:])})
+
+
+def context_length(model: Any) -> int | None:
+    """Longest sequence a Hugging Face model was made for, if it says."""
+    length = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return int(length) if length else None
+
+
+def held_back(keys: Sequence[str], fraction: float, seed: int) -> set[str]:
+    """The keys of the examples to measure on: this share of the distinct ones, at least one, chosen by their content.
+
+    Raises:
+        ConfigError: There are too few different ones.
+    """
+    distinct = sorted(
+        set(keys), key=lambda key: hashlib.sha256(f"{seed} {key}".encode("utf-8", "surrogatepass")).digest()
+    )
+    number = max(1, round(fraction * len(distinct)))
+    if number >= len(distinct):
+        raise ConfigError(
+            f"validation.fraction={fraction} of {len(distinct)} different task(s) leaves none to train on; give "
+            "validation.file, or more data"
+        )
+    return set(distinct[:number])
+
+
+def fingerprint(examples: Sequence[bytes]) -> str:
+    """SHA-256 of the examples in order: a run goes on with the data it began with."""
+    digest = hashlib.sha256(str(len(examples)).encode())
+    for example in examples:
+        digest.update(hashlib.sha256(example).digest())
+    return digest.hexdigest()
