@@ -1,0 +1,193 @@
+"""The OpenAI-compatible sampler against vLLM's own server: the ids and log-probs that training needs, and adapters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
+from samplers.vllm_server import CONTEXT, KEY, RANK, VLLMServer, vllm_server
+from transformers import AutoModelForCausalLM
+
+from rllm_gym.engine import AgentExecutionEngine
+from rllm_gym.samplers import Request, SamplerError, SamplingParams, WeightUpdate
+from rllm_gym.samplers.openai_compatible import OpenAISampler
+
+__all__ = ["vllm_server"]
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+PROMPT = (5, 77, 300, 12, 8)
+
+
+def open_sampler(server: VLLMServer, **changes: Any) -> OpenAISampler:
+    settings: dict[str, Any] = {"model": server.model, "base_url": server.url, "api_key": KEY, "token_ids": True}
+    return OpenAISampler(**(settings | changes))
+
+
+@pytest.fixture(scope="module")
+def model(vllm_server: VLLMServer) -> Any:
+    return AutoModelForCausalLM.from_pretrained(vllm_server.folder, dtype=torch.float32).eval()
+
+
+def largest_gap(model: Any, requests: list[Request], completions: Any) -> float:
+    """Between the log-probs that came back and those of a plain forward pass over the ids that came back."""
+    gaps = []
+    for request, completion in zip(requests, completions, strict=True):
+        assert len(completion.ids) == len(completion.logprobs) >= 1
+        with torch.no_grad():
+            logits_TV = model(torch.tensor([[*request.ids, *completion.ids]])).logits[0].float()
+        logp_TV = logits_TV.log_softmax(-1)
+        for place, (token, logp) in enumerate(zip(completion.ids, completion.logprobs, strict=True)):
+            gaps.append(abs(float(logp_TV[len(request.ids) - 1 + place, token]) - logp))
+    return max(gaps)
+
+
+def test_replies_carry_the_ids_and_log_probs_that_the_model_itself_gives(
+    vllm_server: VLLMServer, model: Any, run: Run
+) -> None:
+    params = SamplingParams(max_tokens=24)
+    requests = [Request((*PROMPT, number), params, seed=number) for number in range(24)]
+
+    async def play() -> Any:
+        async with open_sampler(vllm_server) as sampler:
+            assert sampler.returns_tokens
+            assert sampler.context_length == CONTEXT
+            return await sampler.sample(requests), await sampler.sample(requests[:4])
+
+    completions, again = run(play())
+    assert largest_gap(model, requests, completions) < 1e-4
+    assert len({completion.ids for completion in completions}) == 24
+    assert [completion.ids for completion in again] == [completion.ids for completion in completions[:4]]
+    assert {completion.finish_reason for completion in completions} <= {"stop", "length"}
+
+
+def test_stops_greedy_and_limits_are_those_of_every_sampler(vllm_server: VLLMServer, model: Any, run: Run) -> None:
+    async def play() -> None:
+        async with open_sampler(vllm_server) as sampler:
+            plain = Request(PROMPT, SamplingParams(max_tokens=12), seed=5)
+            (free,) = await sampler.sample([plain])
+            stop_id = free.ids[3]
+            stopped = Request(PROMPT, SamplingParams(max_tokens=12, stop_token_ids=(stop_id,)), seed=5)
+            (ended,) = await sampler.sample([stopped])
+            first = free.ids.index(stop_id)
+            assert ended.ids == free.ids[: first + 1]
+            assert ended.finish_reason == "stop"
+
+            word = next(letter for letter in free.text[1:] if letter.isascii() and letter.isprintable())
+            (cut,) = await sampler.sample([Request(PROMPT, SamplingParams(max_tokens=12, stop=(word,)), seed=5)])
+            assert word not in cut.text
+            assert free.ids[: len(cut.ids)] == cut.ids
+            assert len(cut.logprobs) == len(cut.ids)
+
+            greedy = Request(PROMPT, SamplingParams(temperature=0, max_tokens=4))
+            completions = await sampler.sample([greedy])
+            assert largest_gap(model, [greedy], completions) < 1e-4
+            with torch.no_grad():
+                assert int(model(torch.tensor([PROMPT])).logits[0, -1].argmax()) == completions[0].ids[0]
+
+            almost = Request((9,) * (CONTEXT - 3), SamplingParams(max_tokens=50))
+            (short,) = await sampler.sample([almost])
+            assert len(short.ids) <= 3
+
+            with pytest.raises(ValueError, match=f"{CONTEXT} tokens"):
+                await sampler.sample([plain, Request((9,) * CONTEXT)])
+            with pytest.raises(ValueError, match="empty"):
+                await sampler.sample([Request(())])
+            with pytest.raises(SamplerError, match="vocabulary"):
+                await sampler.sample([Request((10_000_000,))])
+
+    run(play())
+
+
+def test_log_probs_of_another_distribution_than_asked_for_are_refused(vllm_server: VLLMServer, run: Run) -> None:
+    """The server gives those at temperature 1: at any other, training would learn from wrong ones in silence."""
+
+    async def play() -> None:
+        async with open_sampler(vllm_server) as sampler:
+            with pytest.raises(SamplerError, match=r"temperature=0\.7 .*processed_logprobs"):
+                await sampler.sample([Request(PROMPT, SamplingParams(temperature=0.7))])
+            # What is cut is cut after the log-probs are taken.
+            params = SamplingParams(top_k=1, max_tokens=3)
+            (completion,) = await sampler.sample([Request(PROMPT, params)])
+            assert completion.logprobs[0] < -0.01
+
+    run(play())
+
+
+def test_chat_needs_no_tokens_and_a_full_context_ends_the_episode(vllm_server: VLLMServer, run: Run) -> None:
+    async def play() -> None:
+        async with open_sampler(vllm_server, token_ids=False) as sampler:
+            ask = ({"role": "user", "content": "hello"},)
+            (completion,) = await sampler.sample([Request((), SamplingParams(max_tokens=5), messages=ask)])
+            assert completion.ids == ()
+            assert completion.text
+            (rest,) = await sampler.sample([Request((), SamplingParams(max_tokens=10 * CONTEXT), messages=ask)])
+            assert rest.finish_reason in ("length", "stop")
+            long = ({"role": "user", "content": "z" * 10 * CONTEXT},)
+            (none,) = await sampler.sample([Request((), SamplingParams(max_tokens=5), messages=long)])
+            assert (none.finish_reason, none.text) == ("context_length", "")
+
+            engine = AgentExecutionEngine("rllm/FrozenLake-v0", sampler=sampler)
+            episodes = await engine.run(range(2))
+            assert {episode.stop_reason.value for episode in episodes} <= {"context_length", "prompt_too_long"}
+            assert not engine.stats.faults
+
+    run(play())
+
+
+def test_the_probe_says_why_there_are_no_tokens(vllm_server: VLLMServer, run: Run) -> None:
+    with pytest.raises(SamplerError, match=r"404.*`other` does not exist"):
+        open_sampler(vllm_server, model="other")
+    with pytest.raises(SamplerError, match="401"):
+        open_sampler(vllm_server, api_key="sk-wrong")
+    elsewhere = open_sampler(vllm_server, base_url=vllm_server.url + "/nowhere", token_ids=None)
+    assert not elsewhere.returns_tokens
+    assert "404" in elsewhere.why_no_tokens
+    run(elsewhere.close())
+
+
+def test_pushed_adapters_serve_under_their_own_version(
+    vllm_server: VLLMServer, model: Any, run: Run, tmp_path: Path
+) -> None:
+    """Five in a row, each compared with PEFT: one that is served stale, or by the last name, is far off."""
+    base = AutoModelForCausalLM.from_pretrained(vllm_server.folder, dtype=torch.float32).eval()
+    adapted = get_peft_model(base, LoraConfig(r=RANK, lora_alpha=32, target_modules="all-linear", use_rslora=True))
+    requests = [Request((*PROMPT, number), SamplingParams(max_tokens=8), seed=number) for number in range(4)]
+
+    async def play() -> None:
+        async with open_sampler(vllm_server, adapter_folder=tmp_path) as sampler:
+            assert (await sampler.sample(requests))[0].weight_version == 0
+            for version in range(1, 6):
+                torch.manual_seed(version)
+                with torch.no_grad():
+                    for name, parameter in adapted.named_parameters():
+                        if "lora_" in name:
+                            parameter.normal_(std=0.1)
+                update = WeightUpdate(
+                    list(get_peft_model_state_dict(adapted).items()),
+                    kind="lora",
+                    lora_config=adapted.peft_config["default"].to_dict(),
+                )
+                assert await sampler.push(update) == sampler.weight_version == version
+                completions = await sampler.sample(requests)
+                assert {completion.weight_version for completion in completions} == {version}
+                assert largest_gap(adapted, requests, completions) < 1e-4
+                assert largest_gap(model, requests, completions) > 1e-2
+            with pytest.raises(SamplerError, match="kind='full'"):
+                await sampler.push(WeightUpdate([]))
+
+    run(play())
+    assert len(list(tmp_path.iterdir())) == 2  # the one that serves and the one before
+
+
+def test_what_it_takes_to_push_is_said() -> None:
+    with pytest.raises(ValueError, match="token_ids=True"):
+        OpenAISampler(model="m", base_url="http://127.0.0.1:1", api_key="", adapter_folder="/nowhere")
+    sampler = OpenAISampler(model="m", base_url="http://127.0.0.1:1", api_key="")
+    with pytest.raises(SamplerError, match="adapter_folder"):
+        asyncio.run(sampler.push(WeightUpdate([])))
+    asyncio.run(sampler.close())

@@ -1,0 +1,101 @@
+"""Limits of an endpoint: never more than was allowed in any minute, and never a wait that no one asked for."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rllm_gym.samplers.rate_limit import Pace, RateLimit, duration, retry_after
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@given(
+    st.floats(1, 600),
+    st.floats(100, 10_000),
+    st.lists(st.tuples(st.floats(0, 20), st.integers(1, 900)), min_size=2, max_size=60),
+)
+def test_no_minute_holds_more_than_the_limit_and_one_request(
+    requests: float, tokens: float, asks: list[tuple[float, int]]
+) -> None:
+    clock = Clock()
+    pace = Pace(RateLimit(requests, tokens), clock)
+    sent: list[tuple[float, int]] = []
+    for gap, size in asks:
+        clock.now += gap
+        sent.append((clock.now + pace.book(size), size))
+    assert all(later >= earlier for (earlier, _), (later, _) in pairwise(sent))
+    for start, _ in sent:
+        window = [size for at, size in sent if start <= at < start + 60 - 1e-6]
+        assert len(window) <= requests + 1
+        assert sum(window[:-1]) <= tokens + 1e-3
+
+
+def test_without_limits_nobody_waits_and_unused_tokens_are_given_back() -> None:
+    clock = Clock()
+    assert [Pace(RateLimit(), clock).book(10**9) for _ in range(3)] == [0, 0, 0]
+    pace = Pace(RateLimit(tokens_per_minute=600), clock)
+    assert pace.book(300) == 0
+    pace.correct(-200)  # the reply was short: 100 in all
+    assert pace.book(1) == pytest.approx(10)
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        ("6m0s", 360),
+        ("20ms", 0.02),
+        ("1h2m3.5s", 3723.5),
+        ("7", 7),
+        ("-3", 0),
+        *((nonsense, None) for nonsense in ("soon", "", None, "nan", "inf", "1m garbage")),
+    ],
+)
+def test_durations_as_endpoints_write_them(said: str | None, seconds: float | None) -> None:
+    assert duration(said) == (None if seconds is None else pytest.approx(seconds))
+
+
+def test_retry_after_as_seconds_milliseconds_or_a_date() -> None:
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
+    assert retry_after({"retry-after": "3"}) == 3
+    assert retry_after({"retry-after-ms": "1500", "retry-after": "9"}) == 1.5
+    assert retry_after({"retry-after": later}) == pytest.approx(90, abs=3)
+    assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0
+    for nonsense in ({}, {"retry-after": "when ready"}, {"retry-after": "-5"}):
+        assert not retry_after(nonsense)
+
+
+def test_headers_pause_only_where_nothing_is_left_and_never_longer_than_allowed() -> None:
+    clock = Clock()
+    pace = Pace(RateLimit(), clock)
+    pace.hear({"x-ratelimit-remaining-requests": "1", "x-ratelimit-reset-requests": "60s"}, 10, 120)
+    assert pace.paused() == 0
+    pace.hear({"x-ratelimit-remaining-tokens": "9", "x-ratelimit-reset-tokens": "2s"}, 10, 120)
+    assert pace.paused() == pytest.approx(2)
+    pace.hear({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "24h"}, 10, 120)
+    assert pace.paused() == pytest.approx(120)
+    clock.now += 121
+    assert pace.paused() == 0
+    # Larger than the whole limit: no pause makes it fit.
+    spent = {"x-ratelimit-remaining-tokens": "5", "x-ratelimit-limit-tokens": "8", "x-ratelimit-reset-tokens": "2s"}
+    pace.hear(spent, 10, 120)
+    assert pace.paused() == 0
+
+
+@pytest.mark.parametrize(
+    "limits", [{"requests_per_minute": 0}, {"tokens_per_minute": -1}, {"requests_per_minute": 1e999}]
+)
+def test_a_limit_that_lets_nothing_or_everything_through_is_refused(limits: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="per_minute"):
+        RateLimit(**limits)
