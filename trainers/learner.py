@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from trainers.algorithms import Algorithm, Targets
+from trainers.algorithms import Algorithm, Asked, Signals, Targets
+from trainers.algorithms.advantages import FloatArray
 from trainers.algorithms.losses import kl_to_reference
 from trainers.batching import MicroBatch, Row, make_micro_batches, rows_of, split_for_minibatches
-from trainers.config import OptimizerConfig
-from trainers.model import Policy
+from trainers.batching.microbatch import Aggregation
+from trainers.config import OptimizerConfig, ValueConfig
+from trainers.model import Policy, TokenOutputs
 from trainers.optimizers import learning_rate, make_optimizer, set_learning_rate
 from trainers.samples import Sample
 
@@ -35,9 +39,12 @@ class UpdateStats:
         gap_mean: Trainer's log-prob minus the sampler's, before the update; minus this is an estimate of the KL from
             the sampler to the trainer.
         gap_max: Its largest absolute value.
+        ratio_max: The largest ratio of the trainer's probability to the sampler's that any optimizer step saw.
         clip_fraction: Share of tokens whose gradient the loss took away (or whose weight it truncated).
         kl: KL to the reference, where it is part of the loss.
-        grad_norm: Before clipping.
+        grad_norm: Of the policy, before clipping; the largest of the optimizer steps.
+        value_loss: Mean over the decisions that the value head judges, and those of the optimizer steps.
+        value_grad_norm: Of the value head, before clipping.
         tokens: Sampled tokens trained on.
         padded_tokens: Tokens that went through the model.
         skipped: Optimizer steps left out because loss or gradient were not finite.
@@ -47,9 +54,12 @@ class UpdateStats:
     entropy: float = 0.0
     gap_mean: float = 0.0
     gap_max: float = 0.0
+    ratio_max: float = 0.0
     clip_fraction: float = 0.0
     kl: float = 0.0
     grad_norm: float = 0.0
+    value_loss: float = 0.0
+    value_grad_norm: float = 0.0
     tokens: int = 0
     padded_tokens: int = 0
     skipped: int = 0
@@ -59,21 +69,62 @@ class Learner:
     """Holds the optimizer.
 
     Args:
-        policy: The model.
+        policy: The model. It gets a value head if there are options of one.
         optimizer: Its options.
         steps: Length of the run, for the decay of the learning rate.
+        value: Those of the value head, for algorithms that have one.
+
+    Attributes:
+        version: How many optimizer steps have changed the policy; it stands still while the weights do.
     """
 
-    def __init__(self, policy: Policy, optimizer: OptimizerConfig, steps: int) -> None:
+    def __init__(
+        self, policy: Policy, optimizer: OptimizerConfig, steps: int, value: ValueConfig | None = None
+    ) -> None:
         self.policy = policy
         self.config = optimizer
         self.steps = steps
-        self.optimizer = make_optimizer(policy.model, optimizer)
+        self.value = value
+        self.version = 0
+        self._head: list[torch.nn.Parameter] = []
+        further: list[dict[str, Any]] = []
+        if value is not None:
+            self._head = list(policy.add_value_head(detach=value.detach).parameters())
+            further = [{"params": self._head, "lr_scale": value.lr / optimizer.lr}]
+        self.optimizer = make_optimizer(policy.model, optimizer, further)
         self._bad_steps = 0
 
     def learning_rate(self, step: int) -> float:
         """The rate of a step; see :func:`trainers.optimizers.learning_rate`. Steps count from 0."""
         return learning_rate(self.config, step, self.steps)
+
+    @torch.no_grad()
+    def signals(self, samples: Sequence[Sample], asked: Collection[Asked]) -> Signals:
+        """What an algorithm asks to know of the samples before the update."""
+        if not asked:
+            return Signals()
+        rows, owners = rows_of(samples, {}), _owners(samples)
+        columns: dict[str, list[FloatArray]] = {
+            name: [np.zeros(sample.num_sampled) for sample in samples] for name in asked
+        }
+        final = [np.zeros(len(sample.sequences)) for sample in samples]
+        for batch in self._micro_batches(rows, "token-mean"):
+            batch = batch.to(self.policy.device)
+            measured = {"ref_logp": self.policy.reference_logprobs(batch)} if "ref_logp" in asked else {}
+            if "values" in asked:
+                measured["values"], final_S = self.policy.values(batch)
+                for row, value in zip(batch.sequence_S.tolist(), final_S.tolist(), strict=True):
+                    final[owners[row].sample][owners[row].sequence] = value
+            sequence_N, column_N = batch.sequence_N.cpu().numpy(), batch.column_N.cpu().numpy()
+            order = np.lexsort((column_N, sequence_N))
+            for name, value_N in measured.items():
+                sorted_N = value_N.double().cpu().numpy()[order]
+                begin = 0
+                for row, number in zip(*np.unique(sequence_N, return_counts=True), strict=True):
+                    start = owners[row].start
+                    columns[name][owners[row].sample][start : start + number] = sorted_N[begin : begin + number]
+                    begin += number
+        return Signals(**columns, final_values=final if "values" in asked else None)
 
     def update(
         self,
@@ -94,23 +145,20 @@ class Learner:
         kept = [samples[index] for index in keep]
         per_token = {name: [values[index] for index in keep] for name, values in targets.per_token.items()}
         stats, config = UpdateStats(), algorithm.config
+        optimizer_steps = 0
         for epoch in range(config.epochs):
             for part, rows in enumerate(split_for_minibatches(kept, per_token, config.minibatches)):
-                batches = make_micro_batches(
-                    rows,
-                    tokens_per_microbatch=self.config.tokens_per_microbatch,
-                    aggregation=config.aggregation,
-                    share_prompts=self.policy.shares_prompts,
-                )
-                share = sum(row.num_sampled for row in rows)
+                shares = _Shares.of(rows, algorithm)
                 loss = 0.0
-                for batch in batches:
+                for batch in self._micro_batches(rows, shares.aggregation):
                     batch = batch.to(self.policy.device)
-                    loss += self._accumulate(batch, algorithm, entropy_weight, share, stats)
-                stats.loss += loss * share
+                    loss += self._accumulate(step, batch, algorithm, entropy_weight, shares, stats)
+                stats.loss += loss * shares.tokens
                 stats.grad_norm = max(stats.grad_norm, self._step(step, loss, stats))
+                optimizer_steps += 1
                 if epoch == 0 and part == 0:
                     first = (stats.gap_mean, stats.gap_max)
+        stats.value_loss /= optimizer_steps
         if stats.tokens:
             for name in ("loss", "entropy", "clip_fraction", "kl"):
                 setattr(stats, name, getattr(stats, name) / stats.tokens)
@@ -135,23 +183,28 @@ class Learner:
             stats.padded_tokens += batch.ids_BT.numel()
         return stats
 
-    def imitate(self, step: int, rows: Sequence[Row]) -> UpdateStats:
-        """One optimizer step of maximum likelihood on the marked tokens of the rows."""
+    def descend(
+        self, step: int, batches: Sequence[MicroBatch], loss_of: Callable[[TokenOutputs, MicroBatch], Tensor]
+    ) -> UpdateStats:
+        """One optimizer step down a loss that is a sum over the micro-batches, as in fine-tuning on fixed examples.
+
+        Args:
+            step: Of the run, from 0.
+            batches: All of one optimizer step.
+            loss_of: The part of one of them, a scalar.
+
+        Raises:
+            TrainingDiverged: Too many steps in a row were not finite.
+        """
         stats = UpdateStats()
-        batches = make_micro_batches(
-            rows,
-            tokens_per_microbatch=self.config.tokens_per_microbatch,
-            share_prompts=self.policy.shares_prompts,
-        )
         for batch in batches:
             batch = batch.to(self.policy.device)
             outputs = self.policy.outputs(batch)
-            logp_N, entropy_N = outputs.logp_N, outputs.entropy_N
-            loss = -(batch.weight_N * logp_N).sum()
+            loss = loss_of(outputs, batch)
             loss.backward()  # type: ignore[no-untyped-call]
             stats.loss += loss.item()
-            stats.entropy += (batch.weight_N * entropy_N.detach()).sum().item()
-            stats.tokens += len(logp_N)
+            stats.entropy += (batch.weight_N * outputs.entropy_N.detach()).sum().item()
+            stats.tokens += len(outputs.logp_N)
             stats.padded_tokens += batch.ids_BT.numel()
         stats.grad_norm = self._step(step, stats.loss, stats)
         return stats
@@ -160,7 +213,9 @@ class Learner:
         return {
             "parameters": {name: parameter.detach() for name, parameter in self.policy.parameters},
             "optimizer": self.optimizer.state_dict(),
+            "value_head": self.policy.value_head.state_dict() if self.policy.value_head is not None else None,
             "bad_steps": self._bad_steps,
+            "version": self.version,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -175,51 +230,89 @@ class Learner:
                 "the checkpoint's trained weights are not this model's: resume with the same model settings, or start "
                 "anew in another output folder"
             )
+        if (self.policy.value_head is None) != (state["value_head"] is None):
+            raise ValueError(
+                "the checkpoint has a value head and the run has none, or the other way round: resume with the same "
+                "algorithm.name, or start anew in another output folder"
+            )
+        if self.policy.value_head is not None:
+            self.policy.value_head.load_state_dict(state["value_head"])
         with torch.no_grad():
             for name, parameter in own.items():
                 parameter.copy_(saved[name])
         self.optimizer.load_state_dict(state["optimizer"])
         self._bad_steps = state["bad_steps"]
+        self.version = state["version"]
+
+    def _micro_batches(self, rows: Sequence[Row], aggregation: Aggregation) -> list[MicroBatch]:
+        return make_micro_batches(
+            rows,
+            tokens_per_microbatch=self.config.tokens_per_microbatch,
+            aggregation=aggregation,
+            share_prompts=self.policy.shares_prompts,
+        )
 
     def _accumulate(
         self,
+        step: int,
         batch: MicroBatch,
         algorithm: Algorithm,
         entropy_weight: float,
-        share: int,
+        shares: _Shares,
         stats: UpdateStats,
     ) -> float:
         """Add the gradient of one micro-batch, weighed by its share in the batch; returns its part of the loss."""
         config = algorithm.config
-        outputs = self.policy.outputs(batch)
+        outputs = self.policy.outputs(batch, entropy_gradient=entropy_weight > 0)
         logp_N, entropy_N = outputs.logp_N, outputs.entropy_N
         loss_N, clipped_N = algorithm.loss(outputs, batch)
-        if config.kl:
-            kl_N = kl_to_reference(logp_N, self.policy.reference_logprobs(batch), config.kl_estimator)
+        if config.kl and config.kl_in == "loss":
+            kl_N = kl_to_reference(
+                logp_N,
+                self.policy.reference_logprobs(batch),
+                config.kl_estimator,
+                straight_through=config.kl_straight_through,
+            )
             loss_N = loss_N + config.kl * kl_N
             stats.kl += kl_N.detach().sum().item()
         if entropy_weight:
             loss_N = loss_N - entropy_weight * entropy_N
-        loss = (batch.weight_N * loss_N).sum()
+        loss = shares.scale * (batch.weight_N * loss_N).sum()
+        if self.value is not None:
+            value_loss = algorithm.value_loss(outputs, batch).sum() / shares.decisions
+            stats.value_loss += value_loss.item()
+            weight = 1.0 if self.value.detach else self.value.weight
+            loss = weight * value_loss + (0.0 if self._warming_up(step) else loss)
         loss.backward()  # type: ignore[no-untyped-call]
 
         gap_N = logp_N.detach() - batch.sampler_logp_N
         stats.entropy += entropy_N.detach().sum().item()
-        stats.gap_mean += gap_N.sum().item() / share
+        stats.gap_mean += gap_N.sum().item() / shares.tokens
         stats.gap_max = max(stats.gap_max, gap_N.abs().max().item())
+        stats.ratio_max = max(stats.ratio_max, gap_N.max().exp().item())
         stats.clip_fraction += clipped_N.sum().item()
         stats.tokens += len(logp_N)
         stats.padded_tokens += batch.ids_BT.numel()
         return loss.item()
 
+    def _warming_up(self, step: int) -> bool:
+        return self.value is not None and step < self.value.warmup_steps
+
     def _step(self, step: int, loss: float, stats: UpdateStats) -> float:
-        """Clip, step, clear. Returns the norm of the gradient before clipping."""
+        """Clip, step, clear. Returns the norm of the policy's gradient before clipping."""
         parameters = [parameter for _, parameter in self.policy.parameters]
+        if self._warming_up(step):  # the value loss may have reached the model
+            for parameter in parameters:
+                parameter.grad = None
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm).item()
-        if math.isfinite(norm) and math.isfinite(loss):
+        # On its own: a value head that is far off, as it is at first, would else leave nothing for the policy.
+        value_norm = torch.nn.utils.clip_grad_norm_(self._head, self.config.max_grad_norm).item()
+        if math.isfinite(norm) and math.isfinite(value_norm) and math.isfinite(loss):
             set_learning_rate(self.optimizer, self.learning_rate(step))
             self.optimizer.step()
             self._bad_steps = 0
+            self.version += not self._warming_up(step)
+            stats.value_grad_norm = max(stats.value_grad_norm, value_norm)
         else:
             stats.skipped += 1
             self._bad_steps += 1
@@ -231,3 +324,51 @@ class Learner:
                 f"{step}; a lower optimizer.lr (now {self.config.lr:g}) mostly helps. The last checkpoint is intact"
             )
         return norm if math.isfinite(norm) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    """What the parts of one optimizer step are shares of. Only what is trained on counts.
+
+    Attributes:
+        tokens: Sampled tokens.
+        decisions: Decisions that the value head judges.
+        aggregation: How the tokens are weighed in the micro-batches.
+        scale: And what all of them are multiplied by.
+    """
+
+    tokens: int
+    decisions: float
+    aggregation: Aggregation
+    scale: float
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], algorithm: Algorithm) -> _Shares:
+        tokens = sum(row.num_sampled for row in rows)
+        decisions = sum(float(row.targets["decision"].sum()) for row in rows if "decision" in row.targets)
+        aggregation = algorithm.aggregation
+        if aggregation == "constant":  # Dr. GRPO: from the mean over what is there to that over what may be
+            return cls(tokens, decisions, "token-mean", tokens / (len(rows) * algorithm.max_tokens))
+        return cls(tokens, decisions, aggregation, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """Where a row comes from: a sequence of a sample, whose sampled tokens begin at ``start`` among the sample's."""
+
+    sample: int
+    sequence: int
+    start: int
+
+
+def _owners(samples: Sequence[Sample]) -> list[_Owner]:
+    """Those of the rows that :func:`trainers.batching.rows_of` makes of the samples."""
+    owners = []
+    for index, sample in enumerate(samples):
+        start = 0
+        for number, sequence in enumerate(sample.sequences):
+            sampled = sum(sequence.mask)
+            if sampled:
+                owners.append(_Owner(index, number, start))
+            start += sampled
+    return owners

@@ -10,12 +10,11 @@ from __future__ import annotations
 import contextlib
 
 from rllm_gym.samplers.protocol import Sampler
-from trainers.algorithms import Signals
 from trainers.config import TrainConfig
 from trainers.metrics import episode_metrics, group_metrics
 from trainers.rollouts import RolloutAbandoned, World
 from trainers.run import Run, TrainResult
-from trainers.samples import samples_of
+from trainers.samples import Shaping, samples_of
 
 
 def train(config: TrainConfig, *, world: World | None = None, sampler: Sampler | None = None) -> TrainResult:
@@ -46,14 +45,14 @@ def _step(run: Run, step: int) -> None:
         harvest = run.ahead.take(step)
         episodes = harvest.episodes
 
-    samples = samples_of(run.fresh(harvest), format_penalty=config.algorithm.format_penalty)
-    targets = algorithm.targets(samples, Signals())
-
+    samples = samples_of(run.fresh(harvest), Shaping.of(config))
     with run.clock("update"):
+        targets = algorithm.targets(samples, run.learner.signals(samples, algorithm.asks))
         update = run.learner.update(step, samples, targets, algorithm, run.entropy.weight)
     run.push()
 
     row = episode_metrics(episodes) | group_metrics(episodes, samples)
+    row |= targets.numbers
     row |= run.update_metrics(step, update) | run.engine_metrics(harvest.stats) | {"tasks": run.names(harvest.tasks)}
     run.learn(step, harvest.tasks, episodes, update)
     run.complete(step + 1, row, episodes)

@@ -123,8 +123,8 @@ class Run:
             reference=config.algorithm.kl > 0,
             seed=config.seed,
         )
-        self.learner = Learner(self.policy, config.optimizer, config.steps)
-        self.algorithm = make_algorithm(config.algorithm)
+        self.algorithm = make_algorithm(config.algorithm, config.value, config.sampling)
+        self.learner = Learner(self.policy, config.optimizer, config.steps, self.algorithm.value)
         self.curriculum = Curriculum(self.world.train, config.curriculum, config.seed)
         self.entropy = EntropyBonus(config.entropy, config.steps)
         self._made_sampler = sampler is None
@@ -261,7 +261,10 @@ class Run:
             "sampler_gap/max": update.gap_max,
             "clip_fraction": update.clip_fraction,
             "grad_norm": update.grad_norm,
+            "ratio_max": update.ratio_max,
         }
+        if self.algorithm.value is not None:
+            row |= {"value/loss": update.value_loss, "value/grad_norm": update.value_grad_norm}
         return row | ({"kl_reference": update.kl} if self.config.algorithm.kl else {})
 
     def engine_metrics(self, engine: EngineStats) -> dict[str, float]:
@@ -416,6 +419,7 @@ class Run:
     def _steps_state(self) -> dict[str, Any]:
         """What is small and moves during a step, as it stands between two."""
         return {
+            "algorithm": self.algorithm.state_dict(),
             "curriculum": self.curriculum.state_dict(),
             "ahead": self.ahead.state_dict(),
             "entropy_weight": self.entropy.weight,
@@ -459,6 +463,7 @@ class Run:
             self.curriculum.load_state_dict(state["curriculum"])
         except ValueError as error:
             raise ConfigError(f"cannot go on from {self.output}: {error}") from error
+        self.algorithm.load_state_dict(state["algorithm"])
         self.ahead.load_state_dict(state["ahead"])
         self.entropy.weight = state["entropy_weight"]
         set_generator_states(state["generators"])

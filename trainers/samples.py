@@ -1,11 +1,12 @@
-"""What training reads of an episode: its token sequences and one reward. Nothing of environments or texts."""
+"""What training reads of an episode: its token sequences and its rewards. Nothing of environments or texts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rllm_gym.core import Episode, TokenSequence
+from rllm_gym.core import Episode, Step, StopReason, TokenSequence
+from trainers.config import TrainConfig
 
 
 class TokensMissing(ValueError):
@@ -22,6 +23,12 @@ class Sample:
         reward: The reward to learn from, shaping included.
         sequences: Its token sequences, one per branch of the conversation.
         greedy: Sampled at temperature 0: a baseline, never trained on.
+        terminated: The task itself ended, solved or not. If not, a limit cut the episode off, and what would have
+            come after it still has a value.
+        overlong: A limit of tokens or of time cut it off.
+        turn_rewards: For each agent the reward of each of its steps, shaping included; each sums to ``reward``. Left
+            out, the rewards on the sequences' tokens are taken, and the last turn gets what ``reward`` has beyond.
+        trajectory_S: Which agent each sequence belongs to; left out, one agent owns all.
     """
 
     episode_id: str
@@ -29,6 +36,16 @@ class Sample:
     reward: float
     sequences: tuple[TokenSequence, ...]
     greedy: bool = False
+    terminated: bool = True
+    overlong: bool = False
+    turn_rewards: tuple[tuple[float, ...], ...] = ()
+    trajectory_S: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.trajectory_S:
+            object.__setattr__(self, "trajectory_S", (0,) * len(self.sequences))
+        if not self.turn_rewards:
+            object.__setattr__(self, "turn_rewards", (_paid_to_tokens(self.sequences, self.reward),))
 
     @property
     def num_sampled(self) -> int:
@@ -36,26 +53,111 @@ class Sample:
         return sum(sum(sequence.mask) for sequence in self.sequences)
 
 
-def samples_of(episodes: Iterable[Episode], *, format_penalty: float = 0.0) -> list[Sample]:
-    """The episodes that tell something about the model; faults, agent errors and cancelled ones are left out.
+@dataclass(frozen=True, slots=True)
+class Shaping:
+    """What is taken from an episode's own reward before it is learnt from.
 
-    The reward is the episode's own minus ``format_penalty`` times the share of turns that could not be parsed.
+    Attributes:
+        format_penalty: Times the share of turns that could not be parsed; each such turn pays its part.
+        overlong_penalty: For an episode of ``max_tokens`` sampled tokens, paid at its end.
+        overlong_buffer: Tokens before ``max_tokens`` over which that penalty grows from 0 (DAPO, Yu et al. 2025,
+            equation 13).
+        max_tokens: Most tokens an episode may sample.
+    """
+
+    format_penalty: float = 0.0
+    overlong_penalty: float = 0.0
+    overlong_buffer: int = 0
+    max_tokens: int | None = None
+
+    @classmethod
+    def of(cls, config: TrainConfig) -> Shaping:
+        algorithm = config.algorithm
+        return cls(
+            algorithm.format_penalty,
+            algorithm.overlong_penalty,
+            algorithm.overlong_buffer,
+            config.sampling.max_response_tokens,
+        )
+
+    def length_penalty(self, tokens: int) -> float:
+        """The penalty for that many sampled tokens.
+
+        >>> shaping = Shaping(overlong_penalty=1.0, overlong_buffer=20, max_tokens=100)
+        >>> [shaping.length_penalty(tokens) for tokens in (80, 85, 100)]
+        [0.0, 0.25, 1.0]
+        """
+        if not self.overlong_penalty or self.max_tokens is None:
+            return 0.0
+        missing = self.max_tokens - tokens
+        if missing <= 0:
+            return self.overlong_penalty
+        return self.overlong_penalty * max(0.0, 1.0 - missing / self.overlong_buffer) if self.overlong_buffer else 0.0
+
+
+PLAIN = Shaping()
+"""Nothing is taken."""
+
+
+def samples_of(episodes: Iterable[Episode], shaping: Shaping = PLAIN) -> list[Sample]:
+    """The episodes that tell something about the model; faults, agent errors and cancelled ones are left out.
 
     Raises:
         TokensMissing: An episode has no token ids.
     """
-    samples = []
-    for episode in episodes:
-        if not episode.trainable:
-            continue
-        steps = [step for trajectory in episode.trajectories for step in trajectory.steps]
-        invalid = sum(bool(step.info.get("invalid_action", False)) for step in steps)
-        penalty = format_penalty * invalid / len(steps) if steps else 0.0
-        try:
-            sequences = tuple(branch for trajectory in episode.trajectories for branch in trajectory.branches())
-        except ValueError as error:
-            raise TokensMissing(f"episode {episode.episode_id!r} cannot be trained on: {error}") from error
-        samples.append(
-            Sample(episode.episode_id, episode.group_id, float(episode.reward) - penalty, sequences, episode.greedy)
-        )
-    return samples
+    return [_sample(episode, shaping) for episode in episodes if episode.trainable]
+
+
+_TERMINATED = (StopReason.SUCCESS, StopReason.FAILURE, StopReason.INVALID_ACTION)
+_OVERLONG = (StopReason.MAX_TOKENS, StopReason.CONTEXT_LENGTH, StopReason.TIMEOUT)
+
+
+def _sample(episode: Episode, shaping: Shaping) -> Sample:
+    try:
+        branches = [trajectory.branches() for trajectory in episode.trajectories]
+    except ValueError as error:
+        raise TokensMissing(f"episode {episode.episode_id!r} cannot be trained on: {error}") from error
+    sequences = tuple(branch for mine in branches for branch in mine)
+    steps = [step for trajectory in episode.trajectories for step in trajectory.steps]
+    part = shaping.format_penalty / len(steps) if steps else 0.0
+    reward = float(episode.reward) - part * sum(map(_invalid, steps))
+    reward -= shaping.length_penalty(sum(sum(sequence.mask) for sequence in sequences))
+    return Sample(
+        episode.episode_id,
+        episode.group_id,
+        reward,
+        sequences,
+        episode.greedy,
+        terminated=episode.stop_reason in _TERMINATED,
+        # In an environment of one turn a reply that was cut ends the episode as any other does.
+        overlong=episode.stop_reason in _OVERLONG or any(_cut(mine.steps) for mine in episode.trajectories),
+        turn_rewards=tuple(
+            _settled([step.reward - part * _invalid(step) for step in trajectory.steps], reward)
+            for trajectory in episode.trajectories
+        ),
+        trajectory_S=tuple(index for index, mine in enumerate(branches) for _ in mine),
+    )
+
+
+def _settled(rewards: list[float], total: float) -> tuple[float, ...]:
+    """The rewards of the turns, the last one with what the episode's reward has beyond them."""
+    if rewards:
+        rewards[-1] += total - sum(rewards)
+    return tuple(rewards)
+
+
+def _paid_to_tokens(sequences: tuple[TokenSequence, ...], total: float) -> tuple[float, ...]:
+    rewards = [0.0] * (1 + max((turn for sequence in sequences for turn in sequence.turns), default=-1))
+    for sequence in sequences:
+        for turn, reward in zip(sequence.turns, sequence.rewards, strict=True):
+            if turn >= 0:
+                rewards[turn] += reward
+    return _settled(rewards, total)
+
+
+def _invalid(step: Step) -> bool:
+    return bool(step.info.get("invalid_action", False))
+
+
+def _cut(steps: list[Step]) -> bool:
+    return bool(steps) and steps[-1].tokens is not None and steps[-1].tokens.finish_reason == "length"

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from rllm_gym.core import TokenSequence
 from trainers.algorithms import Signals, make_algorithm
 from trainers.algorithms.advantages import group_relative
-from trainers.algorithms.losses import clipped_surrogate, kl_to_reference, weighted_reinforce
-from trainers.algorithms.table import informative
+from trainers.algorithms.losses import clipped_surrogate, importance_factor, kl_to_reference, weighted_reinforce
 from trainers.batching import make_micro_batches, rows_of
 from trainers.config import AlgorithmConfig
 from trainers.model import TokenOutputs
@@ -96,8 +95,8 @@ def test_a_group_whose_rewards_agree_has_no_advantage_and_is_left_out() -> None:
     assert group_relative(reward_B, group_B).tolist() == [0.0, 0.0, -0.5, 0.5]
     assert np.allclose(group_relative(reward_B, group_B, normalize_std=True), [0, 0, -1, 1], atol=1e-5)
     samples = [sample(r, g, np.zeros(3)) for r, g in zip(reward_B, [0, 0, 1, 1], strict=True)]
-    assert informative(samples, drop_zero_variance=True).tolist() == [False, False, True, True]
-    assert informative(samples, drop_zero_variance=False).all()
+    assert make_algorithm(AlgorithmConfig()).informative(samples).tolist() == [False, False, True, True]
+    assert make_algorithm(AlgorithmConfig(drop_zero_variance=False)).informative(samples).all()
 
 
 @settings(max_examples=100, deadline=None)
@@ -121,7 +120,7 @@ def test_remax_compares_with_the_greedy_episode_which_is_never_trained_on() -> N
     lonely = sample(1.0, 1, np.zeros(2))
     adv = algorithm.targets([stochastic, greedy, lonely], Signals()).per_token["adv"]
     assert [a.tolist() for a in adv] == [[0.75, 0.75], [0.0, 0.0], [0.0, 0.0]]
-    assert informative([stochastic, greedy, lonely], drop_zero_variance=True).tolist() == [True, False, False]
+    assert algorithm.informative([stochastic, greedy, lonely]).tolist() == [True, False, False]
 
 
 def test_reinforce_subtracts_the_mean_of_the_batch() -> None:
@@ -145,12 +144,12 @@ def test_clipping_takes_the_gradient_only_where_ppo_says() -> None:
 
 
 def test_truncated_weights_scale_the_gradient_and_have_none_themselves() -> None:
-    logp = torch.tensor([0.0, 2.0]).requires_grad_()
-    loss, truncated = weighted_reinforce(logp, torch.zeros(2), torch.tensor([1.0, 1.0]), cap=2.0)
-    loss.sum().backward()
-    assert truncated.tolist() == [0, 1]
+    logp, old, sequence = torch.tensor([0.0, 2.0]).requires_grad_(), torch.zeros(2), torch.arange(2)
+    loss, _ = weighted_reinforce(logp, old, torch.tensor([1.0, 1.0]))
+    factor = importance_factor(logp, old, sequence, cap=2.0, mode="token-truncate")
+    (loss * factor).sum().backward()
     assert logp.grad is not None
-    assert logp.grad.tolist() == [-1.0, -2.0]
+    assert logp.grad.tolist() == pytest.approx([-1.0, -2.0])
 
 
 def test_kl_estimators_agree_with_the_exact_kl_on_average() -> None:

@@ -27,7 +27,7 @@ from trainers.loop import train
 from trainers.metrics import MetricsLog, group_metrics, read_metrics, validation_metrics
 from trainers.rollouts import World, open_world
 from trainers.run import NothingPlayed
-from trainers.samples import TokensMissing, samples_of
+from trainers.samples import Shaping, TokensMissing, samples_of
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +208,7 @@ def test_groups_are_told_apart_by_what_they_teach() -> None:
 
 
 def test_the_format_penalty_is_the_share_of_bad_turns() -> None:
-    samples = samples_of([episode("a", 1.0, invalid=(True, False, False, True))], format_penalty=0.3)
+    samples = samples_of([episode("a", 1.0, invalid=(True, False, False, True))], Shaping(format_penalty=0.3))
     assert samples[0].reward == pytest.approx(1.0 - 0.3 * 0.5)
 
 

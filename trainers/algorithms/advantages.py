@@ -1,11 +1,13 @@
 """Rewards to advantages: pure functions of numpy arrays, each a formula with its source.
 
-B is the number of episodes, N the number of sampled tokens. ``group_B`` holds any labels; equal labels, one group.
+B is the number of episodes, T the number of decisions (turns or tokens) of one agent in one episode, in order, N the
+number of sampled tokens. ``group_B`` holds any labels; equal labels, one group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +53,7 @@ def leave_one_out(reward_B: FloatArray, group_B: LabelArray) -> FloatArray:
 def greedy_baseline(reward_B: FloatArray, group_B: LabelArray, greedy_B: BoolArray) -> FloatArray:
     """ReMax: reward minus the reward of the greedy episode of the same group; 0 for the greedy ones themselves.
 
-    Li et al. 2023. A group whose greedy episode was lost has no baseline: 0.
+    Li et al. 2023, equation 7. A group whose greedy episode was lost has no baseline: 0.
     """
     adv_B = np.zeros(len(reward_B))
     for members in _groups(group_B):
@@ -62,9 +64,57 @@ def greedy_baseline(reward_B: FloatArray, group_B: LabelArray, greedy_B: BoolArr
     return adv_B
 
 
-def batch_baseline(reward_B: FloatArray) -> FloatArray:
-    """REINFORCE with the mean of the batch as its baseline (Williams 1992)."""
-    return reward_B - reward_B.mean() if len(reward_B) else reward_B
+def batch_baseline(reward_B: FloatArray, counted_B: BoolArray) -> FloatArray:
+    """REINFORCE with the mean of the batch, of those that count, as its baseline (Williams 1992)."""
+    return reward_B - reward_B[counted_B].mean() if counted_B.any() else np.zeros(len(reward_B))
+
+
+def discounted(reward_T: FloatArray, gamma: float) -> FloatArray:
+    """Discounted returns: ``G_t = r_t + gamma * G_{t+1}``, with nothing after the last.
+
+    Per turn: ReBN (GEM, Liu et al. 2025); per token: REINFORCE++ (Hu 2025).
+
+    >>> discounted(np.array([0.0, 0.0, 1.0]), 0.5).tolist()
+    [0.25, 0.5, 1.0]
+    """
+    return generalized(reward_T, np.zeros(len(reward_T)), 0.0, gamma=gamma, lam=1.0)
+
+
+def generalized(
+    reward_T: FloatArray, value_T: FloatArray, final_value: float, *, gamma: float, lam: float
+) -> FloatArray:
+    """Generalised advantages, ``A_t = delta_t + gamma * lam * A_{t+1}``, ``delta_t = r_t + gamma * V_{t+1} - V_t``.
+
+    Schulman et al. 2015, equation 16; with turns as decisions: Turn-PPO (2025). What the environment says between two
+    decisions is no decision: the last token of a turn bootstraps from the first of the next.
+
+    Args:
+        reward_T: What followed each decision.
+        value_T: Value of the state each was taken in.
+        final_value: Value of the state after the last: 0 where the episode terminated.
+        gamma: Discount.
+        lam: Mixture of returns and values.
+    """
+    adv_T = np.zeros(len(reward_T))
+    after, next_value = 0.0, final_value
+    for t in reversed(range(len(reward_T))):
+        after = reward_T[t] + gamma * next_value - value_T[t] + gamma * lam * after
+        adv_T[t], next_value = after, value_T[t]
+    return adv_T
+
+
+def whitening(value_N: FloatArray) -> tuple[float, float]:
+    """Shift and scale that bring these numbers to mean 0 and deviation 1; those that are all the same, to 0."""
+    return (float(value_N.mean()), 1.0 / (float(value_N.std()) + _STD_EPSILON)) if len(value_N) else (0.0, 1.0)
+
+
+def kl_cost(logp_N: FloatArray, ref_logp_N: FloatArray, estimator: Literal["k1", "k2", "k3"]) -> FloatArray:
+    """Estimate per token of KL(policy || reference), to be taken from the reward; see
+    :func:`trainers.algorithms.losses.kl_to_reference`."""
+    log_ratio_N = logp_N - ref_logp_N
+    if estimator == "k1":
+        return log_ratio_N
+    return 0.5 * log_ratio_N**2 if estimator == "k2" else np.exp(-log_ratio_N) - 1 + log_ratio_N
 
 
 def varied(reward_B: FloatArray, group_B: LabelArray) -> BoolArray:
@@ -73,6 +123,12 @@ def varied(reward_B: FloatArray, group_B: LabelArray) -> BoolArray:
     for members in _groups(group_B):
         varied_B[members] = np.ptp(reward_B[members]) > 0
     return varied_B
+
+
+def explained_variance(value_N: FloatArray, return_N: FloatArray) -> float:
+    """``1 - Var(return - value) / Var(return)``: 1 foretells all, 0 as much as a constant, below 0 misleads."""
+    spread = float(np.var(return_N)) if len(return_N) else 0.0
+    return 1.0 - float(np.var(return_N - value_N)) / spread if spread > 0 else 0.0
 
 
 def _groups(group_B: LabelArray) -> Iterator[BoolArray]:

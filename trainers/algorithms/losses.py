@@ -1,6 +1,8 @@
 """Losses per sampled token: pure functions of tensors, blind to where the advantages come from.
 
-N is the number of sampled tokens. How tokens are weighed against each other is decided where the batch is made.
+N is the number of sampled tokens, S of sequences. How tokens are weighed against each other is decided where the batch
+is made; tokens whose gradient a loss takes away stay in the mean, as clipped ones always did. The old log-probs are
+the sampler's.
 """
 
 from __future__ import annotations
@@ -12,44 +14,157 @@ from torch import Tensor
 
 
 def clipped_surrogate(
-    logp_N: Tensor, sampler_logp_N: Tensor, adv_N: Tensor, *, low: float, high: float
+    logp_N: Tensor,
+    sampler_logp_N: Tensor,
+    adv_N: Tensor,
+    *,
+    low: float,
+    high: float,
+    dual: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """PPO's clipped objective, negated, with the sampler's log-probs as the old ones.
 
     ``-min(ratio * A, clip(ratio, 1 - low, 1 + high) * A)`` (Schulman et al. 2017, equation 7; separate bounds: DAPO,
-    Yu et al. 2025).
+    Yu et al. 2025); with ``dual``, for a negative A, no more than ``-dual * A`` (Ye et al. 2020, equation 5).
 
     Returns:
         Loss per token, and 1.0 where the clip took the gradient away.
     """
-    ratio_N = torch.exp(logp_N - sampler_logp_N)
-    clipped_ratio_N = ratio_N.clamp(1 - low, 1 + high)
-    loss_N = -torch.minimum(ratio_N * adv_N, clipped_ratio_N * adv_N)
-    clipped_N = ((ratio_N > 1 + high) & (adv_N > 0)) | ((ratio_N < 1 - low) & (adv_N < 0))
-    return loss_N, clipped_N.detach().to(logp_N.dtype)
+    return _clipped(torch.exp(logp_N - sampler_logp_N), adv_N, low, high, dual)
 
 
-def weighted_reinforce(logp_N: Tensor, sampler_logp_N: Tensor, adv_N: Tensor, *, cap: float) -> tuple[Tensor, Tensor]:
-    """REINFORCE with truncated importance weights: ``-min(ratio, cap) * A * logp``, no gradient through the weight.
+def sequence_surrogate(
+    logp_N: Tensor, sampler_logp_N: Tensor, adv_N: Tensor, sequence_N: Tensor, *, low: float, high: float
+) -> tuple[Tensor, Tensor]:
+    """GSPO: the clipped objective with the ratio of the whole sequence, to the power of one over its length.
 
-    Truncated importance sampling: Ionides 2008; for sampler mismatch: Yao et al. 2025.
+    In the form per token (Zheng et al. 2025, equation 14, GSPO-token): the value of the sequence's ratio with the
+    gradient of the token's log-prob. With one advantage per sequence and every sequence weighed alike it is
+    equation 5.
 
     Returns:
-        Loss per token, and 1.0 where the weight was truncated.
+        Loss per token, and 1.0 where the clip took the gradient away.
+    """
+    ratio_N = sequence_ratio(logp_N, sampler_logp_N, sequence_N) * torch.exp(logp_N - logp_N.detach())
+    return _clipped(ratio_N, adv_N, low, high, None)
+
+
+def clipped_weight(
+    logp_N: Tensor, sampler_logp_N: Tensor, adv_N: Tensor, *, low: float, high: float
+) -> tuple[Tensor, Tensor]:
+    """CISPO: ``-clip(ratio, 1 - low, 1 + high) * A * logp``, no gradient through the weight (MiniMax-M1 2025,
+    equation 4).
+
+    Returns:
+        Loss per token, and 1.0 where the weight was clipped.
+    """
+    ratio_N = torch.exp(logp_N - sampler_logp_N).detach()
+    weight_N = ratio_N.clamp(1 - low, 1 + high)
+    return -weight_N * adv_N * logp_N, (weight_N != ratio_N).to(logp_N.dtype)
+
+
+def divergence_masked(
+    logp_N: Tensor, sampler_logp_N: Tensor, adv_N: Tensor, *, threshold: float
+) -> tuple[Tensor, Tensor]:
+    """DPPO: ``-ratio * A``, without the tokens whose probability has already moved further than ``threshold`` in the
+    direction the advantage asks for (total variation of the token alone).
+
+    Returns:
+        Loss per token, and 1.0 where the token was dropped.
+    """
+    moved_N = (torch.exp(logp_N) - torch.exp(sampler_logp_N)).detach()
+    dropped_N = ((adv_N > 0) & (moved_N > threshold)) | ((adv_N < 0) & (moved_N < -threshold))
+    # Not multiplied by a mask: the ratio of a dropped token may be infinite, and its gradient with it.
+    log_ratio_N = torch.where(dropped_N, 0.0, logp_N - sampler_logp_N)
+    loss_N = torch.where(dropped_N, 0.0, -torch.exp(log_ratio_N) * adv_N)
+    return loss_N, dropped_N.to(logp_N.dtype)
+
+
+def weighted_reinforce(logp_N: Tensor, sampler_logp_N: Tensor, adv_N: Tensor) -> tuple[Tensor, Tensor]:
+    """REINFORCE with importance weights, ``-ratio * A * logp``, no gradient through the weight; it is truncated by
+    :func:`importance_factor`.
+
+    Returns:
+        Loss per token, and 0.0: nothing is clipped.
     """
     weight_N = torch.exp(logp_N - sampler_logp_N).detach()
-    return -weight_N.clamp(max=cap) * adv_N * logp_N, (weight_N > cap).to(logp_N.dtype)
+    return -weight_N * adv_N * logp_N, torch.zeros_like(logp_N)
 
 
-def kl_to_reference(logp_N: Tensor, ref_logp_N: Tensor, estimator: Literal["k1", "k2", "k3"]) -> Tensor:
+def importance_factor(
+    logp_N: Tensor,
+    sampler_logp_N: Tensor,
+    sequence_N: Tensor,
+    *,
+    cap: float,
+    mode: Literal["token-truncate", "token-mask", "sequence-mask"],
+    by_sequence: bool = False,
+) -> Tensor:
+    """What to multiply losses by that are proportional to the ratio, so that it counts at most ``cap``.
+
+    Truncated importance sampling: Ionides 2008; for what sampler and trainer compute differently: Yao et al. 2025.
+    The masks drop what is outside ``[1 / cap, cap]``; by sequence the ratio is the geometric mean per token, so that
+    long sequences are not masked for being long.
+
+    Args:
+        logp_N: Present log-probs.
+        sampler_logp_N: Those the tokens were drawn with.
+        sequence_N: The sequence of each token.
+        cap: Above 1.
+        mode: Truncate tokens, or mask tokens or sequences.
+        by_sequence: The loss uses the ratio of the sequence (GSPO).
+    """
+    ratio_N = torch.exp(logp_N - sampler_logp_N).detach()
+    if by_sequence or mode == "sequence-mask":
+        ratio_N = sequence_ratio(logp_N, sampler_logp_N, sequence_N)
+    if mode == "token-truncate":
+        return (cap / ratio_N).clamp(max=1.0)
+    return ((ratio_N >= 1 / cap) & (ratio_N <= cap)).to(logp_N.dtype)
+
+
+@torch.no_grad()
+def sequence_ratio(logp_N: Tensor, sampler_logp_N: Tensor, sequence_N: Tensor) -> Tensor:
+    """For each token the ratio of its whole sequence, to the power of one over its length (GSPO, equation 7)."""
+    _, index_N = torch.unique(sequence_N, return_inverse=True)
+    count_S = torch.bincount(index_N).to(logp_N.dtype)
+    total_S = torch.zeros_like(count_S).index_add_(0, index_N, logp_N - sampler_logp_N)
+    return torch.exp(total_S / count_S)[index_N]
+
+
+def clipped_value_loss(value_N: Tensor, old_value_N: Tensor, return_N: Tensor, *, clip: float) -> Tensor:
+    """Half the squared error of the value; a value that has moved further than ``clip`` from the old one gets no
+    gradient towards the return, unless it moved away from it. 0 for no limit.
+
+    ``max((V - R)^2, (clip(V, V_old - clip, V_old + clip) - R)^2) / 2``: the PPO of OpenAI Baselines (2017).
+    """
+    error_N = (value_N - return_N).square()
+    if clip > 0:
+        near_N = old_value_N + (value_N - old_value_N).clamp(-clip, clip)
+        error_N = torch.maximum(error_N, (near_N - return_N).square())
+    return 0.5 * error_N
+
+
+def kl_to_reference(
+    logp_N: Tensor, ref_logp_N: Tensor, estimator: Literal["k1", "k2", "k3"], *, straight_through: bool = False
+) -> Tensor:
     """Estimate per token of KL(policy || reference) from tokens the policy drew (Schulman, "Approximating KL", 2020).
 
     As a loss only k2 has the expected gradient of the KL; k3 is never negative and is what GRPO uses; k1 has the
-    expected value of the KL and, as a loss, a gradient that is 0 on average.
+    expected value of the KL and, as a loss, a gradient that is 0 on average. ``straight_through`` gives the value of
+    the estimator the gradient of k2.
     """
     log_ratio_N = logp_N - ref_logp_N
-    if estimator == "k1":
-        return log_ratio_N
+    k2_N = 0.5 * log_ratio_N.square()
     if estimator == "k2":
-        return 0.5 * log_ratio_N.square()
-    return torch.exp(-log_ratio_N) - 1 + log_ratio_N
+        return k2_N
+    kl_N = log_ratio_N if estimator == "k1" else torch.exp(-log_ratio_N) - 1 + log_ratio_N
+    return kl_N.detach() + k2_N - k2_N.detach() if straight_through else kl_N
+
+
+def _clipped(ratio_N: Tensor, adv_N: Tensor, low: float, high: float, dual: float | None) -> tuple[Tensor, Tensor]:
+    loss_N = -torch.minimum(ratio_N * adv_N, ratio_N.clamp(1 - low, 1 + high) * adv_N)
+    clipped_N = ((ratio_N > 1 + high) & (adv_N > 0)) | ((ratio_N < 1 - low) & (adv_N < 0))
+    if dual is not None:
+        loss_N = torch.where(adv_N < 0, torch.minimum(loss_N, -dual * adv_N), loss_N)
+        clipped_N = clipped_N | ((adv_N < 0) & (ratio_N > dual))
+    return loss_N, clipped_N.detach().to(ratio_N.dtype)

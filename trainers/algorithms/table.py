@@ -6,23 +6,17 @@ The loop, the model, batching, checkpoints and logging do not know which algorit
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from torch import Tensor
 
-from trainers.algorithms.advantages import (
-    BoolArray,
-    FloatArray,
-    batch_baseline,
-    greedy_baseline,
-    group_relative,
-    leave_one_out,
-    varied,
-)
-from trainers.algorithms.losses import clipped_surrogate, weighted_reinforce
-from trainers.config import AlgorithmConfig
+from trainers.algorithms import losses
+from trainers.algorithms.advantages import BoolArray, FloatArray, explained_variance, kl_cost, varied
+from trainers.algorithms.credit import CREDIT, Batch
+from trainers.algorithms.greedy_episodes import GreedyEpisodes
+from trainers.config import AlgorithmConfig, SamplingConfig, ValueConfig
 from trainers.samples import Sample
 
 if TYPE_CHECKING:  # those read the targets made here
@@ -35,10 +29,6 @@ class Draw:
     """One episode to sample for a task."""
 
     greedy: bool = False
-
-
-Plan = Callable[[AlgorithmConfig], Sequence[Draw]]
-"""What to sample for each task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,118 +48,239 @@ class Signals:
     ref_logp: list[FloatArray] | None = None
 
 
+Asked = Literal["values", "ref_logp"]
+"""What an algorithm may ask to be measured before the update; the fields of :class:`Signals`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Targets:
     """What an algorithm makes of a batch of samples.
 
     Attributes:
         keep_B: Which samples to train on.
-        per_token: By name, for each sample one value per sampled token, its sequences in order; ``"adv"`` always.
+        per_token: By name, for each sample one value per sampled token, its sequences in order; ``"adv"`` always, and
+            where there is a value head ``"value"``, ``"return"`` and ``"decision"``, 1.0 at the tokens it judges.
+        numbers: What to log of it.
     """
 
     keep_B: BoolArray
     per_token: Mapping[str, list[FloatArray]]
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
-Advantages = Callable[[Sequence[Sample], AlgorithmConfig], list[FloatArray]]
-"""For each sample one value per sampled token, its sequences in order."""
-
-TokenLoss = Callable[[Tensor, Tensor, Tensor, AlgorithmConfig], tuple[Tensor, Tensor]]
-"""``(logp_N, sampler_logp_N, adv_N)`` to the loss per token and 1.0 where the token was clipped."""
-
-
-@dataclass(frozen=True, slots=True)
 class Algorithm:
-    """The three functions, with the options they read."""
+    """The three functions, with the options they read. Its state goes into checkpoints.
 
-    config: AlgorithmConfig
-    _plan: Plan
-    _advantages: Advantages
-    _loss: TokenLoss
-    _compares_groups: bool
+    Args:
+        config: The options.
+        value: Those of the value head; read by PPO alone.
+        max_tokens: Most tokens an episode may sample: the constant of ``aggregation=constant``.
+
+    Attributes:
+        asks: What it needs to know of the samples before the update.
+        aggregation: How tokens are weighed against each other.
+    """
+
+    def __init__(self, config: AlgorithmConfig, value: ValueConfig, max_tokens: int) -> None:
+        self.config = config
+        self.value = value if config.name == "ppo" else None
+        self.max_tokens = max_tokens
+        asks: set[Asked] = {"values"} if self.value is not None else set()
+        if config.kl and config.kl_in == "reward":
+            asks.add("ref_logp")
+        self.asks = frozenset(asks)
+        self.aggregation = config.aggregation or _own_aggregation(config)
+        self._loss = _LOSSES[config.loss]
+        self._greedy = GreedyEpisodes() if config.name == "remax" else None
 
     def plan(self) -> Sequence[Draw]:
-        """What to sample for each task."""
-        return self._plan(self.config)
+        """What to sample for a task of which nothing is known."""
+        drawn = [Draw()] * self.config.group_size
+        return [*drawn, Draw(greedy=True)] if self._greedy is not None else drawn
+
+    def plans(self, tasks: Sequence[int], version: int) -> list[Sequence[Draw]]:
+        """What to sample for each task: the plan, without what the weights of this version have played already."""
+        plan = self.plan()
+        without = [draw for draw in plan if not draw.greedy]
+        greedy = self._greedy
+        return [without if greedy is not None and greedy.known(task, version) else plan for task in tasks]
+
+    def complete(self, samples: Sequence[Sample], groups: Mapping[str, int], version: int) -> list[Sample]:
+        """The samples of a round with what :meth:`plans` left out because it was known.
+
+        Args:
+            samples: The round's.
+            groups: The task of each group of the round.
+            version: Of the weights that played them.
+        """
+        return list(samples) if self._greedy is None else self._greedy.complete(samples, groups, version)
+
+    def informative(self, samples: Sequence[Sample]) -> BoolArray:
+        """Which samples to train on: none that were greedy, sampled nothing, or were cut off where those are masked;
+        nor groups without variance, where only differences within groups teach anything."""
+        keep_B = np.array([not sample.greedy and sample.num_sampled > 0 for sample in samples], dtype=bool)
+        if self.config.overlong == "mask":
+            keep_B &= ~np.array([sample.overlong for sample in samples], dtype=bool)
+        if self.compares_groups and self.config.drop_zero_variance:
+            reward_B = np.array([sample.reward for sample in samples], dtype=np.float64)
+            group_B = np.array([sample.group_id for sample in samples], dtype=object)
+            keep_B &= varied(reward_B, group_B)
+        return keep_B
+
+    @property
+    def compares_groups(self) -> bool:
+        """Whether advantages are differences within a group."""
+        return self.config.name in ("grpo", "dr-grpo", "rloo", "remax")
 
     def targets(self, samples: Sequence[Sample], signals: Signals) -> Targets:
-        """Rewards to what each sampled token is to learn."""
-        drop = self._compares_groups and self.config.drop_zero_variance
-        keep_B = informative(samples, drop_zero_variance=drop)
-        return Targets(keep_B, {"adv": self._advantages(samples, self.config)})
+        """Rewards to what each sampled token is to learn.
+
+        Raises:
+            ValueError: Something that the algorithm asks for was not measured.
+        """
+        for name in self.asks:
+            if getattr(signals, name) is None:
+                raise ValueError(f"algorithm {self.config.name!r} needs {name} of the samples, and none were measured")
+        keep_B = self.informative(samples)
+        batch = Batch(samples, keep_B, self._cost(samples, signals), signals.values, signals.final_values)
+        per_token = CREDIT[self.config.name](batch, self.config)
+        return Targets(keep_B, per_token, _numbers(keep_B, per_token))
 
     def loss(self, outputs: TokenOutputs, batch: MicroBatch) -> tuple[Tensor, Tensor]:
-        """The loss per sampled token, and 1.0 where the token was clipped."""
-        return self._loss(outputs.logp_N, batch.sampler_logp_N, batch.targets["adv"], self.config)
+        """The loss per sampled token, and 1.0 where its gradient was taken away or its weight truncated."""
+        config = self.config
+        loss_N, clipped_N = self._loss(outputs.logp_N, batch, config)
+        cap = config.importance_cap or (_REINFORCE_CAP if config.loss == "reinforce" else None)
+        if cap is None:
+            return loss_N, clipped_N
+        factor_N = losses.importance_factor(
+            outputs.logp_N,
+            batch.sampler_logp_N,
+            batch.sequence_N,
+            cap=cap,
+            mode=config.importance_mode,
+            by_sequence=config.loss == "gspo",
+        )
+        return factor_N * loss_N, clipped_N.maximum((factor_N < 1).to(clipped_N.dtype))
+
+    def value_loss(self, outputs: TokenOutputs, batch: MicroBatch) -> Tensor:
+        """The value head's loss per sampled token; 0 at tokens it does not judge.
+
+        Raises:
+            ValueError: The model has no value head.
+        """
+        if self.value is None or outputs.value_N is None:
+            raise ValueError(f"algorithm {self.config.name!r} has no value head to train")
+        targets = batch.targets
+        error_N = losses.clipped_value_loss(outputs.value_N, targets["value"], targets["return"], clip=self.value.clip)
+        return targets["decision"] * error_N
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"greedy": None if self._greedy is None else self._greedy.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self._greedy is not None and state["greedy"] is not None:
+            self._greedy.load_state_dict(state["greedy"])
+
+    def _cost(self, samples: Sequence[Sample], signals: Signals) -> list[FloatArray]:
+        """What each sampled token pays for leaving the reference, where that is part of the reward."""
+        if signals.ref_logp is None:
+            return [np.zeros(sample.num_sampled) for sample in samples]
+        return [
+            self.config.kl * kl_cost(_sampler_logp(sample), ref_logp_N, self.config.kl_estimator)
+            for sample, ref_logp_N in zip(samples, signals.ref_logp, strict=True)
+        ]
 
 
-def make_algorithm(config: AlgorithmConfig) -> Algorithm:
-    """The algorithm a configuration names."""
-    plan, advantages, compares_groups = _ALGORITHMS[config.name]
-    return Algorithm(config, plan, advantages, _LOSSES[config.loss], compares_groups)
+def make_algorithm(
+    config: AlgorithmConfig, value: ValueConfig | None = None, sampling: SamplingConfig | None = None
+) -> Algorithm:
+    """The algorithm a configuration names; further sections are their defaults where they are left out."""
+    limits = sampling or SamplingConfig()
+    return Algorithm(config, value or ValueConfig(), limits.max_response_tokens or limits.max_tokens)
 
 
-def informative(samples: Sequence[Sample], *, drop_zero_variance: bool) -> BoolArray:
-    """Which samples to train on: none that were greedy or sampled nothing, nor groups without variance if so asked."""
-    keep_B = np.array([not sample.greedy and sample.num_sampled > 0 for sample in samples], dtype=bool)
-    if drop_zero_variance:
-        reward_B, group_B, _ = _columns(samples)
-        keep_B &= varied(reward_B, group_B)
-    return keep_B
+def _own_aggregation(config: AlgorithmConfig) -> Literal["token-mean", "sequence-mean", "constant"]:
+    if config.name == "dr-grpo":
+        return "constant"
+    return "sequence-mean" if config.loss == "gspo" else "token-mean"
 
 
-def _group_plan(config: AlgorithmConfig) -> Sequence[Draw]:
-    return [Draw()] * config.group_size
+_REINFORCE_CAP = 2.0
+
+TokenLoss = Callable[[Tensor, "MicroBatch", AlgorithmConfig], tuple[Tensor, Tensor]]
+"""Log-probs of a micro-batch's tokens to the loss of each and 1.0 where the token was clipped."""
 
 
-def _greedy_twin_plan(config: AlgorithmConfig) -> Sequence[Draw]:
-    return [*_group_plan(config), Draw(greedy=True)]
+def _bounds(config: AlgorithmConfig, low: float, high: float) -> dict[str, float]:
+    """The clip's bounds: those of the options, else these."""
+    return {
+        "low": low if config.clip_low is None else config.clip_low,
+        "high": high if config.clip_high is None else config.clip_high,
+    }
 
 
-def _grpo(samples: Sequence[Sample], config: AlgorithmConfig) -> list[FloatArray]:
-    reward_B, group_B, _ = _columns(samples)
-    return _per_token(samples, group_relative(reward_B, group_B, normalize_std=config.normalize_std))
-
-
-def _rloo(samples: Sequence[Sample], config: AlgorithmConfig) -> list[FloatArray]:
-    reward_B, group_B, _ = _columns(samples)
-    return _per_token(samples, leave_one_out(reward_B, group_B))
-
-
-def _remax(samples: Sequence[Sample], config: AlgorithmConfig) -> list[FloatArray]:
-    return _per_token(samples, greedy_baseline(*_columns(samples)))
-
-
-def _reinforce(samples: Sequence[Sample], config: AlgorithmConfig) -> list[FloatArray]:
-    return _per_token(samples, batch_baseline(_columns(samples)[0]))
-
-
-def _clip(logp_N: Tensor, sampler_logp_N: Tensor, adv_N: Tensor, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
-    return clipped_surrogate(logp_N, sampler_logp_N, adv_N, low=config.clip_low, high=config.clip_high)
-
-
-def _weighted(logp_N: Tensor, sampler_logp_N: Tensor, adv_N: Tensor, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
-    return weighted_reinforce(logp_N, sampler_logp_N, adv_N, cap=config.ratio_cap)
-
-
-def _columns(samples: Sequence[Sample]) -> tuple[FloatArray, np.ndarray, BoolArray]:
-    return (
-        np.array([sample.reward for sample in samples], dtype=np.float64),
-        np.array([sample.group_id for sample in samples], dtype=object),
-        np.array([sample.greedy for sample in samples], dtype=bool),
+def _clip(logp_N: Tensor, batch: MicroBatch, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
+    return losses.clipped_surrogate(
+        logp_N, batch.sampler_logp_N, batch.targets["adv"], **_bounds(config, 0.2, 0.28), dual=config.dual_clip
     )
 
 
-def _per_token(samples: Sequence[Sample], adv_B: FloatArray) -> list[FloatArray]:
-    """Every sampled token of an episode gets the episode's advantage."""
-    return [np.full(sample.num_sampled, value) for sample, value in zip(samples, adv_B, strict=True)]
+def _gspo(logp_N: Tensor, batch: MicroBatch, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
+    return losses.sequence_surrogate(
+        logp_N, batch.sampler_logp_N, batch.targets["adv"], batch.sequence_N, **_bounds(config, 3e-4, 4e-4)
+    )
 
 
-_ALGORITHMS: dict[str, tuple[Plan, Advantages, bool]] = {
-    "grpo": (_group_plan, _grpo, True),
-    "rloo": (_group_plan, _rloo, True),
-    "remax": (_greedy_twin_plan, _remax, True),
-    "reinforce": (_group_plan, _reinforce, False),
+def _cispo(logp_N: Tensor, batch: MicroBatch, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
+    return losses.clipped_weight(logp_N, batch.sampler_logp_N, batch.targets["adv"], **_bounds(config, 1.0, 4.0))
+
+
+def _dppo(logp_N: Tensor, batch: MicroBatch, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
+    return losses.divergence_masked(logp_N, batch.sampler_logp_N, batch.targets["adv"], threshold=config.dppo_threshold)
+
+
+def _reinforce(logp_N: Tensor, batch: MicroBatch, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
+    return losses.weighted_reinforce(logp_N, batch.sampler_logp_N, batch.targets["adv"])
+
+
+_LOSSES: dict[str, TokenLoss] = {
+    "clip": _clip,
+    "gspo": _gspo,
+    "cispo": _cispo,
+    "dppo": _dppo,
+    "reinforce": _reinforce,
 }
 
-_LOSSES: dict[str, TokenLoss] = {"clip": _clip, "reinforce": _weighted}
+
+def _sampler_logp(sample: Sample) -> FloatArray:
+    if not sample.sequences:
+        return np.zeros(0)
+    return np.concatenate(
+        [np.asarray(sequence.logprobs)[np.asarray(sequence.mask) == 1] for sequence in sample.sequences]
+    )
+
+
+def _numbers(keep_B: BoolArray, per_token: Mapping[str, list[FloatArray]]) -> dict[str, float]:
+    """What shows whether the advantages, and the values below them, make sense."""
+    kept = {
+        name: np.concatenate([np.zeros(0), *(values[i] for i in np.flatnonzero(keep_B))])
+        for name, values in per_token.items()
+    }
+    adv_N = kept["adv"]
+    if not len(adv_N):
+        return {}
+    numbers = {
+        "advantage/mean": float(adv_N.mean()),
+        "advantage/std": float(adv_N.std()),
+        "advantage/max": float(np.abs(adv_N).max()),
+    }
+    if "value" in kept:
+        judged = kept["decision"] > 0
+        value_N, return_N = kept["value"][judged], kept["return"][judged]
+        numbers |= {
+            "value/mean": float(value_N.mean()),
+            "value/return_mean": float(return_N.mean()),
+            "value/explained_variance": explained_variance(value_N, return_N),
+        }
+    return numbers

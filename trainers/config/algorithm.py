@@ -5,16 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trainers.config.checks import idle, positive
+from trainers.config.checks import default, idle, positive
 
 
 @dataclass(frozen=True)
 class AlgorithmConfig:
-    """What is sampled for a task, how rewards become advantages, and the loss."""
+    """What is sampled for a task, how rewards become advantages, and the loss.
 
-    name: Literal["grpo", "rloo", "remax", "reinforce"] = "grpo"
-    """`grpo`: reward minus the mean of the group. `rloo`: minus the mean of the others. `remax`: minus the reward of
-    the greedy episode. `reinforce`: minus the mean of the batch."""
+    Whatever the loss, the "old" log-probs are the sampler's: those the tokens were drawn with. Ratios therefore cover
+    several updates from one batch, sampling ahead of the update, and whatever the sampler computes otherwise.
+    """
+
+    name: Literal["grpo", "dr-grpo", "rloo", "remax", "reinforce", "reinforce++", "rebn", "ppo"] = "grpo"
+    """`grpo`: reward minus the mean of the group. `dr-grpo`: the same, never over the deviation, and every token's
+    weight the same constant. `rloo`: minus the mean of the others. `remax`: minus the reward of the greedy episode.
+    `reinforce`: minus the mean of the batch. `reinforce++`: discounted returns of tokens, whitened over the batch.
+    `rebn`: discounted returns of turns, whitened over the batch. `ppo`: generalised advantages by a value head."""
     group_size: int = 8
     """Stochastic episodes per task."""
     groups_per_step: int = 16
@@ -24,25 +30,62 @@ class AlgorithmConfig:
     drop_zero_variance: bool = True
     """Leave groups out whose episodes all got the same reward: they carry no gradient, and with the KL term or the
     entropy bonus they would only dilute those that do."""
-    loss: Literal["clip", "reinforce"] = "clip"
-    """`clip`: PPO's clipped ratio to the sampler's log-probs. `reinforce`: the ratio as a truncated weight."""
-    clip_low: float = 0.2
-    """A ratio below 1 - clip_low gets no gradient where the advantage is negative."""
-    clip_high: float = 0.28
-    """A ratio above 1 + clip_high gets no gradient where the advantage is positive."""
-    ratio_cap: float = 2.0
-    """Largest importance weight of `loss=reinforce`."""
-    aggregation: Literal["token-mean", "sequence-mean"] = "token-mean"
-    """`token-mean` weighs every sampled token of the whole batch alike; `sequence-mean` every episode's sequence."""
+    dynamic_sampling: int = 0
+    """Most further rounds of rollouts in a step, each with as many new tasks as there were groups whose episodes all
+    got the same reward (DAPO); 0 for none."""
+    gamma: float = 1.0
+    """Discount per turn (`rebn`, `ppo` by turns) or per token (`reinforce++`, `ppo` by tokens). The others compare
+    whole episodes, and later turns of different episodes have no baseline in common: they take 1 only."""
+    gae_level: Literal["turn", "token"] = "turn"
+    """What PPO's value head judges: the state before each turn, or before each sampled token."""
+    gae_lambda: float = 0.95
+    """PPO's mixture: 1 trusts the returns alone, 0 the value head alone."""
+    whiten: bool = True
+    """Bring PPO's advantages to mean 0 and deviation 1 over the batch."""
+    loss: Literal["clip", "gspo", "cispo", "dppo", "reinforce"] = "clip"
+    """`clip`: PPO's clipped ratio. `gspo`: the ratio of the whole sequence, clipped. `cispo`: the clipped ratio as a
+    weight, so that every token keeps a gradient. `dppo`: tokens are dropped by how far their probability moved.
+    `reinforce`: the ratio as a truncated weight."""
+    clip_low: float | None = None
+    """A ratio below 1 - clip_low gets no gradient where the advantage is negative (`cispo`: the least weight). None
+    for the loss's own: 0.2, `gspo` 3e-4, `cispo` 1, which is no bound."""
+    clip_high: float | None = None
+    """A ratio above 1 + clip_high gets no gradient where the advantage is positive (`cispo`: the largest weight). None
+    for the loss's own: 0.28, `gspo` 4e-4, `cispo` 4."""
+    dual_clip: float | None = None
+    """With a negative advantage, ratios above this get no gradient either; 3 is usual."""
+    dppo_threshold: float = 0.2
+    """How far a token's probability may move from the sampler's before `loss=dppo` drops it."""
+    importance_cap: float | None = None
+    """Largest ratio to the sampler that counts in full; see `importance_mode`. None for no limit, and for 2 with
+    `loss=reinforce`."""
+    importance_mode: Literal["token-truncate", "token-mask", "sequence-mask"] = "token-truncate"
+    """`token-truncate`: a larger ratio counts as the cap. `token-mask`: a token whose ratio is outside [1/cap, cap]
+    counts nothing. `sequence-mask`: nor does a whole sequence whose ratio (geometric mean per token) is outside."""
+    aggregation: Literal["token-mean", "sequence-mean", "constant"] | None = None
+    """`token-mean` weighs every sampled token of the whole batch alike; `sequence-mean` every episode's sequence;
+    `constant` divides each sequence's sum by the most tokens it may have (`sampling.max_response_tokens`, else
+    `sampling.max_tokens`). None for `constant` with `dr-grpo`, `sequence-mean` with `gspo`, else `token-mean`."""
     epochs: int = 1
     """Passes over each batch of episodes."""
     minibatches: int = 1
     """Optimizer steps per pass."""
     kl: float = 0.0
-    """Weight of the KL to the reference in the loss; 0 for none. The reference is the model with adapters off, or, in
-    full fine-tuning, a frozen copy."""
+    """Weight of the KL to the reference; 0 for none. The reference is the model with adapters off, or, in full
+    fine-tuning, a frozen copy."""
+    kl_in: Literal["loss", "reward"] = "loss"
+    """Where it counts: as a term of the loss, or taken from the reward of every token."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     """Schulman's estimators: k1 = log-ratio, k2 = half its square, k3 = exp(-x) - 1 + x."""
+    kl_straight_through: bool = False
+    """As a loss: the estimator's value with the gradient of k2, whose mean is that of the KL."""
+    overlong: Literal["keep", "mask"] = "keep"
+    """`mask` leaves out episodes that a limit of tokens or time cut off: their reward says nothing of what was
+    written."""
+    overlong_penalty: float = 0.0
+    """Taken from the reward of an episode as long as `sampling.max_response_tokens`; less within the buffer before."""
+    overlong_buffer: int = 0
+    """Tokens before the limit over which the penalty grows from 0 to `overlong_penalty`."""
     format_penalty: float = 0.0
     """Taken from the reward, times the share of the episode's turns whose reply could not be parsed."""
 
@@ -64,37 +107,108 @@ class EntropyConfig:
     """Largest weight the target may lead to."""
 
 
-def check_algorithm(algorithm: AlgorithmConfig, problems: list[str]) -> None:
-    positive(algorithm, "algorithm.", ("group_size", "groups_per_step", "epochs", "minibatches", "ratio_cap"), problems)
+_COMPARING = ("drop_zero_variance", "dynamic_sampling")
 
-    grouped = algorithm.name in ("grpo", "rloo")
-    if grouped and algorithm.group_size < 2:
+READ_BY_ALGORITHM: dict[str, tuple[str, ...]] = {
+    "grpo": ("normalize_std", *_COMPARING),
+    "dr-grpo": _COMPARING,
+    "rloo": _COMPARING,
+    "remax": _COMPARING,
+    "reinforce": (),
+    "reinforce++": ("gamma",),
+    "rebn": ("gamma",),
+    "ppo": ("gamma", "gae_level", "gae_lambda", "whiten"),
+}
+"""Options that only some algorithms read, by who does. What stands in no row of the three tables, all read."""
+
+READ_BY_LOSS: dict[str, tuple[str, ...]] = {
+    "clip": ("clip_low", "clip_high", "dual_clip"),
+    "gspo": ("clip_low", "clip_high"),
+    "cispo": ("clip_low", "clip_high"),
+    "dppo": ("dppo_threshold",),
+    "reinforce": (),
+}
+"""The same for losses."""
+
+READ_WITH: dict[str, str] = {
+    "kl_in": "kl",
+    "kl_estimator": "kl",
+    "kl_straight_through": "kl",
+    "importance_mode": "importance_cap",
+    "overlong_buffer": "overlong_penalty",
+}
+"""Options that are read only if another one is set."""
+
+
+def check_algorithm(algorithm: AlgorithmConfig, problems: list[str]) -> None:
+    _check_idle(algorithm, problems)
+    _check_ranges(algorithm, problems)
+    if algorithm.name in ("grpo", "dr-grpo", "rloo") and algorithm.group_size < 2:
         problems.append(f"algorithm.group_size={algorithm.group_size}: {algorithm.name} compares at least 2 episodes")
-    if algorithm.name != "grpo":
-        idle(algorithm, "algorithm.", ("normalize_std",), f"with algorithm.name={algorithm.name}", problems)
-    if algorithm.name == "reinforce":
-        idle(
-            algorithm,
-            "algorithm.",
-            ("drop_zero_variance",),
-            "with algorithm.name=reinforce, which has no groups",
-            problems,
+    if algorithm.dynamic_sampling and not algorithm.drop_zero_variance:
+        problems.append(
+            "algorithm.dynamic_sampling replaces groups without variance, and algorithm.drop_zero_variance=False keeps "
+            "them; use one of the two"
         )
-    if algorithm.loss == "clip":
-        idle(algorithm, "algorithm.", ("ratio_cap",), "with algorithm.loss=clip", problems)
-    else:
-        idle(algorithm, "algorithm.", ("clip_low", "clip_high"), f"with algorithm.loss={algorithm.loss}", problems)
-    if algorithm.kl == 0:
-        idle(algorithm, "algorithm.", ("kl_estimator",), "without algorithm.kl", problems)
-    for name in ("kl", "format_penalty", "clip_low", "clip_high"):
-        if not getattr(algorithm, name) >= 0:
-            problems.append(f"algorithm.{name}={getattr(algorithm, name)!r} must be 0 or more")
-    if algorithm.clip_low >= 1:
-        problems.append(f"algorithm.clip_low={algorithm.clip_low} never clips: a ratio is above 0; use less than 1")
     if algorithm.minibatches > algorithm.groups_per_step:
         problems.append(
             f"algorithm.minibatches={algorithm.minibatches} is more than a step's {algorithm.groups_per_step} groups"
         )
+
+
+def _check_idle(algorithm: AlgorithmConfig, problems: list[str]) -> None:
+    """What the present algorithm, loss or other options do not read may not be set."""
+    for table, chosen, option in (
+        (READ_BY_ALGORITHM, algorithm.name, "name"),
+        (READ_BY_LOSS, algorithm.loss, "loss"),
+    ):
+        names = dict.fromkeys(name for row in table.values() for name in row if name not in table[chosen])
+        idle(algorithm, "algorithm.", tuple(names), f"with algorithm.{option}={chosen}", problems)
+    for name, needed in READ_WITH.items():
+        capped = needed == "importance_cap" and algorithm.loss == "reinforce"  # which has a cap of its own
+        if getattr(algorithm, needed) == default(algorithm, needed) and not capped:
+            idle(algorithm, "algorithm.", (name,), f"without algorithm.{needed}", problems)
+    if algorithm.kl and algorithm.kl_straight_through:
+        straight = ("kl_straight_through",)
+        if algorithm.kl_in == "reward":
+            idle(algorithm, "algorithm.", straight, "with kl_in=reward, which has no gradient", problems)
+        elif algorithm.kl_estimator == "k2":
+            idle(algorithm, "algorithm.", straight, "with kl_estimator=k2, whose gradient it is", problems)
+    flat = algorithm.kl_in == "loss" and algorithm.kl_estimator == "k1" and not algorithm.kl_straight_through
+    if algorithm.kl and flat:
+        problems.append(
+            "algorithm.kl_estimator=k1 in the loss does nothing: its gradient is 0 on average; use k2, k3, "
+            "kl_straight_through=True or kl_in=reward"
+        )
+    if algorithm.loss == "cispo" and algorithm.importance_cap and algorithm.importance_mode == "token-truncate":
+        problems.append(
+            "algorithm.importance_cap with loss=cispo: its weight is truncated at 1 + clip_high already; set "
+            "clip_high, or importance_mode=token-mask or sequence-mask"
+        )
+
+
+def _check_ranges(algorithm: AlgorithmConfig, problems: list[str]) -> None:
+    positive(
+        algorithm,
+        "algorithm.",
+        ("group_size", "groups_per_step", "epochs", "minibatches", "dppo_threshold"),
+        problems,
+    )
+    for name in ("kl", "format_penalty", "overlong_penalty", "overlong_buffer", "clip_low", "clip_high"):
+        value = getattr(algorithm, name)
+        if value is not None and not value >= 0:
+            problems.append(f"algorithm.{name}={value!r} must be 0 or more")
+    for name in ("gamma", "gae_lambda"):
+        if not 0 <= getattr(algorithm, name) <= 1:
+            problems.append(f"algorithm.{name}={getattr(algorithm, name)!r} must be in [0, 1]")
+    for name in ("dual_clip", "importance_cap"):
+        value = getattr(algorithm, name)
+        if value is not None and not value > 1:
+            problems.append(f"algorithm.{name}={value!r} is a ratio above 1; leave it out for none")
+    if algorithm.dynamic_sampling < 0:
+        problems.append(f"algorithm.dynamic_sampling={algorithm.dynamic_sampling} must be 0 (none) or more rounds")
+    if algorithm.loss != "cispo" and algorithm.clip_low is not None and algorithm.clip_low >= 1:
+        problems.append(f"algorithm.clip_low={algorithm.clip_low} never clips: a ratio is above 0; use less than 1")
 
 
 def check_entropy(entropy: EntropyConfig, problems: list[str]) -> None:

@@ -1,0 +1,194 @@
+"""Who gets credit: for each algorithm, a batch of samples to what each sampled token is to learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainers.algorithms.advantages import (
+    BoolArray,
+    FloatArray,
+    batch_baseline,
+    discounted,
+    generalized,
+    greedy_baseline,
+    group_relative,
+    leave_one_out,
+    whitening,
+)
+from trainers.algorithms.turns import Turn, turns_of
+from trainers.config import AlgorithmConfig
+from trainers.samples import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Samples, and what is known of them. Lists have one entry per sample.
+
+    Attributes:
+        samples: The episodes.
+        keep_B: Those that are trained on: only they count in the statistics of the batch.
+        cost: What each sampled token pays on the way (the KL in the reward).
+        values: Of the state in which each token was sampled, where there is a value head.
+        final_values: Of the state after each sequence.
+    """
+
+    samples: Sequence[Sample]
+    keep_B: BoolArray
+    cost: list[FloatArray]
+    values: list[FloatArray] | None = None
+    final_values: list[FloatArray] | None = None
+
+    @property
+    def reward_B(self) -> FloatArray:
+        """What each episode earned in all."""
+        return np.array(
+            [sample.reward - cost_N.sum() for sample, cost_N in zip(self.samples, self.cost, strict=True)], np.float64
+        )
+
+    @property
+    def group_B(self) -> NDArray[np.object_]:
+        return np.array([sample.group_id for sample in self.samples], dtype=object)
+
+    @property
+    def greedy_B(self) -> BoolArray:
+        return np.array([sample.greedy for sample in self.samples], dtype=bool)
+
+
+PerToken = Mapping[str, list[FloatArray]]
+Credit = Callable[[Batch, AlgorithmConfig], PerToken]
+
+
+def _grpo(batch: Batch, config: AlgorithmConfig) -> PerToken:
+    return _alike(batch, group_relative(batch.reward_B, batch.group_B, normalize_std=config.normalize_std))
+
+
+def _rloo(batch: Batch, config: AlgorithmConfig) -> PerToken:
+    return _alike(batch, leave_one_out(batch.reward_B, batch.group_B))
+
+
+def _remax(batch: Batch, config: AlgorithmConfig) -> PerToken:
+    return _alike(batch, greedy_baseline(batch.reward_B, batch.group_B, batch.greedy_B))
+
+
+def _reinforce(batch: Batch, config: AlgorithmConfig) -> PerToken:
+    return _alike(batch, batch_baseline(batch.reward_B, batch.keep_B))
+
+
+def _alike(batch: Batch, adv_B: FloatArray) -> PerToken:
+    """Every sampled token of an episode gets the episode's advantage."""
+    return {"adv": [np.full(sample.num_sampled, adv) for sample, adv in zip(batch.samples, adv_B, strict=True)]}
+
+
+@dataclass(frozen=True, slots=True)
+class _Decisions:
+    """The decisions of one agent in one episode, in order: its turns, or its tokens.
+
+    Attributes:
+        sample: Index of the episode.
+        tokens: Sampled tokens of each decision, as positions among those of the sample.
+        reward_T: What followed each, with the cost of its tokens.
+        last_sequence: The sequence that ends with the last.
+    """
+
+    sample: int
+    tokens: list[NDArray[np.int64]]
+    reward_T: FloatArray
+    last_sequence: int
+
+
+def _turns(batch: Batch) -> list[_Decisions]:
+    return [
+        _Decisions(
+            index,
+            [turn.tokens for turn in turns],
+            np.array([turn.reward - batch.cost[index][turn.tokens].sum() for turn in turns]),
+            turns[-1].sequence,
+        )
+        for index, turns in _played(batch)
+    ]
+
+
+def _tokens(batch: Batch) -> list[_Decisions]:
+    decisions = []
+    for index, turns in _played(batch):
+        reward_T = np.concatenate([-batch.cost[index][turn.tokens] for turn in turns])
+        last = np.cumsum([len(turn.tokens) for turn in turns]) - 1
+        reward_T[last] += [turn.reward for turn in turns]
+        tokens = np.concatenate([turn.tokens for turn in turns])
+        decisions.append(_Decisions(index, list(tokens[:, None]), reward_T, turns[-1].sequence))
+    return decisions
+
+
+def _played(batch: Batch) -> list[tuple[int, list[Turn]]]:
+    return [(index, turns) for index, sample in enumerate(batch.samples) for turns in turns_of(sample) if turns]
+
+
+def _reinforce_plus_plus(batch: Batch, config: AlgorithmConfig) -> PerToken:
+    return _whitened_returns(batch, _tokens(batch), config)
+
+
+def _rebn(batch: Batch, config: AlgorithmConfig) -> PerToken:
+    return _whitened_returns(batch, _turns(batch), config)
+
+
+def _whitened_returns(batch: Batch, decisions: list[_Decisions], config: AlgorithmConfig) -> PerToken:
+    returns = [discounted(each.reward_T, config.gamma) for each in decisions]
+    shift, scale = _batch_whitening(batch, decisions, returns)
+    adv = _nothing(batch)
+    for each, return_T in zip(decisions, returns, strict=True):
+        _spread(adv, each, (return_T - shift) * scale)
+    return {"adv": adv}
+
+
+def _ppo(batch: Batch, config: AlgorithmConfig) -> PerToken:
+    assert batch.values is not None
+    assert batch.final_values is not None
+    decisions = _turns(batch) if config.gae_level == "turn" else _tokens(batch)
+    advantages, values = [], []
+    for each in decisions:
+        sample = batch.samples[each.sample]
+        value_T = batch.values[each.sample][[tokens[0] for tokens in each.tokens]]
+        final = 0.0 if sample.terminated else float(batch.final_values[each.sample][each.last_sequence])
+        values.append(value_T)
+        advantages.append(generalized(each.reward_T, value_T, final, gamma=config.gamma, lam=config.gae_lambda))
+    shift, scale = _batch_whitening(batch, decisions, advantages) if config.whiten else (0.0, 1.0)
+    adv, value, goal, decision = (_nothing(batch) for _ in range(4))
+    for each, adv_T, value_T in zip(decisions, advantages, values, strict=True):
+        _spread(adv, each, (adv_T - shift) * scale)
+        _spread(value, each, value_T)
+        _spread(goal, each, adv_T + value_T)
+        decision[each.sample][[tokens[0] for tokens in each.tokens]] = 1.0
+    return {"adv": adv, "value": value, "return": goal, "decision": decision}
+
+
+def _nothing(batch: Batch) -> list[FloatArray]:
+    return [np.zeros(sample.num_sampled) for sample in batch.samples]
+
+
+def _spread(per_token: list[FloatArray], decisions: _Decisions, value_T: FloatArray) -> None:
+    """Every token of a decision gets the decision's value."""
+    for tokens, value in zip(decisions.tokens, value_T, strict=True):
+        per_token[decisions.sample][tokens] = value
+
+
+def _batch_whitening(batch: Batch, decisions: list[_Decisions], values: list[FloatArray]) -> tuple[float, float]:
+    """Over the decisions of the episodes that are trained on."""
+    counted = [value_T for each, value_T in zip(decisions, values, strict=True) if batch.keep_B[each.sample]]
+    return whitening(np.concatenate(counted) if counted else np.zeros(0))
+
+
+CREDIT: dict[str, Credit] = {
+    "grpo": _grpo,
+    "dr-grpo": _grpo,
+    "rloo": _rloo,
+    "remax": _remax,
+    "reinforce": _reinforce,
+    "reinforce++": _reinforce_plus_plus,
+    "rebn": _rebn,
+    "ppo": _ppo,
+}
+"""The algorithms by name."""

@@ -1,0 +1,60 @@
+"""Greedy episodes that need not be played again: ReMax's baseline of a task, as long as the same weights stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from rllm_gym.core import TokenSequence
+from trainers.samples import Sample
+
+
+class GreedyEpisodes:
+    """Holds the greedy samples of the present weights, by task. Its state goes into checkpoints."""
+
+    def __init__(self) -> None:
+        self._version = -1
+        self._by_task: dict[int, Sample] = {}
+
+    def known(self, task: int, version: int) -> bool:
+        """Whether these weights have played the task greedily before."""
+        return version == self._version and task in self._by_task
+
+    def complete(self, samples: Sequence[Sample], groups: Mapping[str, int], version: int) -> list[Sample]:
+        """The samples, and for each group without a greedy one that of the same task and weights, if there is one.
+
+        Args:
+            samples: Those of one round of rollouts.
+            groups: The task of each of its groups.
+            version: The weights that played them.
+        """
+        if version != self._version:
+            self._version, self._by_task = version, {}
+        played = {sample.group_id: sample for sample in samples if sample.greedy}
+        self._by_task |= {groups[group]: sample for group, sample in played.items()}
+        again = [
+            replace(self._by_task[task], group_id=group)
+            for group, task in groups.items()
+            if group not in played and task in self._by_task
+        ]
+        return [*samples, *again]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"version": self._version, "by_task": {task: _row(sample) for task, sample in self._by_task.items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._version = state["version"]
+        self._by_task = {
+            task: Sample(**{**row, "sequences": tuple(TokenSequence(**sequence) for sequence in row["sequences"])})
+            for task, row in state["by_task"].items()
+        }
+
+
+def _row(sample: Sample) -> dict[str, Any]:
+    sequences = tuple(_fields(sequence) for sequence in sample.sequences)
+    return {**_fields(sample), "sequences": sequences}
+
+
+def _fields(record: Sample | TokenSequence) -> dict[str, Any]:
+    return {field.name: getattr(record, field.name) for field in fields(record)}

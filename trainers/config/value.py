@@ -1,0 +1,37 @@
+"""PPO's value head: how it learns, and how much of that the policy feels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainers.config.algorithm import AlgorithmConfig
+from trainers.config.checks import idle, positive
+
+
+@dataclass(frozen=True)
+class ValueConfig:
+    """A linear layer on the model's last hidden states that foretells the return (`algorithm.name=ppo`)."""
+
+    lr: float = 1e-2
+    """Its own peak learning rate; warm-up and decay are the optimizer's."""
+    detach: bool = True
+    """Leave the hidden states as the policy made them; if not, the value loss shapes the model as well."""
+    weight: float = 0.5
+    """Weight of the value loss beside the policy's, where both shape the model (`detach=False`)."""
+    clip: float = 0.2
+    """How far a value may move from what it was before the update until it gets no gradient; 0 for no limit."""
+    warmup_steps: int = 5
+    """Steps at the beginning in which only the value head learns."""
+
+
+def check_value(value: ValueConfig, algorithm: AlgorithmConfig, problems: list[str]) -> None:
+    if algorithm.name != "ppo":
+        names = tuple(ValueConfig.__dataclass_fields__)
+        idle(value, "value.", names, f"with algorithm.name={algorithm.name}, which has no value head", problems)
+        return
+    positive(value, "value.", ("lr", "weight"), problems)
+    if value.detach:
+        idle(value, "value.", ("weight",), "with value.detach: nothing but the head feels the value loss", problems)
+    for name in ("clip", "warmup_steps"):
+        if not getattr(value, name) >= 0:
+            problems.append(f"value.{name}={getattr(value, name)!r} must be 0 or more")
