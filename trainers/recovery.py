@@ -99,12 +99,13 @@ def obstacles(state: Mapping[str, Any], fingerprints: Mapping[str, str], config:
         fingerprints: Of the present run, by what they are of.
         config: The present options.
     """
-    found = [
+    if options := [change for change in changes(state["config"], config) if change.startswith(_FIXED)]:
+        return options  # which is why the weights differ too
+    return [
         f"{what} are not those it was made with"
         for what, fingerprint in fingerprints.items()
         if state["fingerprints"][what] != fingerprint
     ]
-    return found + [change for change in changes(state["config"], config) if change.startswith(_FIXED)]
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:

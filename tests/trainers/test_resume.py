@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,15 +15,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from echo_options import echo_config
+from transformers import AutoModelForCausalLM
 
+from rllm_gym.core import Episode, StopReason
 from trainers.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from trainers.config import ConfigError, TrainConfig
 from trainers.loop import train
 from trainers.metrics import read_metrics
+from trainers.recovery import generator_states, set_generator_states
+from trainers.run import Run
+from trainers.run_folder import hold_folder
 from trainers.settings import write_yaml
+from trainers.tiny_model import make_tiny_model
 
 HERE = Path(__file__).resolve().parent
 
@@ -160,9 +171,152 @@ def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
     assert pickle  # the format that would have run it
 
 
-def test_resuming_with_another_model_is_refused(tmp_path: Path) -> None:
-    config = echo_config(tmp_path, steps=1)
+def test_resuming_with_what_cannot_work_is_refused_and_says_what(tmp_path: Path) -> None:
+    config = echo_config(tmp_path, steps=1, model={"tuning": "lora", "lora": {"rank": 4}})
     train(config)
-    other = echo_config(tmp_path, steps=2, resume=True, model={"tuning": "lora"})
-    with pytest.raises(ValueError, match="not this model's"):
-        train(other)
+    other = make_tiny_model(tmp_path / "other", hidden_size=32, num_heads=1, num_layers=1, vocab_size=300, seed=1)
+    lora, four = {"tuning": "lora"}, {"tuning": "lora", "lora": {"rank": 4}}
+    for sections, named in (
+        ({"model": {"tuning": "full"}}, "model.tuning 'lora' → 'full'"),
+        ({"model": {**lora, "lora": {"rank": 8}}}, "model.lora.rank 4 → 8"),
+        ({"model": {**lora, "lora": {"rank": 4, "alpha": 8.0}}}, "model.lora.alpha 32.0 → 8.0"),
+        ({"model": {**four, "path": str(other)}}, "frozen weights are not those"),
+        ({"model": four, "env": {"train_kwargs": {"split": "test"}}}, "training tasks are not those"),
+    ):
+        with pytest.raises(ConfigError, match="cannot go on") as refused:
+            train(echo_config(tmp_path, steps=2, resume=True, **sections))
+        assert named in str(refused.value)
+    before = (tmp_path / "run" / "metrics.jsonl").read_text()
+    assert [row["step"] for row in read_metrics(tmp_path / "run")] == [0, 1], before
+    moved = shutil.move(tmp_path / "tiny", tmp_path / "moved")  # the same model elsewhere is the same model
+    result = train(echo_config(tmp_path, steps=2, resume=True, model={**four, "path": str(moved)}))
+    assert result.steps == 2
+
+
+def test_what_changed_since_the_checkpoint_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(echo_config(tmp_path, steps=1))
+    train(echo_config(tmp_path, steps=2, resume=True, progress=True, optimizer={"lr": 0.001}))
+    shown = capsys.readouterr().err
+    assert "resumed after step 1" in shown
+    assert "optimizer.lr 0.003 → 0.001" in shown
+    assert "steps 1 → 2" in shown
+    assert "resume " not in shown
+
+
+def test_every_global_generator_goes_on_where_it_was() -> None:
+    saved = generator_states()
+    drawn = [(random.random(), np.random.rand(), torch.rand(1).item()) for _ in range(3)]  # noqa: NPY002
+    buffer = io.BytesIO()
+    torch.save(saved, buffer)
+    buffer.seek(0)
+    set_generator_states(torch.load(buffer, weights_only=True))
+    assert drawn == [(random.random(), np.random.rand(), torch.rand(1).item()) for _ in range(3)]  # noqa: NPY002
+
+
+def test_the_sampler_serves_the_restored_adapter_and_not_the_base(tmp_path: Path) -> None:
+    """ms-swift #8275: after a resume the sampler drew with the base model, and nothing said so."""
+    config = echo_config(tmp_path, steps=3, model={"tuning": "lora"}, optimizer={"lr": 0.05}, deterministic=True)
+    train(config)
+    train(replace(config, steps=4, resume=True))
+    row = read_metrics(tmp_path / "run")[-1]
+    assert row["step"] == 4
+    assert row["sampler_gap/max"] < 1e-4, "the sampler's log-probs are not those of the restored adapter"
+    loaded = load_checkpoint(tmp_path / "run" / "checkpoints")
+    assert loaded is not None
+    adapters = {name: value for name, value in loaded.state["learner"]["parameters"].items() if "lora_B" in name}
+    assert min(value.abs().max() for value in adapters.values()) > 0.01, "adapters still at zero would show nothing"
+
+
+def test_the_best_checkpoint_outlives_the_rotation_and_its_model_is_there(tmp_path: Path) -> None:
+    """Validation is scripted: it is best at step 2 of 6, of which the last one is kept."""
+    config = echo_config(tmp_path, steps=6, checkpoint={"every": 1, "keep": 1}, validation={"every": 1, "samples": 1})
+    scores = iter([0.1, 0.2, 0.6, 0.3, 0.6, 0.1, 0.0])
+
+    class Scripted(Run):
+        def _play_validation(self, step: int) -> list[Episode]:
+            wins = round(10 * next(scores))
+            return [
+                Episode(f"{i}", f"{i}", group_id=f"{i}", success=i < wins, stop_reason=StopReason.FAILURE)
+                for i in range(10)
+            ]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trainers.loop.Run", Scripted)
+        result = train(config)
+    kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert kept == ["step-00000002", "step-00000006"]
+    assert result.best == tmp_path / "run" / "best_model"
+    assert json.loads((result.best / "best.json").read_text())["step"] == 2
+    best = AutoModelForCausalLM.from_pretrained(result.best).state_dict()
+    saved = torch.load(tmp_path / "run" / "checkpoints" / "step-00000002" / "state.pt", weights_only=True)
+    for name, tensor in saved["learner"]["parameters"].items():
+        assert torch.equal(best[name], tensor), name
+    loaded = load_checkpoint(tmp_path / "run" / "checkpoints")
+    assert loaded is not None
+    assert loaded.step == 6, "a resume goes on from the newest, not from the best"
+
+
+def test_a_best_that_is_not_measured_is_an_error_that_names_what_is(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"greedy_success.*validation/success"):
+        train(echo_config(tmp_path, steps=1, checkpoint={"best": "validation/greedy_success"}))
+
+
+def test_a_checkpoint_that_finds_no_room_is_an_error_that_leaves_the_one_before(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, 1, {"value": torch.zeros(10)}, keep=1)
+    small = subprocess.run(
+        [sys.executable, "-c", _NO_ROOM, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert small.returncode == 0, small.stderr[-2000:]
+    assert "cannot be written" in small.stdout
+    assert "MiB are free" in small.stdout
+    assert "step-00000001 is intact" in small.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+    loaded = load_checkpoint(tmp_path)
+    assert loaded is not None
+    assert loaded.step == 1
+
+
+# A limit on the size of files is met by the same write(2) that meets a full disk.
+_NO_ROOM = """
+import resource, sys, torch
+from pathlib import Path
+from trainers.checkpoint import CheckpointError, save_checkpoint
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    save_checkpoint(Path(sys.argv[1]), 2, {"value": torch.zeros(100_000)}, keep=1)
+except CheckpointError as error:
+    print(error)
+"""
+
+
+def test_checkpoints_of_a_branch_that_could_not_be_used_are_forgotten(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        save_checkpoint(tmp_path, step, {"value": step}, keep=3)
+    (tmp_path / "step-00000003" / "state.pt").write_bytes(b"torn")
+    save_checkpoint(tmp_path, 2, {"value": "anew"}, keep=3)
+    loaded = load_checkpoint(tmp_path)
+    assert loaded is not None
+    assert (loaded.step, loaded.state, loaded.skipped) == (2, {"value": "anew"}, ())
+
+
+def test_two_runs_cannot_write_into_one_folder_and_a_killed_one_leaves_it_free(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    program = (
+        "import sys, time; from pathlib import Path; from trainers.run_folder import hold_folder\n"
+        "with hold_folder(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", program, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(ConfigError, match=rf"written by another run \(process {holder.pid}\)"):
+            train(echo_config(tmp_path))
+    finally:
+        holder.kill()
+        holder.communicate(timeout=30)
+    with hold_folder(folder), pytest.raises(ConfigError, match="another run"), hold_folder(folder):
+        pass
+    with hold_folder(folder):
+        pass
