@@ -26,16 +26,30 @@ class Harvest:
     """The episodes of one step.
 
     Attributes:
-        tasks: Training tasks by index, a group each.
+        groups: The ids of its groups, in order, and the training task of each.
         episodes: All of them, those of a group one after the other.
         stats: What the engines counted.
         pushes: For each episode, which push brought the oldest of the weights that drew it.
     """
 
-    tasks: list[int]
+    groups: dict[str, int]
     episodes: list[Episode]
     stats: EngineStats
     pushes: list[int]
+
+    @property
+    def tasks(self) -> list[int]:
+        """The training tasks, one per group."""
+        return list(self.groups.values())
+
+    def __add__(self, more: Harvest) -> Harvest:
+        """With further groups of the same step."""
+        return Harvest(
+            self.groups | more.groups,
+            self.episodes + more.episodes,
+            sum_stats([self.stats, more.stats], at_once=False),
+            self.pushes + more.pushes,
+        )
 
     def drawn_since(self, push: int) -> list[Episode]:
         """The episodes all of whose tokens were drawn by weights that this push brought, or a later one."""
@@ -56,7 +70,7 @@ class Ahead:
     Args:
         rollouts: Plays.
         curriculum: Deals.
-        plan: What to play for each task.
+        plans: What to play for each of some tasks.
         groups: Tasks a step.
         steps: Steps of the run.
         steps_ahead: 0 to begin a step's episodes when they are asked for, 1 to begin them a step earlier.
@@ -69,7 +83,7 @@ class Ahead:
         rollouts: Rollouts,
         curriculum: Curriculum,
         *,
-        plan: Callable[[], Sequence[Draw]],
+        plans: Callable[[Sequence[int]], Sequence[Sequence[Draw]]],
         groups: int,
         steps: int,
         steps_ahead: int,
@@ -78,7 +92,7 @@ class Ahead:
     ) -> None:
         self._rollouts = rollouts
         self._curriculum = curriculum
-        self._plan = plan
+        self._plans = plans
         self._groups = groups
         self._steps = steps
         self._steps_ahead = steps_ahead
@@ -108,7 +122,7 @@ class Ahead:
             groups: How many tasks.
             first: How many the step had before.
         """
-        return self._collect(self._deal(step, groups, first))
+        return self._collect(_UnderWay(step, self._curriculum.deal_fresh(groups), first))
 
     def settle(self) -> None:
         """Wait until nothing is under way. Whatever went wrong shows when it is taken."""
@@ -124,13 +138,13 @@ class Ahead:
 
     # ------------------------------------------------------------------------------------------------------
 
-    def _deal(self, step: int, groups: int, first: int = 0) -> _UnderWay:
-        return _UnderWay(step, self._curriculum.deal(step, groups), first)
+    def _deal(self, step: int, groups: int) -> _UnderWay:
+        return _UnderWay(step, self._curriculum.deal(step, groups))
 
     def _begin(self, ours: _UnderWay) -> Future[Played]:
         span = self._ranks.span(len(ours.tasks))
         mine = ours.tasks[span.start : span.stop]
-        ours.playing = self._rollouts.begin(ours.step, mine, self._plan(), first=ours.first + span.start)
+        ours.playing = self._rollouts.begin(ours.step, mine, self._plans(mine), first=ours.first + span.start)
         return ours.playing
 
     def _collect(self, ours: _UnderWay) -> Harvest:
@@ -141,7 +155,11 @@ class Ahead:
             raise RolloutAbandoned("the run is to stop")
         episodes = [episode for part in whole for episode in part.episodes]
         pushes = [push for part in whole for push in part.pushes]
-        return Harvest(ours.tasks, episodes, sum_stats([part.stats for part in whole]), pushes)
+        groups = {
+            self._rollouts.group_id(ours.step, position, task): task
+            for position, task in enumerate(ours.tasks, ours.first)
+        }
+        return Harvest(groups, episodes, sum_stats([part.stats for part in whole]), pushes)
 
     def _finish(self, ours: _UnderWay) -> Played | None:
         """Wait for this rank's part; begun anew if the sampler died meanwhile. ``None`` if it was abandoned."""
@@ -159,11 +177,13 @@ class Ahead:
                 raise
 
 
-def sum_stats(parts: Sequence[EngineStats]) -> EngineStats:
-    """Counters of engines that ran side by side: everything adds up but the wall time."""
+def sum_stats(parts: Sequence[EngineStats], *, at_once: bool = True) -> EngineStats:
+    """Counters of engines that ran side by side, or one after the other: in the first case all but the wall time adds
+    up."""
     total = parts[0].copy()
     for part in parts[1:]:
         for name in EngineStats.__slots__:
             setattr(total, name, getattr(total, name) + getattr(part, name))
-    total.wall = max(part.wall for part in parts)
+    if at_once:
+        total.wall = max(part.wall for part in parts)
     return total

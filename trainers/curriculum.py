@@ -54,8 +54,11 @@ class Curriculum:
         generator = random.Random(stream_seed("replay", self._seed, step))
         wanted = min(round(groups * self._config.replay_fraction), len(self._unsolved))
         again = generator.sample(list(self._unsolved), wanted)
-        fresh = [self._fresh() for _ in range(groups - wanted)]
-        return again + fresh
+        return again + self.deal_fresh(groups - wanted)
+
+    def deal_fresh(self, groups: int) -> list[int]:
+        """The next tasks of the pass, for a step that needs more than it was dealt."""
+        return [self._fresh() for _ in range(groups)]
 
     def learn(self, success_rate: dict[int, float]) -> None:
         """Take in which share of its group solved each task of the step."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 
 from rllm_gym.samplers.protocol import Sampler
+from trainers.ahead import Harvest
 from trainers.config import TrainConfig
 from trainers.metrics import episode_metrics, group_metrics
 from trainers.rollouts import RolloutAbandoned, World
 from trainers.run import Run, TrainResult
-from trainers.samples import Shaping, samples_of
+from trainers.samples import Sample
 
 
 def train(config: TrainConfig, *, world: World | None = None, sampler: Sampler | None = None) -> TrainResult:
@@ -40,19 +41,32 @@ def train(config: TrainConfig, *, world: World | None = None, sampler: Sampler |
 
 
 def _step(run: Run, step: int) -> None:
-    config, algorithm = run.config, run.algorithm
+    algorithm = run.algorithm
     with run.clock("rollout"):
-        harvest = run.ahead.take(step)
-        episodes = harvest.episodes
+        harvest, samples = _sample(run, step)
 
-    samples = samples_of(run.fresh(harvest), Shaping.of(config))
     with run.clock("update"):
         targets = algorithm.targets(samples, run.learner.signals(samples, algorithm.asks))
         update = run.learner.update(step, samples, targets, algorithm, run.entropy.weight)
     run.push()
 
-    row = episode_metrics(episodes) | group_metrics(episodes, samples)
-    row |= targets.numbers
+    row = episode_metrics(harvest.episodes) | group_metrics(harvest.episodes, samples) | dict(targets.numbers)
     row |= run.update_metrics(step, update) | run.engine_metrics(harvest.stats) | {"tasks": run.names(harvest.tasks)}
-    run.learn(step, harvest.tasks, episodes, update)
-    run.complete(step + 1, row, episodes)
+    run.learn(step, harvest.tasks, harvest.episodes, update)
+    run.complete(step + 1, row, harvest.episodes)
+
+
+def _sample(run: Run, step: int) -> tuple[Harvest, list[Sample]]:
+    """The episodes of a step; as long as groups teach nothing, further rounds of other tasks, up to a bound."""
+    options = run.config.algorithm
+    harvest = run.ahead.take(step)
+    samples = run.samples(harvest)
+    for _ in range(options.dynamic_sampling):
+        keep_B = run.algorithm.informative(samples)
+        useful = {sample.group_id for sample, kept in zip(samples, keep_B, strict=True) if kept}
+        if len(useful) >= options.groups_per_step:
+            break
+        more = run.ahead.more(step, options.groups_per_step - len(useful), first=len(harvest.groups))
+        samples += run.samples(more)
+        harvest = harvest + more
+    return harvest, samples

@@ -242,8 +242,15 @@ class Rollouts:
         for each in (self._train, self._validation):
             self._loop.run(each.__aenter__())
 
-    def begin(self, step: int, indices: Sequence[int], plan: Sequence[Draw], *, first: int = 0) -> Future[Played]:
-        """Begin the episodes of a step: for each task those of the plan, one group each.
+    def group_id(self, step: int, position: int, index: int) -> str:
+        """The group of a training task at a position of a step."""
+        task = self.world.train[index]
+        return f"{task.task_id if isinstance(task, Task) else index}@{step}.{position}"
+
+    def begin(
+        self, step: int, indices: Sequence[int], plans: Sequence[Sequence[Draw]], *, first: int = 0
+    ) -> Future[Played]:
+        """Begin the episodes of a step: for each task those of its plan, one group each.
 
         The group at position ``p`` of the step has the id ``{task}@{step}.{p}``; seeds follow from it alone, so that
         whoever plays it, and whenever, gets the same episodes.
@@ -251,13 +258,13 @@ class Rollouts:
         Args:
             step: The step.
             indices: Training tasks.
-            plan: The episodes of each.
+            plans: The episodes of each.
             first: Position in the step of the first of the tasks.
         """
         specs = []
-        for position, index in enumerate(indices, first):
+        for position, (index, plan) in enumerate(zip(indices, plans, strict=True), first):
             task = self.world.train[index]
-            name = f"{task.task_id if isinstance(task, Task) else index}@{step}.{position}"
+            name = self.group_id(step, position, index)
             for member, draw in enumerate(plan):
                 seed = stream_seed("episode", self._seed, step, position, member) % 2**32
                 specs.append(EpisodeSpec(task, seed, name, draw.greedy, f"{name}#{member}"))

@@ -33,6 +33,7 @@ from trainers.parallel import open_ranks
 from trainers.recovery import changes, fingerprints, generator_states, obstacles, set_generator_states
 from trainers.rollouts import RolloutAbandoned, Rollouts, World, open_world, sandbox_tier_of
 from trainers.run_folder import hold_folder
+from trainers.samples import Sample, Shaping, samples_of
 from trainers.serving import make_sampler
 from trainers.settings import to_mapping, write_yaml
 
@@ -98,6 +99,8 @@ class Run:
         self._stale = 0
         self._revivals = 0
         self._saved_step = -1
+        self._served = -1  # version of the weights that the sampler has
+        self._versions: dict[int, int] = {}  # which push brought which
         self._closing = contextlib.ExitStack()
         with contextlib.ExitStack() as opened:
             self._open(opened, world, sampler)
@@ -141,7 +144,7 @@ class Run:
         self.ahead = Ahead(
             self.rollouts,
             self.curriculum,
-            plan=self.algorithm.plan,
+            plans=lambda tasks: self.algorithm.plans(tasks, self._served),
             groups=config.algorithm.groups_per_step,
             steps=config.steps,
             steps_ahead=config.asynchrony.steps_ahead,
@@ -204,18 +207,33 @@ class Run:
         return episodes
 
     def push(self) -> None:
-        """Give the sampler the present weights, once nothing is drawn by the old ones any more.
+        """Give the sampler the present weights, once nothing is drawn by the old ones any more; unless it has them.
 
         Raises:
             SamplerError: The sampler died, and so did those brought up in its place.
         """
+        if self._served == self.learner.version:
+            return
         with self.clock("rollout"):
             self.ahead.settle()
         with self.clock("push"):
             try:
                 self.rollouts.push(self.policy.weight_update())
+                self._note_served()
             except SamplerError as error:
                 self._revive(error)
+
+    def _note_served(self) -> None:
+        self._served = self.learner.version
+        # Two: those of the episodes that are learnt from, and those that draw the next ones meanwhile.
+        before = dict(list(self._versions.items())[-1:])
+        self._versions = {**before, self.rollouts.pushes: self._served}
+
+    def samples(self, harvest: Harvest) -> list[Sample]:
+        """What of the episodes can be learnt from, with what the algorithm knew already and did not play again."""
+        samples = samples_of(self.fresh(harvest), Shaping.of(self.config))
+        drawn_by = self._versions.get(min(harvest.pushes, default=0), self._served)
+        return self.algorithm.complete(samples, harvest.groups, drawn_by)
 
     def names(self, tasks: list[int]) -> list[str]:
         """The ids of tasks, for the log."""
@@ -410,6 +428,7 @@ class Run:
             try:
                 self.rollouts.replace_sampler(self._make_sampler())
                 self.rollouts.push(self.policy.weight_update())
+                self._note_served()
                 return
             except SamplerError as again:
                 error = again
