@@ -5,16 +5,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainers.agent_trainer import AgentTrainer
-    from trainers.config import ConfigError, SftConfig, TrainConfig
+    from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig
+    from trainers.dpo import DpoResult
     from trainers.loop import train
     from trainers.rollouts import World
     from trainers.run import TrainResult
+    from trainers.sft import SftResult
     from trainers.tiny_model import make_tiny_model
 
 __all__ = [
     "AgentTrainer",
     "ConfigError",
+    "DpoConfig",
+    "DpoResult",
     "SftConfig",
+    "SftResult",
     "TrainConfig",
     "TrainResult",
     "World",
@@ -25,6 +30,8 @@ __all__ = [
 _HOMES = {
     "AgentTrainer": "agent_trainer",
     "ConfigError": "config",
+    "DpoConfig": "config",
+    "DpoResult": "dpo",
     "SftConfig": "config",
     "SftResult": "sft",
     "TrainConfig": "config",

@@ -1,4 +1,4 @@
-"""`rllm-gym train`, `sft` and `merge`: read options, run, say where the result lies. Logic lives elsewhere."""
+"""`rllm-gym train`, `sft`, `dpo` and `merge`: read options, run, say where the result lies. Logic lives elsewhere."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from rllm_gym.commands.errors import CommandError
-from trainers.config import ConfigError, SftConfig, TrainConfig
+from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig
 from trainers.settings import Config, read_command_line
 
 _EXIT_OK, _EXIT_TERMINATED = 0, 143
@@ -31,14 +31,31 @@ Go on after a crash:
 
 _SFT = """Fine-tune a model on demonstrations, so that it knows the answer format before reinforcement learning.
 
-Demonstrations are saved episodes or chats (--demonstrations.file), or a policy that plays in the environment
-(--demonstrations.policy module:function). The model is written to OUTPUT/model.
+Demonstrations are saved episodes, chats or prompts with completions (--demonstrations.file), or a policy that plays in
+the environment (--demonstrations.policy module:function). The model is written to OUTPUT/model.
 
 A tiny model made on the spot, taught by a weak policy until a rule on validation tasks is met:
   rllm-gym sft --config frozen_lake_sft --output runs/base
 
-Your own chats, one {"messages": [...]} a line:
-  rllm-gym sft --model.path Qwen/Qwen2.5-0.5B-Instruct --demonstrations.file chats.jsonl --optimizer.lr 1e-5
+Your own chats, one {"messages": [...]} a line, twice through, a twentieth held back to measure on:
+  rllm-gym sft --model.path Qwen/Qwen2.5-0.5B-Instruct --demonstrations.file chats.jsonl --epochs 2 \\
+      --validation.fraction 0.05 --optimizer.lr 1e-5
+
+Rejection sampling: the two best episodes of each task a run has saved, token for token:
+  rllm-gym sft --model.path runs/base/model --demonstrations.file runs/rl/episodes/*.jsonl \\
+      --demonstrations.successful-only --demonstrations.best 2 --epochs 1
+"""
+
+_DPO = """Train a model on preferences: pairs of a better and a worse answer (direct preference optimization).
+
+Pairs are rows {"prompt": ..., "chosen": ..., "rejected": ...} of strings or messages, or the best and the worst of the
+saved episodes of each group. The model is written to OUTPUT/model.
+
+Adapters on a model of the hub, once through the pairs, a tenth of the prompts held back:
+  rllm-gym dpo --model.path Qwen/Qwen2.5-0.5B-Instruct --preferences.file pairs.jsonl --validation.fraction 0.1
+
+From the episodes that a run of reinforcement learning has saved:
+  rllm-gym dpo --model.path runs/base/model --preferences.file runs/rl/episodes/*.jsonl --output runs/dpo
 """
 
 _MERGE = """Write an adapter and its base as one model, which transformers, vLLM and others load without PEFT.
@@ -65,28 +82,50 @@ def train(argv: Sequence[str] | None = None) -> int:
     except (ConfigError, CheckpointError, TrainingDiverged, NothingPlayed, EnvironmentUnavailable) as error:
         raise CommandError(str(error)) from error
     if result.interrupted:
-        print(f"stopped after step {result.steps}; go on with the same command and --resume")
-        return _EXIT_TERMINATED
+        return _interrupted(result.steps)
     _print_result(str(result.model), result.validation, str(result.output))
     return _EXIT_OK
 
 
 def sft(argv: Sequence[str] | None = None) -> int:
-    """``rllm-gym sft``. Returns the exit status."""
+    """``rllm-gym sft``. Returns the exit status: 143 if SIGTERM ended it (resume with ``--resume``)."""
     config = _read(SftConfig, argv, "rllm-gym sft", _SFT)
     from transformers.utils.logging import disable_progress_bar
 
     from rllm_gym.engine import EnvironmentUnavailable
+    from trainers.checkpoint import CheckpointError
     from trainers.learner import TrainingDiverged
     from trainers.sft import sft as run
 
     disable_progress_bar()
     try:
         result = run(config)
-    except (ConfigError, TrainingDiverged, EnvironmentUnavailable) as error:
+    except (ConfigError, CheckpointError, TrainingDiverged, EnvironmentUnavailable) as error:
         raise CommandError(str(error)) from error
+    if result.interrupted:
+        return _interrupted(result.steps)
     if config.stop.metric != "none":
         print(f"{'the rule was met' if result.stopped else 'the rule was NOT met'} after {result.steps} steps")
+    _print_result(str(result.model), result.validation, str(result.output))
+    return _EXIT_OK
+
+
+def dpo(argv: Sequence[str] | None = None) -> int:
+    """``rllm-gym dpo``. Returns the exit status: 143 if SIGTERM ended it (resume with ``--resume``)."""
+    config = _read(DpoConfig, argv, "rllm-gym dpo", _DPO)
+    from transformers.utils.logging import disable_progress_bar
+
+    from trainers.checkpoint import CheckpointError
+    from trainers.dpo import dpo as run
+    from trainers.learner import TrainingDiverged
+
+    disable_progress_bar()
+    try:
+        result = run(config)
+    except (ConfigError, CheckpointError, TrainingDiverged) as error:
+        raise CommandError(str(error)) from error
+    if result.interrupted:
+        return _interrupted(result.steps)
     _print_result(str(result.model), result.validation, str(result.output))
     return _EXIT_OK
 
@@ -127,6 +166,11 @@ def _read(config_type: type[Config], argv: Sequence[str] | None, program: str, d
         )
     except ConfigError as error:
         raise CommandError(str(error)) from error
+
+
+def _interrupted(steps: int) -> int:
+    print(f"stopped after step {steps}; go on with the same command and --resume")
+    return _EXIT_TERMINATED
 
 
 def _print_result(model: str, validation: dict[str, float], output: str) -> None:

@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 _PLUGIN_SUMMARIES = {
     "train": "train a model on an environment with reinforcement learning",
     "sft": "teach a model an environment's answer format from demonstrations",
+    "dpo": "train a model on preferences: pairs of a better and a worse answer",
     "merge": "write an adapter and its base as one model",
 }
 

@@ -1,0 +1,239 @@
+"""Direct preference optimization (Rafailov et al. 2023): which of two answers is the better one is learnt from pairs.
+
+The reference is the model as it is before the first step, so its log-probs are computed once, then, and no second model
+is kept beside the one that learns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from rllm_gym.chat import ChatRenderer
+from trainers.config import ConfigError, DpoConfig, Files, ModelConfig, validate_dpo
+from trainers.learner import Learner, UpdateStats
+from trainers.model import Policy
+from trainers.offline import Epochs, OfflineRun, open_folder
+from trainers.pair_batches import LogProbs, PairBatches
+from trainers.preference_loss import PreferenceLoss
+from trainers.preferences import Pair, Preferences, TokenPair, read_preferences, tokenize_pair
+from trainers.run import limit_threads
+from trainers.tokenized import LengthLimit, context_length, fingerprint, held_back
+
+_log = logging.getLogger(__name__)
+
+# Pairs whose reference log-probs are computed at once.
+_PAIRS_AT_ONCE = 256
+
+_COLUMNS = {
+    "loss": "loss",
+    "rewards/margin": "reward margin",
+    "rewards/accuracy": "accuracy",
+    "validation/rewards/accuracy": "validation accuracy",
+    "grad_norm": "gradient norm",
+    "seconds/total": "seconds a step",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DpoResult:
+    """What a run left behind.
+
+    Attributes:
+        output: Its folder.
+        model: The final model: a PEFT adapter or a Hugging Face folder. ``None`` if the run was interrupted.
+        steps: Complete steps.
+        validation: Numbers of the last measurement.
+        interrupted: It was asked to stop (SIGTERM), saved a checkpoint and stopped.
+    """
+
+    output: Path
+    model: Path | None
+    steps: int
+    validation: dict[str, float]
+    interrupted: bool = False
+
+
+def dpo(config: DpoConfig) -> DpoResult:
+    """Train a model on preferences.
+
+    Args:
+        config: Every option.
+
+    Raises:
+        ConfigError: The configuration or a pair cannot be used.
+        CheckpointError: There are checkpoints to resume from and none is whole, or one cannot be written.
+        TrainingDiverged: Loss or gradient were not finite several times in a row.
+    """
+    for warning in validate_dpo(config):
+        _log.warning("%s", warning)
+    with contextlib.ExitStack() as closing:
+        open_folder(config, closing)
+        closing.enter_context(limit_threads(config.threads))
+        read = read_preferences(config.preferences.file, config.preferences)
+        policy = Policy(config.model, tokens_per_chunk=config.optimizer.tokens_per_chunk, seed=config.seed)
+        limit = LengthLimit(config.length, context_length(policy.model))
+        data = _Data.of(config, read, ChatRenderer(policy.tokenizer), limit)
+        steps = config.steps or math.ceil((config.epochs or 1) * len(data.train) / config.pairs_per_step)
+        learner = Learner(policy, config.optimizer, steps)
+        run = closing.enter_context(
+            OfflineRun(
+                config,
+                learner,
+                steps=steps,
+                title="preferences",
+                columns=_COLUMNS,
+                fingerprints={"the pairs": fingerprint([pair.content() for pair in data.train])},
+            )
+        )
+        for line in [read.note(), limit.note()]:
+            run.note(line)
+        return _run(config, run, learner, data)
+
+
+@dataclass(slots=True)
+class _Data:
+    """Pairs to train on and to measure on, with the reference's log-probs as far as they are known.
+
+    Attributes:
+        ref_train: ``(pairs, 2)``; NaN where they are not known yet.
+        ref_held_out: Likewise.
+    """
+
+    train: list[TokenPair]
+    held_out: list[TokenPair]
+    ref_train: Tensor = field(init=False)
+    ref_held_out: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ref_train = torch.full((len(self.train), 2), math.nan)
+        self.ref_held_out = torch.full((len(self.held_out), 2), math.nan)
+
+    @classmethod
+    def of(cls, config: DpoConfig, read: Preferences, renderer: ChatRenderer, limit: LengthLimit) -> _Data:
+        def tokenized(pairs: Sequence[Pair], files: Files) -> list[TokenPair]:
+            made = [made for pair in pairs if (made := tokenize_pair(pair, renderer, limit)) is not None]
+            if not made:
+                raise ConfigError(f"every pair in {files!r} is longer than {limit.limit} tokens (length.max_tokens)")
+            return made
+
+        train, held_out = read.pairs, []
+        validation, files = config.validation, config.preferences.file
+        if validation.fraction:
+            back = held_back([pair.chosen.task for pair in train], validation.fraction, config.seed)
+            held_out = tokenized([pair for pair in train if pair.chosen.task in back], files)
+            train = [pair for pair in train if pair.chosen.task not in back]
+        elif validation.file:
+            measured = read_preferences(validation.file, config.preferences, option="validation.file")
+            held_out = tokenized(measured.pairs, validation.file)
+        return cls(tokenized(train, files), held_out)
+
+
+def _run(config: DpoConfig, run: OfflineRun, learner: Learner, data: _Data) -> DpoResult:
+    loss, order = PreferenceLoss(config), Epochs(len(data.train), config.seed, "pairs")
+    total = run.steps * config.pairs_per_step
+    if config.steps is None:
+        total = (config.epochs or 1) * len(data.train)
+    if "ref_train" in run.memory:
+        data.ref_train, data.ref_held_out = run.memory["ref_train"], run.memory["ref_held_out"]
+    with run.clock("reference"):
+        _complete_reference(config, run, learner, data, order.span(0, min(total, len(data.train))))
+    run.memory = {"ref_train": data.ref_train, "ref_held_out": data.ref_held_out}
+    if data.held_out:
+        run.log_start(run.validate(lambda: _measure(learner, data, loss)) if run.step == 0 else {})
+    while run.step < run.steps:
+        start = run.step * config.pairs_per_step
+        chosen = order.span(start, min(start + config.pairs_per_step, total))
+        with run.clock("update"):
+            update, measured = prefer(
+                learner, run.step, [data.train[index] for index in chosen], data.ref_train[chosen], loss
+            )
+        run.step += 1
+        row = run.update_row(update) | measured
+        if data.held_out:
+            row |= run.validate(lambda: _measure(learner, data, loss))
+        run.log(row)
+        run.keep()
+        if run.stopping and run.step < run.steps:
+            return DpoResult(run.output, None, run.step, run.validation, interrupted=True)
+    return DpoResult(run.output, run.save_model(), run.step, run.validation)
+
+
+def prefer(
+    learner: Learner, step: int, pairs: Sequence[TokenPair], ref_logp_P2: Tensor, loss: PreferenceLoss
+) -> tuple[UpdateStats, dict[str, float]]:
+    """One optimizer step down the mean loss of the pairs; its numbers, and means over the pairs before the step.
+
+    Args:
+        learner: What learns.
+        step: Of the run, from 0.
+        pairs: P pairs.
+        ref_logp_P2: Log-probs of their answers by the reference.
+        loss: The loss.
+    """
+    policy = learner.policy
+    batches = PairBatches(pairs, policy, learner.config.tokens_per_microbatch)
+    measured: dict[str, float] = {}
+    part = batches.loss_of(loss, ref_logp_P2.to(policy.device), lambda batch: policy.outputs(batch).logp_N, measured)
+    return learner.descend(step, batches.batches, part), measured
+
+
+@torch.no_grad()
+def _measure(learner: Learner, data: _Data, loss: PreferenceLoss) -> dict[str, float]:
+    """Loss and means over the pairs that are not trained on."""
+    policy = learner.policy
+    batches = PairBatches(data.held_out, policy, learner.config.tokens_per_microbatch)
+    logp_P2 = batches.logp(lambda batch: policy.outputs(batch).logp_N)
+    given = (logp_P2, data.ref_held_out.to(policy.device), batches.tokens_P2)
+    measured = {name: value_P.mean().item() for name, value_P in loss.metrics(*given).items()}
+    return {"loss": loss(*given).mean().item(), **measured}
+
+
+# The reference -----------------------------------------------------------------------------------------------
+
+
+def _complete_reference(
+    config: DpoConfig, run: OfflineRun, learner: Learner, data: _Data, trained: Sequence[int]
+) -> None:
+    """Compute what is not known of the reference's log-probs, of the pairs that come up and of those held back."""
+    missing = [index for index in sorted(trained) if bool(data.ref_train[index].isnan().any())]
+    missing_held_out = [index for index in range(len(data.held_out)) if bool(data.ref_held_out[index].isnan().any())]
+    if not missing and not missing_held_out:
+        return
+    tokens = learner.config.tokens_per_microbatch
+    with _reference(config, learner.policy, moved=run.step > 0) as (policy, logprobs):
+        for pairs, indices, known in (
+            (data.train, missing, data.ref_train),
+            (data.held_out, missing_held_out, data.ref_held_out),
+        ):
+            for start in range(0, len(indices), _PAIRS_AT_ONCE):
+                part = indices[start : start + _PAIRS_AT_ONCE]
+                batches = PairBatches([pairs[index] for index in part], policy, tokens)
+                known[part] = batches.logp(logprobs).cpu()
+
+
+@contextlib.contextmanager
+def _reference(config: DpoConfig, policy: Policy, *, moved: bool) -> Iterator[tuple[Policy, LogProbs]]:
+    """The reference, for as long as it is needed: another model, the policy with its adapters off, or the policy itself
+    as long as it has not ``moved``; after a resume, what it was made from."""
+    if not config.reference and policy.adapted:
+        yield policy, policy.reference_logprobs
+        return
+    if not config.reference and not moved:
+        yield policy, lambda batch: policy.outputs(batch).logp_N
+        return
+    path = config.reference or config.model.path
+    frozen = ModelConfig(path=path, tuning="full", dtype=config.model.dtype, device=config.model.device)
+    reference = Policy(frozen, tokens_per_chunk=config.optimizer.tokens_per_chunk)
+    if reference.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
+        raise ConfigError(
+            f"reference={config.reference!r} has another vocabulary than the model: their log-probs cannot be compared"
+        )
+    yield reference, lambda batch: reference.outputs(batch).logp_N

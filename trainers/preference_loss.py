@@ -1,0 +1,85 @@
+"""What it costs to prefer the wrong one of two answers, and what of it is logged.
+
+P pairs; an answer's log-prob is the sum over its tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid, relu
+
+from trainers.config import DpoConfig
+
+
+@dataclass(frozen=True, slots=True)
+class PreferenceLoss:
+    """The loss of each pair.
+
+    Args:
+        config: Which loss, and its parameters.
+    """
+
+    config: DpoConfig
+
+    @property
+    def normalized(self) -> bool:
+        """Whether an answer's log-prob is the mean over its tokens instead of their sum."""
+        given = self.config.length_normalized
+        return self.config.loss == "ipo" if given is None else given
+
+    def __call__(self, logp_P2: Tensor, ref_logp_P2: Tensor, tokens_P2: Tensor) -> Tensor:
+        """
+        With the log-ratios to the reference ``h = (log π − log π_ref)(chosen) − (log π − log π_ref)(rejected)``:
+
+        - ``sigmoid``: ``−(1 − ε) log σ(β h) − ε log σ(−β h)`` (Rafailov et al. 2023, equation 7; ε: Mitchell 2023);
+        - ``ipo``: ``(h − 1 / (2 β))²`` (Azar et al. 2023, equation 17);
+        - ``hinge``: ``max(0, 1 − β h)`` (Zhao et al. 2023, with the reference of Liu et al. 2023).
+
+        Args:
+            logp_P2: Sum of the log-probs of the chosen and of the rejected answer's tokens.
+            ref_logp_P2: The same by the reference.
+            tokens_P2: How many tokens each has.
+
+        Returns:
+            The loss of each pair.
+        """
+        config = self.config
+        beta = config.beta
+        ratio_P2 = logp_P2 - ref_logp_P2
+        if self.normalized:
+            ratio_P2 = ratio_P2 / tokens_P2
+        margin_P = ratio_P2[:, 0] - ratio_P2[:, 1]
+        if config.loss == "sigmoid":
+            smoothing = config.label_smoothing
+            loss_P = -(1 - smoothing) * logsigmoid(beta * margin_P) - smoothing * logsigmoid(-beta * margin_P)
+        elif config.loss == "ipo":
+            loss_P = (margin_P - 1 / (2 * beta)) ** 2
+        else:
+            loss_P = relu(1 - beta * margin_P)
+        if config.rpo_alpha:
+            loss_P = loss_P - config.rpo_alpha * logp_P2[:, 0] / tokens_P2[:, 0]
+        return loss_P
+
+    @torch.no_grad()
+    def metrics(self, logp_P2: Tensor, ref_logp_P2: Tensor, tokens_P2: Tensor) -> dict[str, Tensor]:
+        """Of each pair: the implicit rewards ``β log(π / π_ref)``, whether that of the chosen one is the larger, the
+        log-probs of the answers."""
+        ratio_P2 = logp_P2 - ref_logp_P2
+        if self.normalized:
+            ratio_P2 = ratio_P2 / tokens_P2
+        reward_P2 = self.config.beta * ratio_P2
+        margin_P = reward_P2[:, 0] - reward_P2[:, 1]
+        # Neither is preferred while the model is the reference still: half a point, not none.
+        right_P = (margin_P > 0).to(margin_P.dtype) + 0.5 * (margin_P == 0).to(margin_P.dtype)
+        return {
+            "rewards/chosen": reward_P2[:, 0],
+            "rewards/rejected": reward_P2[:, 1],
+            "rewards/margin": margin_P,
+            "rewards/accuracy": right_P,
+            "logps/chosen": logp_P2[:, 0],
+            "logps/rejected": logp_P2[:, 1],
+            "nll/chosen": -logp_P2[:, 0] / tokens_P2[:, 0],
+        }

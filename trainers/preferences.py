@@ -1,0 +1,219 @@
+"""Pairs of a better and a worse answer: from preference data, or from episodes of a group whose rewards differ."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rllm_gym.chat import ChatRenderer
+from trainers.config import ConfigError, Files, PreferenceConfig
+from trainers.demonstrations import (
+    Demonstration,
+    completion_turns,
+    demonstrations_of_episode,
+    prompt_of,
+    tokenize,
+    tools_of,
+)
+from trainers.row_files import rows_of_files
+from trainers.tokenized import LengthLimit, Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two answers to the same prompt.
+
+    Attributes:
+        chosen: The better one.
+        rejected: The worse one.
+    """
+
+    chosen: Demonstration
+    rejected: Demonstration
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPair:
+    """The same as tokens; an answer has several sequences where its agent rewrote the conversation."""
+
+    chosen: tuple[Tokens, ...]
+    rejected: tuple[Tokens, ...]
+
+    @property
+    def num_learnt(self) -> tuple[int, int]:
+        """Tokens of the chosen and of the rejected answer, without prompts."""
+        return sum(tokens.num_learnt for tokens in self.chosen), sum(tokens.num_learnt for tokens in self.rejected)
+
+    @property
+    def longest(self) -> int:
+        return max(map(len, (*self.chosen, *self.rejected)))
+
+    def content(self) -> bytes:
+        """Equal for pairs of the same answers."""
+        return b"||".join(b"|".join(tokens.content() for tokens in side) for side in (self.chosen, self.rejected))
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """What files hold.
+
+    Attributes:
+        pairs: In the order of the files; those of episodes follow.
+        skipped: How often there was no pair to be made, by why.
+    """
+
+    pairs: list[Pair]
+    skipped: Counter[str]
+
+    def note(self) -> str:
+        """One line about what was skipped; empty if nothing was."""
+        if not self.skipped:
+            return ""
+        reasons = ", ".join(f"{count} {reason}" for reason, count in self.skipped.items())
+        return f"{len(self.pairs)} pairs; left out: {reasons}"
+
+
+def read_preferences(files: Files, options: PreferenceConfig, *, option: str = "preferences.file") -> Preferences:
+    """Pairs from rows: ``chosen`` and ``rejected`` with their ``prompt``, or saved episodes.
+
+    An answer is a string or a list of messages. Without ``prompt`` the messages both begin with are the prompt.
+    Episodes are paired within their group where their rewards differ and they were asked the same.
+
+    Args:
+        files: See :func:`~trainers.row_files.rows_of_files`.
+        options: How pairs are made.
+        option: Where the files were named, for messages.
+
+    Raises:
+        ConfigError: A row is neither; names the line. Or there is no pair.
+    """
+    pairs: list[Pair] = []
+    episodes: list[Demonstration] = []
+    skipped: Counter[str] = Counter()
+    for where, row in rows_of_files(files, option):
+        try:
+            if "trajectories" in row:
+                episodes += demonstrations_of_episode(row, where)
+                continue
+            pair = _pair_of_row(row, where, options)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            raise ConfigError(
+                f"{where}: neither a pair (prompt, chosen, rejected) nor an episode ({type(error).__name__}: {error})"
+            ) from error
+        if pair is None:
+            skipped["pairs of the same answer twice"] += 1
+        else:
+            pairs.append(pair)
+    _check_used(options, pairs, episodes)
+    pairs += _pairs_of_episodes(episodes, options, skipped)
+    found = Preferences(pairs, skipped)
+    if not pairs:
+        raise ConfigError(f"{option}={files!r} holds no pair of a better and a worse answer. {found.note()}")
+    return found
+
+
+def _check_used(options: PreferenceConfig, pairs: Sequence[Pair], episodes: Sequence[Demonstration]) -> None:
+    if not episodes:
+        for name in ("pairs", "pairs_per", "min_margin"):
+            if getattr(options, name) != getattr(PreferenceConfig(), name):
+                raise ConfigError(f"preferences.{name} does nothing: the files hold no episodes")
+    if options.strings == "raw" and all(turn.raw_prompt is None for pair in pairs for turn in pair.chosen.turns):
+        raise ConfigError("preferences.strings=raw does nothing: no row has a prompt and answers that are strings")
+
+
+def _pair_of_row(row: Mapping[str, Any], where: str, options: PreferenceConfig) -> Pair | None:
+    chosen, rejected, prompt = row["chosen"], row["rejected"], row.get("prompt")
+    if isinstance(chosen, str) != isinstance(rejected, str):
+        raise ValueError("one answer is a string and the other a list of messages")
+    if isinstance(chosen, str):
+        if prompt is None:
+            raise ValueError("answers that are strings need a prompt")
+    elif prompt is None or chosen[0]["role"] != "assistant":
+        # Also where the prompt is given once more as a string: the messages say who said what.
+        prompt, chosen, rejected = _split(chosen, rejected)
+    if chosen == rejected:
+        return None
+    tools = tools_of(row)
+    sides = [completion_turns(prompt, answer, tools, options.strings) for answer in (chosen, rejected)]
+    if not all(sides):
+        raise ValueError("an answer has no assistant message")
+    task = prompt_of(sides[0][0])
+    return Pair(*(Demonstration(turns, task=task, where=where) for turns in sides))
+
+
+def _split(chosen: Sequence[Any], rejected: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+    """The messages two conversations begin with, up to where a reply follows, and what each goes on with."""
+    common = next(
+        (index for index, (one, other) in enumerate(zip(chosen, rejected, strict=False)) if one != other),
+        min(len(chosen), len(rejected)),
+    )
+    while common and (common == len(chosen) or common == len(rejected) or chosen[common - 1]["role"] == "assistant"):
+        common -= 1
+    if not common:
+        raise ValueError("the answers begin with different messages, so they are not answers to one prompt")
+    return list(chosen[:common]), list(chosen[common:]), list(rejected[common:])
+
+
+def _pairs_of_episodes(
+    episodes: Sequence[Demonstration], options: PreferenceConfig, skipped: Counter[str]
+) -> list[Pair]:
+    groups: defaultdict[tuple[str, str], list[Demonstration]] = defaultdict(list)
+    for episode in episodes:
+        groups[episode.task, episode.group if options.pairs_per == "group" else ""].append(episode)
+    pairs: list[Pair] = []
+    for group in groups.values():
+        asked: defaultdict[str, list[Demonstration]] = defaultdict(list)
+        for episode in group:
+            asked[prompt_of(episode.turns[0])].append(episode)
+        for alike in asked.values():
+            pairs += _pairs_of_group(alike, options, skipped)
+    return pairs
+
+
+def _pairs_of_group(episodes: Sequence[Demonstration], options: PreferenceConfig, skipped: Counter[str]) -> list[Pair]:
+    if len(episodes) == 1:
+        skipped["episodes that nobody else of their group can be compared with"] += 1
+        return []
+    ranked = sorted(episodes, key=lambda episode: -_reward(episode))
+    if options.pairs == "best_worst":
+        worst = min(episodes, key=_reward)
+        candidates = [(ranked[0], worst)]
+    else:
+        candidates = list(itertools.combinations(ranked, 2))
+    pairs = []
+    for better, worse in candidates:
+        if _reward(better) - _reward(worse) <= options.min_margin:
+            skipped["ties"] += 1
+        elif [turn.reply for turn in better.turns] == [turn.reply for turn in worse.turns]:
+            skipped["pairs of the same answer twice"] += 1
+        else:
+            pairs.append(Pair(better, worse))
+    return pairs
+
+
+def _reward(episode: Demonstration) -> float:
+    assert episode.reward is not None
+    return episode.reward
+
+
+def tokenize_pair(pair: Pair, renderer: ChatRenderer, limit: LengthLimit) -> TokenPair | None:
+    """A pair as tokens; ``None`` if it is too long.
+
+    Raises:
+        ConfigError: It cannot be rendered, or is too long where that is an error.
+    """
+    try:
+        chosen, rejected = tokenize(pair.chosen, renderer), tokenize(pair.rejected, renderer)
+    except ValueError as error:
+        raise ConfigError(f"{pair.chosen.where} cannot be rendered: {error}") from error
+    fitting = limit.fit([*chosen, *rejected], pair.chosen.where)
+    if fitting is None:
+        return None
+    sides = []
+    for demonstration, sequences in ((pair.chosen, fitting[: len(chosen)]), (pair.rejected, fitting[len(chosen) :])):
+        weights = [turn.weight for turn in demonstration.turns]
+        sides.append(tuple(Tokens.of(sequence, weights) for sequence in sequences if any(sequence.mask)))
+    return TokenPair(*sides) if all(sides) else None
