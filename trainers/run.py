@@ -24,6 +24,7 @@ from trainers.checkpoint import load_checkpoint, save_checkpoint
 from trainers.config import ConfigError, TrainConfig, validate
 from trainers.curriculum import Curriculum
 from trainers.display import Display
+from trainers.divergence import DivergenceWatch
 from trainers.entropy import EntropyBonus
 from trainers.interruption import on_sigterm
 from trainers.learner import Learner, TrainingDiverged, UpdateStats
@@ -99,6 +100,7 @@ class Run:
         self._stale = 0
         self._revivals = 0
         self._saved_step = -1
+        self._watch = DivergenceWatch()
         self._served = -1  # version of the weights that the sampler has
         self._versions: dict[int, int] = {}  # which push brought which
         self._closing = contextlib.ExitStack()
@@ -127,7 +129,7 @@ class Run:
             seed=config.seed,
         )
         self.algorithm = make_algorithm(config.algorithm, config.value, config.sampling)
-        self.learner = Learner(self.policy, config.optimizer, config.steps, self.algorithm.value)
+        self.learner = Learner(self.policy, config.optimizer, config.steps, self.algorithm.value, self.ranks)
         self.curriculum = Curriculum(self.world.train, config.curriculum, config.seed)
         self.entropy = EntropyBonus(config.entropy, config.steps)
         self._made_sampler = sampler is None
@@ -153,7 +155,7 @@ class Run:
         )
         self._fingerprints = fingerprints(self.policy, self.world.train)
         notes = self._restore()
-        self.ranks.copy_from_first(parameter for _, parameter in self.policy.parameters)
+        self.ranks.copy_from_first(self.learner.parameters)
         self._complete = self._steps_state()
         self.push()  # also after a resume: the sampler begins with the base model
         self._metrics: MetricsLog | None = None
@@ -321,6 +323,8 @@ class Run:
             self.keep(step, episodes)
             raise
         self.log(step, row | measured)
+        for warning in self._watch.look(row):
+            _log.warning("step %d: %s", step, warning)
         self.keep(step, episodes)
 
     def log(self, step: int, row: dict[str, Any]) -> None:
