@@ -20,6 +20,7 @@ from trainers.batching.microbatch import Aggregation
 from trainers.config import OptimizerConfig, ValueConfig
 from trainers.model import Policy, TokenOutputs
 from trainers.optimizers import learning_rate, make_optimizer, set_learning_rate
+from trainers.parallel import ALONE, Ranks
 from trainers.samples import Sample
 
 _log = logging.getLogger(__name__)
@@ -64,6 +65,13 @@ class UpdateStats:
     padded_tokens: int = 0
     skipped: int = 0
 
+    def merge(self, parts: Sequence[UpdateStats]) -> None:
+        """Take in what each of the ranks counted of its own micro-batches, before anything is averaged."""
+        for name in ("entropy", "gap_mean", "clip_fraction", "kl", "value_loss", "tokens", "padded_tokens"):
+            setattr(self, name, sum(getattr(part, name) for part in parts))
+        for name in ("gap_max", "ratio_max"):
+            setattr(self, name, max(getattr(part, name) for part in parts))
+
 
 class Learner:
     """Holds the optimizer.
@@ -73,18 +81,25 @@ class Learner:
         optimizer: Its options.
         steps: Length of the run, for the decay of the learning rate.
         value: Those of the value head, for algorithms that have one.
+        ranks: Who computes with us. Each of them is given the same samples.
 
     Attributes:
         version: How many optimizer steps have changed the policy; it stands still while the weights do.
     """
 
     def __init__(
-        self, policy: Policy, optimizer: OptimizerConfig, steps: int, value: ValueConfig | None = None
+        self,
+        policy: Policy,
+        optimizer: OptimizerConfig,
+        steps: int,
+        value: ValueConfig | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.policy = policy
         self.config = optimizer
         self.steps = steps
         self.value = value
+        self.ranks = ranks
         self.version = 0
         self._head: list[torch.nn.Parameter] = []
         further: list[dict[str, Any]] = []
@@ -93,6 +108,11 @@ class Learner:
             further = [{"params": self._head, "lr_scale": value.lr / optimizer.lr}]
         self.optimizer = make_optimizer(policy.model, optimizer, further)
         self._bad_steps = 0
+
+    @property
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """All that is trained: the policy's parameters and those of the value head."""
+        return [parameter for _, parameter in self.policy.parameters] + self._head
 
     def learning_rate(self, step: int) -> float:
         """The rate of a step; see :func:`trainers.optimizers.learning_rate`. Steps count from 0."""
@@ -108,7 +128,7 @@ class Learner:
             name: [np.zeros(sample.num_sampled) for sample in samples] for name in asked
         }
         final = [np.zeros(len(sample.sequences)) for sample in samples]
-        for batch in self._micro_batches(rows, "token-mean"):
+        for batch in self._own_micro_batches(rows, "token-mean"):
             batch = batch.to(self.policy.device)
             measured = {"ref_logp": self.policy.reference_logprobs(batch)} if "ref_logp" in asked else {}
             if "values" in asked:
@@ -124,6 +144,8 @@ class Learner:
                     start = owners[row].start
                     columns[name][owners[row].sample][start : start + number] = sorted_N[begin : begin + number]
                     begin += number
+        columns = {name: self.ranks.sum_each(values) for name, values in columns.items()}
+        final = self.ranks.sum_each(final)
         return Signals(**columns, final_values=final if "values" in asked else None)
 
     def update(
@@ -150,20 +172,22 @@ class Learner:
             for part, rows in enumerate(split_for_minibatches(kept, per_token, config.minibatches)):
                 shares = _Shares.of(rows, algorithm)
                 loss = 0.0
-                for batch in self._micro_batches(rows, shares.aggregation):
+                for batch in self._own_micro_batches(rows, shares.aggregation):
                     batch = batch.to(self.policy.device)
                     loss += self._accumulate(step, batch, algorithm, entropy_weight, shares, stats)
+                loss = sum(self.ranks.gather(loss))
+                self.ranks.sum_gradients(self.parameters)
                 stats.loss += loss * shares.tokens
                 stats.grad_norm = max(stats.grad_norm, self._step(step, loss, stats))
                 optimizer_steps += 1
                 if epoch == 0 and part == 0:
                     first = (stats.gap_mean, stats.gap_max)
+        # Later optimizer steps move away from the sampler on purpose: the mismatch is that of the first.
+        stats.gap_mean, stats.gap_max = first
+        stats.merge(self.ranks.gather(stats))
         stats.value_loss /= optimizer_steps
-        if stats.tokens:
-            for name in ("loss", "entropy", "clip_fraction", "kl"):
-                setattr(stats, name, getattr(stats, name) / stats.tokens)
-            # Later optimizer steps move away from the sampler on purpose: the mismatch is that of the first.
-            stats.gap_mean, stats.gap_max = first
+        for name in ("loss", "entropy", "clip_fraction", "kl"):
+            setattr(stats, name, getattr(stats, name) / stats.tokens)
         return stats
 
     @torch.no_grad()
@@ -244,13 +268,18 @@ class Learner:
         self._bad_steps = state["bad_steps"]
         self.version = state["version"]
 
-    def _micro_batches(self, rows: Sequence[Row], aggregation: Aggregation) -> list[MicroBatch]:
-        return make_micro_batches(
+    def _own_micro_batches(self, rows: Sequence[Row], aggregation: Aggregation) -> list[MicroBatch]:
+        """This rank's part of the micro-batches of one optimizer step, whose weights are shares of the whole."""
+        budget = self.config.tokens_per_microbatch
+        if self.ranks.size > 1:  # enough of them for everyone, and small enough to divide evenly
+            budget = min(budget, -(-sum(len(row.sequence) for row in rows) // (2 * self.ranks.size)))
+        batches = make_micro_batches(
             rows,
-            tokens_per_microbatch=self.config.tokens_per_microbatch,
+            tokens_per_microbatch=budget,
             aggregation=aggregation,
             share_prompts=self.policy.shares_prompts,
         )
+        return self.ranks.share(batches, [batch.ids_BT.numel() for batch in batches])
 
     def _accumulate(
         self,

@@ -13,10 +13,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, distributed
 
 T = TypeVar("T")
+FloatArray = NDArray[np.float64]
 
 
 class RankLost(RuntimeError):
@@ -71,9 +74,9 @@ class Ranks:
             distributed.all_gather_object(everyone, mine)
         return everyone
 
-    def any(self, flag: bool) -> bool:
-        """Whether it is true for one of them at least."""
-        return any(self.gather(flag))
+    def sum_each(self, mine: list[FloatArray]) -> list[FloatArray]:
+        """The sum of each array over the ranks; in their order, so that all of them get the same bits."""
+        return [sum(parts[1:], parts[0]) for parts in zip(*self.gather(mine), strict=True)]
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Give every rank the sum of all ranks' gradients, in one message per type.
