@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import sys
 from collections.abc import Sequence
 
@@ -25,8 +27,11 @@ A tiny model, from nothing to a policy for a small world, on two CPU cores:
 A real model with LoRA:
   rllm-gym train --env.id rllm/Math-v0 --model.path Qwen/Qwen2.5-0.5B-Instruct --sampling.max-tokens 512
 
-Go on after a crash:
+Go on after a crash, or after SIGTERM:
   rllm-gym train --config frozen_lake_full --model.path runs/base/model --output runs/rl --resume
+
+On several GPUs (or CPU cores) of one machine, each of which plays and learns its share:
+  torchrun --nproc-per-node 2 -m rllm_gym.commands.main train --config frozen_lake_full ...
 """
 
 _SFT = """Fine-tune a model on demonstrations, so that it knows the answer format before reinforcement learning.
@@ -71,16 +76,32 @@ def train(argv: Sequence[str] | None = None) -> int:
     from transformers.utils.logging import disable_progress_bar
 
     from rllm_gym.engine import EnvironmentUnavailable
+    from rllm_gym.samplers import SamplerError
     from trainers.checkpoint import CheckpointError
     from trainers.learner import TrainingDiverged
     from trainers.loop import train as run
+    from trainers.parallel import RankLost
     from trainers.run import NothingPlayed
 
     disable_progress_bar()  # of loading and writing models; the run has its own
     try:
         result = run(config)
-    except (ConfigError, CheckpointError, TrainingDiverged, NothingPlayed, EnvironmentUnavailable) as error:
+    except (
+        ConfigError,
+        CheckpointError,
+        TrainingDiverged,
+        NothingPlayed,
+        EnvironmentUnavailable,
+        SamplerError,
+        RankLost,
+    ) as error:
         raise CommandError(str(error)) from error
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise CommandError(f"{error}; make room in {config.output} and go on with --resume") from error
+    if os.environ.get("RANK", "0") != "0":  # the first process of a run speaks for all
+        return _EXIT_TERMINATED if result.interrupted else _EXIT_OK
     if result.interrupted:
         return _interrupted(result.steps)
     _print_result(str(result.model), result.validation, str(result.output))
