@@ -1,6 +1,7 @@
 """From samples to what goes through the model at once."""
 
+from trainers.batching.costs import Costs
 from trainers.batching.microbatch import MicroBatch, make_micro_batches
 from trainers.batching.rows import Row, rows_of, split_for_minibatches
 
-__all__ = ["MicroBatch", "Row", "make_micro_batches", "rows_of", "split_for_minibatches"]
+__all__ = ["Costs", "MicroBatch", "Row", "make_micro_batches", "rows_of", "split_for_minibatches"]

@@ -1,15 +1,15 @@
-"""Token sequences to micro-batches: sorted by length, right-padded, bounded by tokens, the same every time.
+"""Token sequences to micro-batches: bounded by tokens, padded, packed or as a trie, the same every time.
 
 The weight of each token is fixed here, over the whole batch, so that accumulating gradients over micro-batches gives
-the gradient of the whole batch whatever the token budget. Sequences that begin with the same prompt can share it: the
-episodes of a group, or the turns of an agent that shows the model only its latest observation.
+the gradient of the whole batch whatever the token budget and the layout. What sequences begin with alike can be
+computed once: the prompt of a group, the turns that branches of a conversation share, whole episodes that are the same.
 
-B bundles of sequences, T tokens with padding, N sampled tokens of all of them.
+B rows of sequences, T tokens with padding, N sampled tokens of all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -18,7 +18,10 @@ import torch
 from torch import Tensor
 
 from trainers.algorithms.advantages import FloatArray
+from trainers.batching.costs import GENERIC, Costs
+from trainers.batching.plan import Layout, Padded, plan
 from trainers.batching.rows import Row
+from trainers.batching.trie import Forest, IntArray
 
 Aggregation = Literal["token-mean", "sequence-mean"]
 
@@ -28,10 +31,10 @@ class MicroBatch:
     """What goes through the model at once.
 
     Attributes:
-        ids_BT: Token ids, padded on the right: a sequence, or a prompt and what follows it in several sequences.
+        ids_BT: Token ids: a sequence a row, padded on the right, or one row with sequences side by side.
         row_N: Row of each sampled token.
         column_N: Its column.
-        source_N: The column whose logits predict it: the one before, or the prompt's last.
+        source_N: The column whose logits predict it: that of the token before it in its sequence.
         sampler_logp_N: The sampler's log-prob.
         weight_N: Share in the mean over the whole batch; they sum to 1 over all micro-batches of an optimizer step.
         position_BT: Position of each token in its own sequence; ``None`` where that is its column everywhere.
@@ -74,110 +77,107 @@ def make_micro_batches(
     tokens_per_microbatch: int,
     aggregation: Aggregation = "token-mean",
     share_prompts: bool = False,
+    costs: Costs = GENERIC,
 ) -> list[MicroBatch]:
-    """All rows of one optimizer step, longest first; each micro-batch has at most the given number of padded tokens.
+    """All rows of one optimizer step, in micro-batches of at most the given number of padded tokens, largest first.
 
-    A bundle longer than that gets a micro-batch of its own.
+    A sequence longer than that gets a micro-batch of its own. No rows make no micro-batches.
 
     Args:
         rows: What to learn from.
         tokens_per_microbatch: Padded tokens at most.
         aggregation: Every token alike, or every sequence.
-        share_prompts: Compute a prompt once for the sequences that begin with it. The gradient is the same.
+        share_prompts: Lay sequences out side by side where that saves time, and compute what they begin with alike
+            once. The gradient is the same. Only for models that can be shown trees.
+        costs: What the choice of the layouts is predicted from.
+
+    Raises:
+        ValueError: A sequence has no tokens, or its first one is marked as sampled.
     """
-    if not rows:
-        return []
-    total = sum(row.num_sampled for row in rows)
-    weigh = {"token-mean": lambda row: 1.0 / total, "sequence-mean": lambda row: 1.0 / (len(rows) * row.num_sampled)}
-    bundles = _bundle(rows) if share_prompts else [_Bundle(0, [index], rows) for index in range(len(rows))]
-    # Longest first: memory peaks at once, not after an hour. Ties keep their order, so the result is one and the same.
-    bundles.sort(key=lambda bundle: -bundle.length)
-    batches: list[list[_Bundle]] = [[]]
-    for bundle in bundles:
-        current = batches[-1]
-        if current and (len(current) + 1) * current[0].length > tokens_per_microbatch:
-            batches.append([bundle])
-        else:
-            current.append(bundle)
-    return [_pad(batch, rows, weigh[aggregation]) for batch in batches]
+    layouts = plan(rows, tokens=tokens_per_microbatch, costs=costs, share=share_prompts) if rows else []
+    return lay_out(rows, layouts, aggregation)
 
 
-@dataclass(slots=True)
-class _Bundle:
-    """Sequences whose first ``shared`` ids are the same; those are laid out once, the rest one after the other."""
+def lay_out(
+    rows: Sequence[Row], layouts: Sequence[Layout], aggregation: Aggregation = "token-mean"
+) -> list[MicroBatch]:
+    """The micro-batches of a plan.
 
-    shared: int
-    members: list[int]
-    rows: Sequence[Row]
-
-    @property
-    def length(self) -> int:
-        return self.shared + sum(len(self.rows[member].sequence) - self.shared for member in self.members)
-
-
-def _bundle(rows: Sequence[Row]) -> list[_Bundle]:
-    """Rows with the same prompt together, as long as what follows the prompt is no longer than the prompt.
-
-    Beyond that the mask costs more than the sharing saves: attention is computed between sequences that may not see
-    each other.
+    Raises:
+        ValueError: A sequence has no tokens, or its first one is marked as sampled.
     """
-    open_bundles: dict[tuple[int, ...], _Bundle] = {}
-    bundles = []
-    for index, row in enumerate(rows):
-        sequence = row.sequence
-        prompt = sequence.ids[: sequence.mask.index(1)]
-        bundle = open_bundles.get(prompt)
-        if bundle is None or bundle.length + len(sequence) - 2 * len(prompt) > len(prompt):
-            bundle = open_bundles[prompt] = _Bundle(len(prompt), [], rows)
-            bundles.append(bundle)
-        bundle.members.append(index)
-    return bundles
+    marked = [np.flatnonzero(np.asarray(row.sequence.mask)) for row in rows]
+    for row, marked_M in zip(rows, marked, strict=True):
+        if not len(row.sequence):
+            raise ValueError("a sequence has no tokens")
+        if len(marked_M) and marked_M[0] == 0:
+            raise ValueError("the first token of a sequence is marked as sampled, and nothing comes before it")
+    total = max(1, sum(map(len, marked)))
+    weight = [
+        1.0 / total if aggregation == "token-mean" else 1.0 / (len(rows) * max(1, len(marked_M))) for marked_M in marked
+    ]
+    placed = (
+        _padded(layout, rows) if isinstance(layout, Padded) else _side_by_side(layout, rows) for layout in layouts
+    )
+    return [_make(places, rows, marked, weight) for places in placed]
 
 
-def _pad(bundles: Sequence[_Bundle], rows: Sequence[Row], weigh: Callable[[Row], float]) -> MicroBatch:
-    size, length = len(bundles), max(bundle.length for bundle in bundles)
-    ids_BT = np.zeros((size, length), dtype=np.int64)
-    position_BT = np.tile(np.arange(length), (size, 1))
-    end_BT = np.full((size, length), length)
-    row_N, column_N, source_N, weight_N, last_S = [], [], [], [], []
-    members = [member for bundle in bundles for member in bundle.members]
-    for index, bundle in enumerate(bundles):
-        shared, offset = bundle.shared, bundle.shared
-        for member in bundle.members:
-            row = rows[member]
-            sequence = row.sequence
-            marked = np.flatnonzero(np.asarray(sequence.mask))
-            if len(marked) and marked[0] == 0:
-                raise ValueError("the first token of a sequence is marked as sampled, and nothing comes before it")
-            end = offset + len(sequence) - shared
-            ids_BT[index, :shared] = sequence.ids[:shared]
-            ids_BT[index, offset:end] = sequence.ids[shared:]
-            position_BT[index, offset:end] = np.arange(shared, len(sequence))
-            end_BT[index, offset:end] = end
-            columns = marked - shared + offset
-            row_N.append(np.full(len(marked), index))
-            column_N.append(columns)
-            source_N.append(np.where(marked == shared, max(shared, 1) - 1, columns - 1))
-            weight_N.append(np.full(len(marked), weigh(row)))
-            last_S.append((index, end - 1))
-            offset = end
-    laid_out = [rows[member] for member in members]
-    side_by_side = any(len(bundle.members) > 1 for bundle in bundles)
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Tokens in their places; for each sequence its index, its row, and the column of each of its tokens."""
+
+    ids_BT: IntArray
+    sequences: list[tuple[int, int, IntArray]]
+    position_BT: IntArray | None = None
+    end_BT: IntArray | None = None
+
+
+def _padded(layout: Padded, rows: Sequence[Row]) -> _Places:
+    ids_BT = np.zeros((len(layout.sequences), layout.length), dtype=np.int64)
+    column_T = np.arange(layout.length)
+    sequences = []
+    for place, index in enumerate(layout.sequences):
+        ids = rows[index].sequence.ids
+        ids_BT[place, : len(ids)] = ids
+        sequences.append((index, place, column_T[: len(ids)]))
+    return _Places(ids_BT, sequences)
+
+
+def _side_by_side(forest: Forest, rows: Sequence[Row]) -> _Places:
+    ids_BT, position_BT, end_BT = (np.zeros((1, forest.length), dtype=np.int64) for _ in range(3))
+    column_T = np.arange(forest.length)
+    for node in forest.nodes:
+        own, last = slice(node.start, node.stop), node.depth + node.stop - node.start
+        ids_BT[0, own] = rows[node.sequence].sequence.ids[node.depth : last]
+        position_BT[0, own] = column_T[own] - node.start + node.depth
+        end_BT[0, own] = node.end
+    sequences = [
+        (index, 0, np.concatenate([column_T[node.start : node.stop] for node in forest.path(index)]))
+        for index in forest.last
+    ]
+    if len(forest.nodes) == 1:
+        return _Places(ids_BT, sequences)
+    return _Places(ids_BT, sequences, position_BT, end_BT)
+
+
+def _make(places: _Places, rows: Sequence[Row], marked: Sequence[IntArray], weight: Sequence[float]) -> MicroBatch:
+    laid_out = [index for index, _, _ in places.sequences]
+    count_S = [len(marked[index]) for index in laid_out]
+    column_N = np.concatenate([column_T[marked[index]] for index, _, column_T in places.sequences])
+    source_N = np.concatenate([column_T[marked[index] - 1] for index, _, column_T in places.sequences])
     return MicroBatch(
-        ids_BT=torch.from_numpy(ids_BT),
-        row_N=torch.from_numpy(np.concatenate(row_N)),
-        column_N=torch.from_numpy(np.concatenate(column_N)),
-        source_N=torch.from_numpy(np.concatenate(source_N)),
-        sampler_logp_N=_sampled(
-            [np.asarray(row.sequence.logprobs)[np.asarray(row.sequence.mask) == 1] for row in laid_out]
-        ),
-        weight_N=_sampled(weight_N),
-        sequence_N=torch.from_numpy(np.repeat(members, [row.num_sampled for row in laid_out])),
-        last_S=torch.tensor(last_S),
-        sequence_S=torch.tensor(members),
-        targets={name: _sampled([row.targets[name] for row in laid_out]) for name in rows[0].targets},
-        position_BT=torch.from_numpy(position_BT) if side_by_side else None,
-        end_BT=torch.from_numpy(end_BT) if side_by_side else None,
+        ids_BT=torch.from_numpy(places.ids_BT),
+        row_N=torch.from_numpy(np.repeat([row for _, row, _ in places.sequences], count_S)),
+        column_N=torch.from_numpy(column_N),
+        source_N=torch.from_numpy(source_N),
+        sampler_logp_N=_sampled([np.asarray(rows[index].sequence.logprobs)[marked[index]] for index in laid_out]),
+        weight_N=_sampled([np.repeat([weight[index] for index in laid_out], count_S)]),
+        sequence_N=torch.from_numpy(np.repeat(laid_out, count_S)),
+        last_S=torch.tensor([(row, int(column_T[-1])) for _, row, column_T in places.sequences]),
+        sequence_S=torch.tensor(laid_out),
+        targets={name: _sampled([rows[index].targets[name] for index in laid_out]) for name in rows[0].targets},
+        position_BT=None if places.position_BT is None else torch.from_numpy(places.position_BT),
+        end_BT=None if places.end_BT is None else torch.from_numpy(places.end_BT),
     )
 
 

@@ -1,0 +1,151 @@
+"""Sequences that begin alike, as a forest in one row: what they share is written once, depth first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainers.batching.rows import Row
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Node:
+    """Tokens that the same sequences go through.
+
+    Attributes:
+        start, stop, end: Its columns are ``start`` to ``stop``; those of its subtree go on to ``end``.
+        depth: Position of its first token in those sequences.
+        sequence: One of the sequences, as an index into the rows.
+        parent: Index of the node before it on the path, or -1.
+    """
+
+    start: int
+    stop: int
+    end: int
+    depth: int
+    sequence: int
+    parent: int
+
+
+@dataclass(slots=True)
+class Forest:
+    """Nodes, depth first; and for each sequence laid out the node it ends with."""
+
+    nodes: list[Node] = field(default_factory=list)
+    last: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def length(self) -> int:
+        """Columns."""
+        return self.nodes[-1].stop if self.nodes else 0
+
+    def spans(self) -> list[tuple[int, int, int]]:
+        """Start, stop and end of each node."""
+        return [(node.start, node.stop, node.end) for node in self.nodes]
+
+    def path(self, sequence: int) -> list[Node]:
+        """The nodes a sequence goes through, first to last."""
+        path, index = [], self.last[sequence]
+        while index >= 0:
+            path.append(self.nodes[index])
+            index = self.nodes[index].parent
+        return path[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """Sequences in lexical order, where those that begin alike are neighbours.
+
+    Attributes:
+        order: Indices of the rows.
+        length: Length of each, in that order.
+        common: How many tokens each begins with as the one before it does; 0 for the first.
+    """
+
+    order: IntArray
+    length: IntArray
+    common: IntArray
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], chosen: Sequence[int] | None = None) -> Sorted:
+        """Of all rows, or of those chosen."""
+        chosen = range(len(rows)) if chosen is None else chosen
+        order = sorted(chosen, key=lambda index: (rows[index].sequence.ids, index))
+        ids = [np.asarray(rows[index].sequence.ids) for index in order]
+        common = [0, *(_common(before, after) for before, after in pairwise(ids))][: len(ids)]
+        return cls(np.array(order, dtype=np.int64), np.array([len(i) for i in ids]), np.array(common, dtype=np.int64))
+
+    def part(self, low: int, high: int) -> Sorted:
+        """Those from one place to before another."""
+        common = self.common[low:high].copy()
+        common[:1] = 0
+        return Sorted(self.order[low:high], self.length[low:high], common)
+
+
+def _common(before: IntArray, after: IntArray) -> int:
+    size = min(len(before), len(after))
+    differ = before[:size] != after[:size]
+    return int(differ.argmax()) if differ.any() else size
+
+
+def join(forests: Sequence[Forest]) -> Forest:
+    """Several forests in one row."""
+    joined = Forest()
+    for forest in forests:
+        column, index = joined.length, len(joined.nodes)
+        joined.nodes += [
+            Node(
+                node.start + column,
+                node.stop + column,
+                node.end + column,
+                node.depth,
+                node.sequence,
+                node.parent if node.parent < 0 else node.parent + index,
+            )
+            for node in forest.nodes
+        ]
+        joined.last |= {sequence: last + index for sequence, last in forest.last.items()}
+    return joined
+
+
+def grow(rows: Sorted, saves: Callable[[int], bool]) -> Forest:
+    """The forest of sorted sequences.
+
+    Args:
+        rows: The sequences.
+        saves: Whether to write so many columns once less is worth another node. What is not is written anew in each
+            branch, so that a few tokens that happen to be the same do not shatter a sequence.
+    """
+    forest = Forest()
+    # What is still to be written, next last: (first, after the last, depth of what is written, parent); a lone number
+    # closes that node.
+    todo: list[tuple[int, int, int, int] | int] = [(0, len(rows.order), 0, -1)] if len(rows.order) else []
+    while todo:
+        item = todo.pop()
+        if isinstance(item, int):
+            forest.nodes[item].end = forest.length
+            continue
+        low, high, depth, parent = item
+        shared = int(rows.common[low + 1 : high].min()) if high - low > 1 else int(rows.length[low])
+        # Those that end here come first: they are what the others begin with.
+        ending = int((rows.length[low:high] == shared).sum())
+        inner = low + ending
+        edges = [inner, *(inner + 1 + np.flatnonzero(rows.common[inner + 1 : high] == shared)).tolist(), high]
+        branches = [(first, last) for first, last in pairwise(edges) if last > first]
+        if shared > depth and (not branches or saves((shared - depth) * (len(branches) - (ending == 0)))):
+            start = forest.length
+            forest.nodes.append(Node(start, start + shared - depth, 0, depth, int(rows.order[low]), parent))
+            parent, depth = len(forest.nodes) - 1, shared
+            todo.append(parent)
+            for place in range(low, inner):
+                forest.last[int(rows.order[place])] = parent
+        elif ending:
+            branches.insert(0, (low, inner))
+        todo += [(first, last, depth, parent) for first, last in reversed(branches)]
+    return forest
