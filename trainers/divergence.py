@@ -43,7 +43,7 @@ _SIGNS: dict[str, _Sign] = {
     "sampler": _Sign(
         lambda row, first: abs(row.get("sampler_gap/mean", 0.0)) > 0.1,
         "trainer and sampler disagree by {sampler_gap/mean:.2f} nats per token before any update: the sampler has "
-        "other weights, another temperature or another precision; compare model.dtype, and set algorithm.importance_cap",
+        "other weights, another temperature or another precision; compare model.dtype, set algorithm.importance_cap",
     ),
     "entropy": _Sign(
         lambda row, first: row.get("entropy", 0.0) > 2.0 * first.get("entropy", row.get("entropy", 0.0)) + 0.5,
