@@ -1,0 +1,398 @@
+"""LoRA and QLoRA on a GPU: time of an update by layout, tokens a second, peak memory, share of the machine's speed.
+
+    python -m benchmarks.gpu --shape 0.5b 7b [--tunings lora qlora] [--write]
+    python -m benchmarks.gpu --shape tiny --device cpu      # seconds; what CI runs
+
+The models have the shapes of Qwen2.5-0.5B and -7B and random weights, made here: nothing is downloaded. A batch is
+``prompts`` x ``group`` sequences, those of a group with the same prompt. *Sequence tokens* are counted as if each
+sequence were computed alone, so that layouts can be compared; *computed tokens* are what went through the model.
+
+MFU is the floating-point operations the update needs over its time and the machine's peak. Operations: 2 a weight and
+token forward, 2 backward through a frozen weight, 4 through a trained one, in attention 12 a layer, width and attended
+pair; recomputation is not counted. The peak is the data sheet's for the GPUs in ``PEAKS`` (dense bfloat16), elsewhere
+that of a measured product.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import os
+import platform
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+
+import torch
+import transformers
+from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers.utils.logging import disable_progress_bar
+
+from rllm_gym.core import TokenSequence
+from rllm_gym.samplers import Request, SamplingParams, TorchSampler
+from trainers.algorithms.losses import clipped_surrogate
+from trainers.batching import MicroBatch, Row
+from trainers.batching.costs import Costs
+from trainers.batching.microbatch import lay_out
+from trainers.batching.plan import Layout, columns, fill, pad
+from trainers.batching.trie import Forest, Sorted, grow
+from trainers.config import LoraConfig, ModelConfig, OptimizerConfig
+from trainers.learner import Learner
+from trainers.model import Policy, TokenOutputs
+from trainers.tiny_model import make_tiny_model
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A model's sizes, and the batch it is measured with."""
+
+    sizes: dict[str, Any]
+    prompts: int
+    group: int
+    prompt: int
+    completion: int
+    tokens_per_microbatch: int
+
+
+SHAPES = {
+    "tiny": Shape(
+        {
+            "hidden_size": 64,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "intermediate_size": 128,
+            "vocab_size": 1024,
+            "tie_word_embeddings": True,
+        },
+        prompts=2,
+        group=4,
+        prompt=96,
+        completion=16,
+        tokens_per_microbatch=2048,
+    ),
+    "0.5b": Shape(
+        {
+            "hidden_size": 896,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 14,
+            "num_key_value_heads": 2,
+            "intermediate_size": 4864,
+            "vocab_size": 151_936,
+            "tie_word_embeddings": True,
+        },
+        prompts=16,
+        group=8,
+        prompt=1024,
+        completion=512,
+        tokens_per_microbatch=32_768,
+    ),
+    "7b": Shape(
+        {
+            "hidden_size": 3584,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 28,
+            "num_key_value_heads": 4,
+            "intermediate_size": 18_944,
+            "vocab_size": 152_064,
+            "tie_word_embeddings": False,
+        },
+        prompts=8,
+        group=8,
+        prompt=1024,
+        completion=512,
+        tokens_per_microbatch=16_384,
+    ),
+}
+
+# Dense bfloat16, operations a second, by the name of the device.
+PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "RTX 4090": 165e12}
+
+
+@dataclass(frozen=True)
+class UpdateRow:
+    """One layout of one tuning: seconds an update, tokens, operations, bytes."""
+
+    shape: str
+    tuning: str
+    layout: str
+    seconds: float
+    sequence_tokens: int
+    computed_tokens: int
+    mfu: float
+    peak_bytes: int
+
+
+def make_model(folder: Path, shape: Shape, device: torch.device) -> Path:
+    """Random weights in bfloat16 (float32 on a CPU) with a tokenizer, as a Hugging Face folder."""
+    make_tiny_model(folder)  # for its tokenizer; the weights are replaced
+    tokenizer_ids = {"eos_token_id": None, "bos_token_id": None, "pad_token_id": 0}
+    config = Qwen2Config(**shape.sizes, **tokenizer_ids, max_position_embeddings=32_768, rope_theta=1e6)
+    torch.manual_seed(0)
+    with torch.device(device):
+        model: Any = Qwen2ForCausalLM(config)
+    model.to(torch.bfloat16 if device.type == "cuda" else torch.float32).save_pretrained(folder)
+    return folder
+
+
+def rows_of(shape: Shape, vocabulary: int, seed: int = 0) -> list[Row]:
+    rng = random.Random(seed)
+    rows = []
+    for _ in range(shape.prompts):
+        prompt = [rng.randrange(vocabulary) for _ in range(shape.prompt)]
+        for _ in range(shape.group):
+            sampled = [rng.randrange(vocabulary) for _ in range(shape.completion)]
+            sequence = TokenSequence(
+                ids=(*prompt, *sampled),
+                mask=(0,) * len(prompt) + (1,) * len(sampled),
+                logprobs=(0.0,) * len(prompt) + (-11.0,) * len(sampled),
+                versions=(-1,) * len(prompt) + (0,) * len(sampled),
+                rewards=(0.0,) * (len(prompt) + len(sampled)),
+                turns=(-1,) * len(prompt) + (0,) * len(sampled),
+            )
+            rows.append(Row(sequence, {"adv": torch.randn(len(sampled)).double().numpy()}))
+    return rows
+
+
+def layouts_of(rows: Sequence[Row], tokens: int, costs: Costs) -> dict[str, list[Layout]]:
+    """The three ways to lay the same rows out."""
+    together = Sorted.of(rows)
+    alone = [grow(together.part(place, place + 1), costs.saves) for place in range(len(rows))]
+    return {
+        "padded": pad(torch.tensor([len(row.sequence) for row in rows]).numpy(), range(len(rows)), tokens, costs),
+        "packed": fill(alone, tokens),
+        "trie": fill(_by_prompt(rows, costs), tokens),
+    }
+
+
+def _by_prompt(rows: Sequence[Row], costs: Costs) -> list[Forest]:
+    """A forest for each group: here the groups share their prompt and nothing else."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for index, row in enumerate(rows):
+        groups.setdefault(row.sequence.ids[: row.sequence.mask.index(1)], []).append(index)
+    return [grow(Sorted.of(rows, members), costs.saves) for members in groups.values()]
+
+
+def operations(policy: Policy, layouts: Sequence[Layout], sampled: int) -> float:
+    """Floating-point operations of an update that computes these layouts."""
+    config = policy.model.config.get_text_config()
+    head = config.vocab_size * config.hidden_size
+    trained = sum(parameter.numel() for _, parameter in policy.parameters)
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    width, keys = config.num_attention_heads * size, config.num_key_value_heads * size
+    layer = config.hidden_size * (2 * width + 2 * keys) + 3 * config.hidden_size * config.intermediate_size
+    tokens = sum(columns(layout) for layout in layouts)
+    pairs = 0.0
+    for layout in layouts:
+        if isinstance(layout, Forest):
+            pairs += sum((stop - start) * ((stop - start + 1) / 2 + end - stop) for start, stop, end in layout.spans())
+        else:
+            pairs += len(layout.sequences) * layout.length * (layout.length + 1) / 2
+    linear = tokens * (4 * config.num_hidden_layers * layer + 6 * trained) + 4 * sampled * head
+    return linear + 12 * config.num_hidden_layers * width * pairs
+
+
+class Machine:
+    """The device: its name, its clock, its peak speed and its memory."""
+
+    def __init__(self, name: str) -> None:
+        self.device = torch.device(name)
+        self.cuda = self.device.type == "cuda"
+        self.name = torch.cuda.get_device_name(self.device) if self.cuda else f"CPU {platform.machine()}"
+        self.dtype = torch.bfloat16 if self.cuda else torch.float32
+        known = [peak for key, peak in PEAKS.items() if key in self.name]
+        self.peak_source = "data sheet" if known else "measured product"
+        self.peak = known[0] if known else self._measure_peak()
+
+    def time(self, work: Callable[[], object]) -> float:
+        """Seconds: on a GPU until it is done, on a CPU of CPU time."""
+        if not self.cuda:
+            began = time.process_time()
+            work()
+            return time.process_time() - began
+        torch.cuda.synchronize()
+        wall = time.perf_counter()
+        work()
+        torch.cuda.synchronize()
+        return time.perf_counter() - wall
+
+    def peak_bytes(self, work: Callable[[], object]) -> int:
+        """Most memory while working: allocated on the GPU; resident in the process on a CPU."""
+        if self.cuda:
+            torch.cuda.reset_peak_memory_stats()
+            work()
+            torch.cuda.synchronize()
+            return torch.cuda.max_memory_allocated()
+        Path("/proc/self/clear_refs").write_text("5")  # forgets the high-water mark
+        work()
+        status = Path("/proc/self/status").read_text().splitlines()
+        [line] = [line for line in status if line.startswith("VmHWM:")]
+        return 1024 * int(line.split()[1])
+
+    def forget(self) -> None:
+        """Give back what the last model held."""
+        gc.collect()
+        if self.cuda:
+            torch.cuda.empty_cache()
+
+    def _measure_peak(self) -> float:
+        size = 8192 if self.cuda else 1024
+        a = torch.randn(size, size, device=self.device, dtype=self.dtype)
+        seconds = min(self.time(lambda: a @ a) for _ in range(5))
+        return 2 * size**3 / seconds
+
+
+def measure_updates(
+    machine: Machine, name: str, shape: Shape, folder: Path, tuning: str, rounds: int
+) -> list[UpdateRow]:
+    policy = Policy(
+        ModelConfig(
+            path=str(folder),
+            tuning=tuning,  # type: ignore[arg-type]
+            lora=LoraConfig(rank=16, alpha=32.0),
+            dtype="bfloat16" if machine.cuda else "float32",
+            device=str(machine.device),
+            gradient_checkpointing=name == "7b",
+        )
+    )
+    options = OptimizerConfig(lr=1e-5, tokens_per_microbatch=shape.tokens_per_microbatch)
+    learner = Learner(policy, options, steps=1000)
+    rows = rows_of(shape, shape.sizes["vocab_size"])
+    sampled = sum(row.num_sampled for row in rows)
+    every = sum(len(row.sequence) for row in rows)
+    measured = []
+    layouts = layouts_of(rows, shape.tokens_per_microbatch, Costs.of(policy.model, policy.device))
+    if not policy.shares_prompts:
+        raise SystemExit(f"{name}: this model cannot be shown trees, so there is nothing to compare")
+    for layout, planned in layouts.items():
+        batches = lay_out(rows, planned)
+
+        def update(batches: Sequence[MicroBatch] = batches) -> None:
+            learner.descend(0, batches, _loss)
+
+        update()  # compiles, allocates
+        peak = machine.peak_bytes(update)
+        seconds = statistics.median(machine.time(update) for _ in range(rounds))
+        speed = operations(policy, planned, sampled) / seconds
+        computed = sum(columns(one) for one in planned)
+        measured.append(UpdateRow(name, tuning, layout, seconds, every, computed, speed / machine.peak, peak))
+        print(row_of(measured[-1]), flush=True)
+    return measured
+
+
+def _loss(outputs: TokenOutputs, batch: MicroBatch) -> torch.Tensor:
+    loss_N, _ = clipped_surrogate(outputs.logp_N, batch.sampler_logp_N, batch.targets["adv"], low=0.2, high=0.28)
+    return (batch.weight_N * loss_N).sum()
+
+
+def measure_rollout(machine: Machine, shape: Shape, folder: Path) -> float:
+    """Sampled tokens a second of the embedded sampler, prompts of a group shared."""
+    rng = random.Random(1)
+    params = SamplingParams(max_tokens=shape.completion)
+    vocabulary = shape.sizes["vocab_size"]
+    prompts = [tuple(rng.randrange(vocabulary) for _ in range(shape.prompt)) for _ in range(shape.prompts)]
+    requests = [Request(prompt, params, seed=member) for prompt in prompts for member in range(shape.group)]
+
+    async def sample(sampler: TorchSampler) -> int:
+        completions = await sampler.sample(requests)
+        return sum(len(completion.ids) for completion in completions)
+
+    async def run() -> float:
+        batch = len(requests)
+        sampler = TorchSampler(
+            str(folder), max_batch=batch, device=machine.device, dtype=machine.dtype, eos_token_ids=()
+        )
+        async with sampler:
+            await sampler.sample([replace(requests[0], params=SamplingParams(max_tokens=4))])  # warms up
+            began = time.perf_counter()
+            tokens = await sample(sampler)
+            return tokens / (time.perf_counter() - began)
+
+    return asyncio.run(run())
+
+
+HEAD = [
+    "| shape | tuning | layout | update s | sequence tok/s | computed tok/s | MFU | peak memory |",
+    "|---|---|---|---|---|---|---|---|",
+]
+
+
+def row_of(row: UpdateRow) -> str:
+    return (
+        f"| {row.shape} | {row.tuning} | {row.layout} | {row.seconds:.3f} | {row.sequence_tokens / row.seconds:,.0f} "
+        f"| {row.computed_tokens / row.seconds:,.0f} | {row.mfu:.1%} | {row.peak_bytes / 2**30:.2f} GiB |"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--shape", nargs="+", choices=list(SHAPES), default=["0.5b", "7b"])
+    parser.add_argument("--tunings", nargs="+", choices=["lora", "qlora"], default=["lora", "qlora"])
+    parser.add_argument("--device", default="cuda", help="cuda, cuda:1 …, or cpu")
+    parser.add_argument("--rounds", type=int, default=5, help="timed updates; the median counts")
+    parser.add_argument("--write", action="store_true", help="write benchmarks/results/gpu-MACHINE.md")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder that --write writes to")
+    options = parser.parse_args(arguments)
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        raise SystemExit("there is no CUDA device here; --device cpu --shape tiny tries the script")
+    disable_progress_bar()
+    machine = Machine(options.device)
+    print(f"{machine.name}: peak {machine.peak / 1e12:.2f} TFLOP/s ({machine.peak_source})")
+    print("\n".join(HEAD), flush=True)
+    updates: list[UpdateRow] = []
+    rollouts: list[str] = []
+    for name in options.shape:
+        shape = SHAPES[name]
+        with tempfile.TemporaryDirectory() as folder:
+            make_model(Path(folder), shape, machine.device)
+            for tuning in options.tunings:
+                updates += measure_updates(machine, name, shape, Path(folder), tuning, options.rounds)
+                machine.forget()
+            speed = measure_rollout(machine, shape, Path(folder))
+            machine.forget()
+        sequences = shape.prompts * shape.group
+        rollouts.append(
+            f"{name}: {speed:,.0f} sampled tokens a second, {sequences} replies of {shape.completion} to "
+            f"{shape.prompts} prompts of {shape.prompt} at once"
+        )
+        print(f"rollout, {rollouts[-1]}", flush=True)
+    if options.write:
+        write_results(machine, updates, rollouts, options)
+    return 0
+
+
+def write_results(machine: Machine, updates: list[UpdateRow], rollouts: list[str], options: argparse.Namespace) -> None:
+    slug = "-".join("".join(letter if letter.isalnum() else " " for letter in machine.name.lower()).split())
+    batches = "; ".join(
+        f"{name}: {shape.prompts} x {shape.group} sequences, {shape.prompt} + {shape.completion} tokens, micro-batches "
+        f"of {shape.tokens_per_microbatch:,}"
+        for name in options.shape
+        for shape in [SHAPES[name]]
+    )
+    options.results.mkdir(parents=True, exist_ok=True)
+    (options.results / f"gpu-{slug}.md").write_text(
+        f"# {machine.name}\n\n"
+        + "\n".join([*HEAD, *map(row_of, updates)])
+        + "\n\nRollout, embedded sampler:\n\n"
+        + "\n".join(f"- {words}" for words in rollouts)
+        + f"\n\n{batches}. LoRA rank 16 on all linear layers; the 7B shape with gradient checkpointing. Medians of "
+        f"{options.rounds} updates, {'wall' if machine.cuda else 'CPU'} time. Peak {machine.peak / 1e12:.2f} TFLOP/s "
+        f"({machine.peak_source}). torch {torch.__version__}, transformers {transformers.__version__}, Python "
+        f"{platform.python_version()}.\n\nAgain: `python -m benchmarks.gpu --shape {' '.join(options.shape)} --write`\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,234 @@
+"""One run of ``learning.py`` in a process of its own: a base model, or an algorithm trained from it and evaluated.
+
+    python -m benchmarks.learning_run FOLDER base LAKE 0
+    python -m benchmarks.learning_run FOLDER train lake grpo full 0
+
+What an algorithm changes against the recipe of its family is in ``ALGORITHMS``; everything else is the recipe's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+from transformers.utils.logging import disable_progress_bar
+
+import rllm_gym  # noqa: F401 - registers the environments
+from examples.demo import distinct_maps, evaluate
+from rllm_gym.core import Episode
+from rllm_gym.samplers import Completion, Request, TorchSampler, WeightUpdate
+from trainers.config import SftConfig, TrainConfig
+from trainers.learner import TrainingDiverged
+from trainers.loop import train
+from trainers.metrics import read_metrics
+from trainers.model import load_causal_lm, load_tokenizer
+from trainers.settings import from_mapping, load_yaml, to_mapping
+from trainers.sft import sft
+
+TEST_TASKS = 256
+
+
+@dataclass(frozen=True)
+class Family:
+    """Where it is learnt: recipes of the base model and of the training, by tuning."""
+
+    sft: str
+    recipes: dict[str, str]
+    steps: int
+    validate_every: int
+
+
+_RECIPES = Path(__file__).with_name("recipes")
+FAMILIES = {
+    "lake": Family("frozen_lake_sft", {"full": "frozen_lake_full", "lora": "frozen_lake_lora"}, 80, 16),
+    "letters": Family(
+        str(_RECIPES / "count_letters_sft.yaml"), {"full": str(_RECIPES / "count_letters_full.yaml")}, 60, 12
+    ),
+}
+
+# Every step is 128 episodes, those included that are played for a baseline alone.
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "grpo": {"algorithm": {"name": "grpo", "normalize_std": True, "group_size": 8, "groups_per_step": 16}},
+    "dr-grpo": {"algorithm": {"name": "dr-grpo", "group_size": 8, "groups_per_step": 16}},
+    "rloo": {"algorithm": {"name": "rloo", "group_size": 8, "groups_per_step": 16}},
+    "remax": {"algorithm": {"name": "remax", "group_size": 3, "groups_per_step": 32}},
+    "reinforce++": {"algorithm": {"name": "reinforce++", "group_size": 8, "groups_per_step": 16}},
+    "rebn": {"algorithm": {"name": "rebn", "group_size": 8, "groups_per_step": 16, "gamma": 0.95}},
+    "ppo-token": {
+        "algorithm": {"name": "ppo", "gae_level": "token", "group_size": 8, "groups_per_step": 16, "gamma": 0.95}
+    },
+    "ppo-turn": {
+        "algorithm": {"name": "ppo", "gae_level": "turn", "group_size": 8, "groups_per_step": 16, "gamma": 0.95}
+    },
+}
+EPISODES_PER_STEP = 128
+
+
+def answer_at_random(env: Any, rng: random.Random, *, right: float) -> str:
+    """A demonstration that knows the form of an answer and, with probability ``right``, the answer; else any digit."""
+    digit = env.task.data["gold"] if rng.random() < right else str(rng.randint(0, 6))
+    return f"\\boxed{{{digit}}}"
+
+
+class TimedSampler:
+    """The embedded sampler; notes the CPU time of this process whenever new weights come in."""
+
+    returns_tokens = True
+
+    def __init__(self, sampler: TorchSampler) -> None:
+        self._sampler = sampler
+        self.pushed_at: list[float] = []
+        self.context_length = sampler.context_length
+
+    @property
+    def weight_version(self) -> int:
+        return self._sampler.weight_version
+
+    async def sample(self, requests: Sequence[Request]) -> list[Completion]:
+        return await self._sampler.sample(requests)
+
+    async def push(self, update: WeightUpdate) -> int:
+        version = await self._sampler.push(update)
+        self.pushed_at.append(time.process_time())
+        return version
+
+    async def release(self, conversation: str) -> None:
+        await self._sampler.release(conversation)
+
+    async def close(self) -> None:
+        await self._sampler.close()
+
+
+def make_base(folder: Path, family: str, seed: int) -> dict[str, Any]:
+    """A tiny model that plays a little; how well, on the test tasks."""
+    began = time.process_time()
+    config = load_yaml(SftConfig, FAMILIES[family].sft)
+    config = replace(
+        config, output=str(folder / "sft"), seed=seed, tiny=replace(config.tiny, seed=seed), progress=False
+    )
+    result = sft(config)
+    cpu = time.process_time() - began
+    recipe = load_yaml(TrainConfig, FAMILIES[family].recipes["full"])
+    return {
+        "family": family,
+        "seed": seed,
+        "cpu_seconds": cpu,
+        "steps": result.steps,
+        "stopped": result.stopped,
+        "success": test_success(recipe, result.model, seed),
+    }
+
+
+def train_once(folder: Path, base: Path, family: str, algorithm: str, tuning: str, seed: int) -> dict[str, Any]:
+    """Train from the base model and evaluate; the curve is over validation tasks, which are never trained on either."""
+    config = config_of(folder / "run", base, family, algorithm, tuning, seed)
+    model = load_causal_lm(config.model.path, dtype=torch.float32).eval()
+    sampler = TimedSampler(
+        TorchSampler(model, load_tokenizer(config.model.path), max_batch=config.env.parallel, num_threads=1)
+    )
+    began, diverged = time.process_time(), ""
+    after = {"sampled": 0.0, "greedy": 0.0}
+    try:
+        result = train(config, sampler=sampler)
+        cpu = time.process_time() - began
+        assert result.model is not None, "the run was interrupted"
+        after = test_success(config, result.model, seed)
+    except TrainingDiverged as error:
+        cpu, diverged = time.process_time() - began, str(error)
+    rows = read_metrics(folder / "run")
+    # The first push brings the base model's weights, before step 1.
+    pushed = [moment - began for moment in sampler.pushed_at[-config.steps - 1 :]]
+    curve, episodes = [], 0
+    for row in rows:
+        episodes += row.get("episodes", 0)
+        if "validation/success" in row and row["step"] < len(pushed):
+            curve.append(
+                {
+                    "step": row["step"],
+                    "episodes": episodes,
+                    "cpu_seconds": pushed[row["step"]],
+                    "sampled": row["validation/success"],
+                    "greedy": row["validation/greedy_success"],
+                }
+            )
+    return {
+        "family": family,
+        "algorithm": algorithm,
+        "tuning": tuning,
+        "seed": seed,
+        "steps": config.steps,
+        "episodes": episodes,
+        "cpu_seconds": cpu,
+        "curve": curve,
+        "after": after,
+        "diverged": diverged,
+        "skipped_updates": sum(row.get("skipped_updates", 0) for row in rows),
+        "largest_gap": max((row.get("sampler_gap/max", 0.0) for row in rows), default=0.0),
+        "config": to_mapping(config),
+    }
+
+
+def config_of(output: Path, base: Path, family: str, algorithm: str, tuning: str, seed: int) -> TrainConfig:
+    place = FAMILIES[family]
+    options = to_mapping(load_yaml(TrainConfig, place.recipes[tuning]))
+    for section, changes in ALGORITHMS[algorithm].items():
+        options[section] = options[section] | changes
+    options |= {"output": str(output), "seed": seed, "steps": place.steps, "progress": False}
+    options["model"] |= {"path": str(base / "sft" / "model")}
+    options["validation"] = {
+        "every": place.validate_every,
+        "tasks": 128,
+        "greedy": True,
+        "save_episodes": False,
+    }
+    options["checkpoint"] = {"every": 0}
+    return from_mapping(TrainConfig, options)
+
+
+def test_success(config: TrainConfig, model: Path, seed: int) -> dict[str, float]:
+    """Success on test tasks that neither training nor any choice has seen, one sampled and one greedy episode each."""
+    episodes = evaluate(config, model, distinct_maps(config, TEST_TASKS), seed=seed)
+
+    def share(greedy: bool) -> float:
+        chosen: list[Episode] = [episode for episode in episodes if episode.greedy is greedy]
+        return sum(episode.success for episode in chosen) / len(chosen)
+
+    return {"sampled": share(False), "greedy": share(True)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path, help="of all runs")
+    parser.add_argument("what", choices=["base", "train"])
+    parser.add_argument("names", nargs="+", help="family seed, or family algorithm tuning seed")
+    options = parser.parse_args()
+    disable_progress_bar()
+    torch.set_num_threads(1)
+    name = "-".join(options.names)
+    folder = options.folder / name
+    if options.what == "base":
+        family, seed = options.names
+        result = make_base(folder, family, int(seed))
+    else:
+        family, algorithm, tuning, seed = options.names
+        base = options.folder / f"{family}-{seed}"
+        result = train_once(folder, base, family, algorithm, tuning, int(seed))
+    unfinished = options.folder / f"{name}.json.part"
+    unfinished.write_text(json.dumps(result) + "\n")
+    unfinished.replace(options.folder / f"{name}.json")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
