@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from trainers.model import Policy, TokenOutputs
 from trainers.optimizers import learning_rate, make_optimizer, set_learning_rate
 from trainers.parallel import ALONE, Ranks
 from trainers.samples import Sample
+from trainers.throughput import TokenCount
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class UpdateStats:
         value_loss: Mean over the decisions that the value head judges, and those of the optimizer steps.
         value_grad_norm: Of the value head, before clipping.
         tokens: Sampled tokens trained on.
-        padded_tokens: Tokens that went through the model.
+        forward: Tokens that went through the model.
         skipped: Optimizer steps left out because loss or gradient were not finite.
     """
 
@@ -62,13 +63,14 @@ class UpdateStats:
     value_loss: float = 0.0
     value_grad_norm: float = 0.0
     tokens: int = 0
-    padded_tokens: int = 0
     skipped: int = 0
+    forward: TokenCount = field(default_factory=TokenCount)
 
     def merge(self, parts: Sequence[UpdateStats]) -> None:
         """Take in what each of the ranks counted of its own micro-batches, before anything is averaged."""
-        for name in ("entropy", "gap_mean", "clip_fraction", "kl", "value_loss", "tokens", "padded_tokens"):
+        for name in ("entropy", "gap_mean", "clip_fraction", "kl", "value_loss", "tokens"):
             setattr(self, name, sum(getattr(part, name) for part in parts))
+        self.forward = sum((part.forward for part in parts), TokenCount())
         for name in ("gap_max", "ratio_max"):
             setattr(self, name, max(getattr(part, name) for part in parts))
 
@@ -204,7 +206,7 @@ class Learner:
             stats.entropy += entropy_N.sum().item() / sampled
             stats.gap_mean += gap_N.sum().item() / sampled
             stats.gap_max = max(stats.gap_max, gap_N.abs().max().item())
-            stats.padded_tokens += batch.ids_BT.numel()
+            stats.forward.add(batch)
         return stats
 
     def descend(
@@ -229,7 +231,7 @@ class Learner:
             stats.loss += loss.item()
             stats.entropy += (batch.weight_N * outputs.entropy_N.detach()).sum().item()
             stats.tokens += len(outputs.logp_N)
-            stats.padded_tokens += batch.ids_BT.numel()
+            stats.forward.add(batch)
         stats.grad_norm = self._step(step, stats.loss, stats)
         return stats
 
@@ -321,7 +323,7 @@ class Learner:
         stats.ratio_max = max(stats.ratio_max, gap_N.max().exp().item())
         stats.clip_fraction += clipped_N.sum().item()
         stats.tokens += len(logp_N)
-        stats.padded_tokens += batch.ids_BT.numel()
+        stats.forward.add(batch)
         return loss.item()
 
     def _warming_up(self, step: int) -> bool:

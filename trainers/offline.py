@@ -167,9 +167,8 @@ class OfflineRun:
             "grad_norm": update.grad_norm,
             "lr": self._learner.learning_rate(self.step - 1),
             "trained_tokens": update.tokens,
-            "padded_tokens": update.padded_tokens,
             "skipped_updates": update.skipped,
-        }
+        } | update.forward.metrics()
 
     def keep(self, *, last: bool = False) -> None:
         """Write a checkpoint, if one is due: every so many steps, after the last one, and on SIGTERM.

@@ -37,6 +37,7 @@ from trainers.run_folder import hold_folder
 from trainers.samples import Sample, Shaping, samples_of
 from trainers.serving import make_sampler
 from trainers.settings import to_mapping, write_yaml
+from trainers.throughput import PeakMemory
 
 _log = logging.getLogger(__name__)
 
@@ -128,6 +129,7 @@ class Run:
             reference=config.algorithm.kl > 0,
             seed=config.seed,
         )
+        self._memory = PeakMemory(self.policy.device)
         self.algorithm = make_algorithm(config.algorithm, config.value, config.sampling)
         self.learner = Learner(self.policy, config.optimizer, config.steps, self.algorithm.value, self.ranks)
         self.curriculum = Curriculum(self.world.train, config.curriculum, config.seed)
@@ -266,13 +268,12 @@ class Run:
             "lr": self.learner.learning_rate(step),
             "entropy_weight": self.entropy.weight,
             "trained_tokens": update.tokens,
-            "padded_tokens": update.padded_tokens,
             "skipped_updates": update.skipped,
-        }
+        } | update.forward.metrics()
         target = self.entropy.target(step)
         if target is not None:
             row["entropy_target"] = target
-        if not update.padded_tokens:  # not one episode came to an end: there was nothing to measure
+        if not update.forward.padded:  # not one episode came to an end: there was nothing to measure
             return row
         row |= {
             "loss": update.loss,
@@ -330,9 +331,9 @@ class Run:
     def log(self, step: int, row: dict[str, Any]) -> None:
         """Write the row of a step, with the seconds it took."""
         seconds = self.clock.lap()
-        row = row | {f"seconds/{phase}": value for phase, value in seconds.items()}
+        row = row | {f"seconds/{phase}": value for phase, value in seconds.items()} | self._memory.lap()
         if seconds.get("update"):
-            row["tokens_per_second/update"] = row.get("padded_tokens", 0) / seconds["update"]
+            row["tokens_per_second/update"] = row.get("sequence_tokens", 0) / seconds["update"]
         if self._metrics is not None:
             self._metrics.write(step, row)
         self._display.show(step, row)

@@ -1,0 +1,146 @@
+"""The memory estimate is within a stated factor of what the tensors of a real update take."""
+
+from __future__ import annotations
+
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+
+from rllm_gym.core import TokenSequence
+from trainers.batching import Row, make_micro_batches
+from trainers.config import LoraConfig, ModelConfig, OptimizerConfig
+from trainers.learner import Learner
+from trainers.memory import BatchShape, activation_bytes, estimate_memory, model_shape
+from trainers.model import ModelUnusable, Policy
+from trainers.tiny_model import make_tiny_model
+
+ROWS, LENGTH, PROMPT = 4, 160, 128
+
+
+class LiveTensors(TorchDispatchMode):
+    """Bytes of all tensor storages made under it, now and at the peak."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self._known: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, torch.Tensor):
+                self.add(leaf)
+        return result
+
+    def add(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key, size = storage._cdata, storage.nbytes()
+        if key in self._known or not size:
+            return
+        self._known.add(key)
+        self.now += size
+        self.peak = max(self.peak, self.now)
+
+        def gone() -> None:
+            self._known.discard(key)
+            self.now -= size
+
+        weakref.finalize(storage, gone)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Wide enough that activations and not bookkeeping decide, with grouped queries and a large vocabulary."""
+    path = make_tiny_model(tmp_path_factory.mktemp("memory") / "model")
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=6_000,
+            hidden_size=192,
+            intermediate_size=640,
+            num_hidden_layers=3,
+            num_attention_heads=6,
+            num_key_value_heads=2,
+            tie_word_embeddings=True,
+            eos_token_id=tokenizer.eos_token_id,
+        )
+    ).save_pretrained(path)
+    return path
+
+
+def rows() -> list[Row]:
+    rng = np.random.default_rng(0)
+    mask = (0,) * PROMPT + (1,) * (LENGTH - PROMPT)
+    made = []
+    for _ in range(ROWS):
+        ids = tuple(int(i) for i in rng.integers(3, 700, LENGTH))
+        made.append(Row(TokenSequence(ids, mask, (0.0,) * LENGTH, mask, (0.0,) * LENGTH, mask), {}))
+    return made
+
+
+def updates(policy: Policy, optimizer: OptimizerConfig) -> None:
+    learner = Learner(policy, optimizer, 10)
+    for step in range(2):  # in the second, optimizer states are there during the passes
+        batches = make_micro_batches(rows(), tokens_per_microbatch=10**6)
+        learner.descend(step, batches, lambda outputs, batch: -(batch.weight_N * outputs.logp_N).sum())
+
+
+@pytest.mark.parametrize(
+    ("model", "optimizer"),
+    [
+        ({"tuning": "full"}, {}),
+        ({"tuning": "full", "gradient_checkpointing": True}, {"name": "adamw8bit"}),
+        ({"tuning": "lora"}, {}),
+        ({"tuning": "lora", "dtype": "bfloat16"}, {}),
+        ({"tuning": "lora", "lora": LoraConfig(variant="dora", rank=8)}, {}),
+        ({"tuning": "lora", "gradient_checkpointing": True}, {}),
+        ({"tuning": "qlora"}, {"name": "adamw8bit"}),
+    ],
+    ids=["full", "full-checkpointing-8bit", "lora", "lora-bf16", "dora", "lora-checkpointing", "qlora-8bit"],
+)
+def test_the_estimate_is_near_what_an_update_takes(folder: Path, model: Any, optimizer: Any) -> None:
+    config, options = ModelConfig(str(folder), **model), OptimizerConfig(**optimizer)
+    shape = BatchShape(ROWS, LENGTH, ROWS * (LENGTH - PROMPT))
+    estimate = estimate_memory(config, options, shape)
+    policy = Policy(config)
+    with LiveTensors() as live:
+        for tensor in [*policy.model.parameters(), *policy.model.buffers()]:
+            live.add(tensor)
+        updates(policy, options)
+    assert 0.75 <= live.peak / estimate.peak <= 1.1, (live.peak, estimate)
+
+
+def test_activations_grow_with_the_tokens_and_checkpointing_keeps_a_tenth(folder: Path) -> None:
+    plain, saving = (ModelConfig(str(folder), gradient_checkpointing=on) for on in (False, True))
+    one, _ = activation_bytes(model_shape(plain), plain, BatchShape(2, 100, 10))
+    two, _ = activation_bytes(model_shape(plain), plain, BatchShape(4, 100, 10))
+    assert two == pytest.approx(2 * one, rel=0.01)
+    less, block = activation_bytes(model_shape(saving), saving, BatchShape(2, 100, 10))
+    assert less < one / 10
+    assert less + block < one
+
+
+def test_four_bits_take_half_a_byte_a_weight(folder: Path) -> None:
+    shape, options = BatchShape(1, 16, 4), OptimizerConfig()
+    whole, small = (estimate_memory(ModelConfig(str(folder), tuning), options, shape) for tuning in ("lora", "qlora"))
+    linear = sum(
+        module.weight.numel()
+        for name, module in Qwen2ForCausalLM.from_pretrained(folder).named_modules()
+        if isinstance(module, torch.nn.Linear) and name != "lm_head"
+    )
+    assert whole.held["weights"] - small.held["weights"] == pytest.approx((4 - 0.516) * linear, rel=1e-3)
+
+
+def test_a_model_without_a_configuration_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelUnusable, match="nowhere"):
+        model_shape(ModelConfig(str(tmp_path / "nowhere")))
+    adapter = tmp_path / "model"
+    with pytest.raises(ModelUnusable, match="no_such_layer"):
+        model_shape(ModelConfig(str(make_tiny_model(adapter)), lora=LoraConfig(targets="no_such_layer")))

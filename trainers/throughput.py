@@ -1,0 +1,85 @@
+"""What a step cost: the tokens that went through the model, counted three ways, and the memory it took at most."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from trainers.batching import MicroBatch
+
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+@dataclass(slots=True)
+class TokenCount:
+    """Tokens of micro-batches.
+
+    Attributes:
+        sequences: Of all sequences, prompts included: what a trainer without sharing or padding would compute. The
+            measure of speed, as it does not depend on how they are laid out.
+        computed: Those that were computed: what sequences share counts once.
+        padded: Places in the tensors that went through the model.
+    """
+
+    sequences: int = 0
+    computed: int = 0
+    padded: int = 0
+
+    def add(self, batch: MicroBatch) -> None:
+        """Count a micro-batch."""
+        row_S, column_S = batch.last_S.unbind(1)
+        last_S = column_S if batch.position_BT is None else batch.position_BT[row_S, column_S]
+        self.sequences += int((last_S + 1).sum())
+        # Rows are filled from the left, and the last token of a row ends some sequence.
+        length_B = torch.zeros(len(batch.ids_BT), dtype=column_S.dtype, device=column_S.device)
+        self.computed += int(length_B.scatter_reduce(0, row_S, column_S + 1, "amax").sum())
+        self.padded += batch.ids_BT.numel()
+
+    def __add__(self, other: TokenCount) -> TokenCount:
+        return TokenCount(self.sequences + other.sequences, self.computed + other.computed, self.padded + other.padded)
+
+    def metrics(self) -> dict[str, float]:
+        """For the log. ``padding`` is the share of the computing that was wasted, ``sharing`` the share that was saved
+        because sequences begin alike."""
+        return {
+            "sequence_tokens": self.sequences,
+            "padded_tokens": self.padded,
+            "padding": 1.0 - self.computed / self.padded if self.padded else 0.0,
+            "sharing": 1.0 - self.computed / self.sequences if self.sequences else 0.0,
+        }
+
+
+class PeakMemory:
+    """Most memory used since the last :meth:`lap`, in bytes.
+
+    Of the process as the system counts it (``memory/process``: on Linux since the last lap, where the kernel allows to
+    reset it; elsewhere since the start), and of tensors on the GPU (``memory/gpu``), if the model is on one.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self.lap()
+
+    def lap(self) -> dict[str, float]:
+        """The peaks, and begin anew."""
+        row: dict[str, float] = {"memory/process": _process_peak()}
+        with contextlib.suppress(OSError):
+            _CLEAR.write_text("5")  # resets the high-water mark: proc(5)
+        if self._device.type == "cuda":
+            row["memory/gpu"] = torch.cuda.max_memory_allocated(self._device)
+            torch.cuda.reset_peak_memory_stats(self._device)
+        return row
+
+
+def _process_peak() -> int:
+    with contextlib.suppress(OSError):
+        for line in _STATUS.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return 1024 * int(line.split()[1])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
