@@ -6,17 +6,15 @@ import torch
 
 from rllm_gym.samplers.protocol import Sampler
 from trainers.config import TrainConfig
-from trainers.model import Policy, load_causal_lm
+from trainers.model import Policy
 
 
 def make_sampler(policy: Policy, config: TrainConfig) -> Sampler:
     """A sampler with the base weights of the policy; pushes bring it up to date."""
     from rllm_gym.samplers import TorchSampler
 
-    dtype = torch.bfloat16 if config.model.dtype == "bfloat16" else torch.float32
-    model = load_causal_lm(config.model.path, dtype=dtype).to(policy.device).eval()
     return TorchSampler(
-        model,
+        policy.sampling_model(),  # not the model on disk: a base in 4 bits computes something else
         policy.tokenizer,
         max_batch=config.env.parallel,
         deterministic=config.deterministic,
