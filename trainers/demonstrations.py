@@ -290,7 +290,7 @@ def tokenize(
         train_on: Mark every reply, or only that of the last turn.
     """
     turns = demonstration.turns
-    steps = [Step(tokens=turn.tokens) for turn in turns] if keeps_ids(demonstration, renderer.tokenizer) else []
+    steps = [Step(tokens=turn.tokens) for turn in turns] if keeps_ids(demonstration, renderer) else []
     prefix: TokenPrefix | None = None
     for turn in turns[len(steps) :]:
         if turn.raw_prompt is not None:
@@ -310,11 +310,15 @@ def tokenize(
     return [_unmark(sequence, marked) for sequence in Trajectory(steps=steps).branches()]
 
 
-def keeps_ids(demonstration: Demonstration, tokenizer: Any) -> bool:
+def keeps_ids(demonstration: Demonstration, renderer: ChatRenderer) -> bool:
     """Whether every turn has token ids, and this tokenizer reads the same in them: a model of another family sampled
     with other ids, and its texts have to be encoded anew."""
-    return all(
-        turn.tokens is not None and _reads_the_same(turn, turn.tokens, tokenizer) for turn in demonstration.turns
+    tokenizer = renderer.tokenizer
+    pieces = [(turn, turn.tokens) for turn in demonstration.turns if turn.tokens is not None]
+    if len(pieces) < len(demonstration.turns):
+        return False
+    return all(_reads_the_same(turn, tokens, tokenizer) for turn, tokens in pieces) and _steers_the_same(
+        pieces, renderer
     )
 
 
@@ -326,6 +330,20 @@ def _reads_the_same(turn: Turn, tokens: TurnTokens, tokenizer: Any) -> bool:
         return False
     asked = _letters(_text_of(turn.messages[-1])) if turn.messages else ""
     return asked in _decoded(tokenizer, tokens.context_ids, skip=False)
+
+
+def _steers_the_same(pieces: Sequence[tuple[Turn, TurnTokens]], renderer: ChatRenderer) -> bool:
+    """Models of one family may share all tokens but the special ones: those in the ids are those of the template."""
+    tokenizer = renderer.tokenizer
+    special = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
+    ends = {renderer.end_of_turn_id, tokenizer.eos_token_id, tokenizer.pad_token_id}
+    if any(tokens.ids and tokens.ids[-1] in special - ends for _, tokens in pieces):
+        return False
+    try:
+        known = ends.union(renderer.extend(None, pieces[-1][0].messages).ids)
+    except ValueError:
+        return True  # this renderer could not write the conversation anew anyway
+    return all(special.intersection(tokens.context_ids) <= known for _, tokens in pieces)
 
 
 def _decoded(tokenizer: Any, ids: Sequence[int], *, skip: bool) -> str:

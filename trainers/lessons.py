@@ -135,7 +135,7 @@ class FileLessons:
             ConfigError: One cannot be used, or none is left.
         """
         encoded = sum(
-            any(turn.tokens is not None for turn in each.turns) and not keeps_ids(each, renderer.tokenizer)
+            any(turn.tokens is not None for turn in each.turns) and not keeps_ids(each, renderer)
             for each in self._demonstrations
         )
         if encoded:
