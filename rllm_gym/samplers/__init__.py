@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from rllm_gym.samplers.protocol import (
     Completion,
+    Probe,
     Request,
     Sampler,
     SamplerError,
@@ -14,15 +15,19 @@ from rllm_gym.samplers.scripted import ScriptedSampler
 
 if TYPE_CHECKING:
     from rllm_gym.samplers.torch_sampler import TorchSampler
+    from rllm_gym.samplers.vllm import VLLMSampler, VLLMServerSampler
 
 __all__ = [
     "Completion",
+    "Probe",
     "Request",
     "Sampler",
     "SamplerError",
     "SamplingParams",
     "ScriptedSampler",
     "TorchSampler",
+    "VLLMSampler",
+    "VLLMServerSampler",
     "WeightUpdate",
 ]
 
@@ -33,4 +38,8 @@ def __getattr__(name: str) -> Any:
         from rllm_gym.samplers.torch_sampler import TorchSampler
 
         return TorchSampler
+    if name in ("VLLMSampler", "VLLMServerSampler"):
+        from rllm_gym.samplers import vllm
+
+        return getattr(vllm, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -84,6 +84,26 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
+class Probe:
+    """What the new weights must say of a text, so that a sampler can tell whether it really serves them.
+
+    Attributes:
+        ids: A text as token ids, at least two.
+        logprobs: One natural-log probability at temperature 1 for each id but the first, by the trainer's model.
+    """
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.ids) < 2 or len(self.logprobs) != len(self.ids) - 1:
+            raise ValueError(
+                f"a probe of {len(self.ids)} ids has {len(self.logprobs)} log-probs; it needs at least two ids, and a "
+                "log-prob for each but the first"
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class WeightUpdate:
     """New weights for a sampler.
 
@@ -93,11 +113,14 @@ class WeightUpdate:
         kind: ``"full"``, ``"lora"``, or ``"shared"`` where the sampler works on the trainer's own model, which was
             changed in place: only what is cached must be forgotten.
         lora_config: The PEFT configuration as a dict, for ``kind="lora"``.
+        probe: For samplers that load weights into an engine of another make: compared after the load, and whenever the
+            engine wakes or comes back.
     """
 
     tensors: Sequence[tuple[str, Any]] | Iterable[tuple[str, Any]]
     kind: str = "full"
     lora_config: Mapping[str, Any] | None = None
+    probe: Probe | None = None
 
 
 class SamplerError(RuntimeError):

@@ -1,0 +1,113 @@
+"""A PEFT adapter as vLLM reads it: checked, its scale folded in, written to memory-backed storage."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rllm_gym.samplers.protocol import WeightUpdate
+
+_NAME = re.compile(
+    r"^(?P<module>.+)\.(?P<part>lora_A|lora_B|lora_embedding_A|lora_embedding_B|lora_magnitude_vector)"
+    r"(?:\.(?!weight$)[^.]+)?(?:\.weight)?$"  # the adapter's name may stand before the end
+)
+_PREFIX = "base_model.model."
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Highest ranks an engine can be started with."""
+
+
+def max_rank(rank: int) -> int:
+    """The smallest highest rank of an engine that serves adapters of this one.
+
+    Raises:
+        ValueError: There is none.
+    """
+    for allowed in RANKS:
+        if rank <= allowed:
+            return allowed
+    raise ValueError(f"lora_rank={rank} is more than vLLM serves ({RANKS[-1]}); merge the adapter and push kind='full'")
+
+
+def write_adapter(update: WeightUpdate, folder: Path, *, rank: int) -> None:
+    """Write a ``kind="lora"`` update for vLLM.
+
+    vLLM knows one scale for a whole adapter and takes ``alpha_pattern`` and its like for nothing; so the scale of each
+    module (plain or rank-stabilised: Kalajdzievski 2023) goes into its ``lora_B``.
+
+    Args:
+        update: The adapter.
+        folder: Made here.
+        rank: The highest that the engine was started for.
+
+    Raises:
+        ValueError: The adapter is none that vLLM serves; nothing was written.
+    """
+    import torch
+    from safetensors.torch import save_file
+
+    config = dict(update.lora_config or {})
+    if "r" not in config:
+        raise ValueError("a lora update needs lora_config, the PEFT configuration as a dict (peft_config.to_dict())")
+    modules = _by_module(update.tensors)
+    if config.get("use_dora") or any("lora_magnitude_vector" in parts for parts in modules.values()):
+        raise ValueError(
+            "vLLM does not serve DoRA; train with LoRA or rsLoRA, push the merged weights (kind='full'), or use the "
+            "torch sampler"
+        )
+    tensors = {}
+    highest = 1
+    for module, parts in modules.items():
+        kind = "lora_embedding_" if "lora_embedding_A" in parts else "lora_"
+        down, up = parts.get(f"{kind}A"), parts.get(f"{kind}B")
+        if down is None or up is None:
+            raise ValueError(f"a lora update has only {sorted(parts)} for {module!r}; it needs lora_A and lora_B")
+        own_rank = int(down.shape[0])
+        if own_rank > rank:
+            raise ValueError(
+                f"the adapter of {module!r} has rank {own_rank}; this engine was started for lora_rank={rank}"
+            )
+        highest = max(highest, own_rank)
+        alpha = float(_for_module(module, config.get("alpha_pattern"), config.get("lora_alpha", own_rank)))
+        scale = alpha / (math.sqrt(own_rank) if config.get("use_rslora") else own_rank)
+        weight = ".weight" if kind == "lora_" else ""
+        tensors[f"{_PREFIX}{module}.{kind}A{weight}"] = down.detach().to("cpu").contiguous()
+        scaled = (up.detach().to(torch.float32) * scale).to(up.dtype)
+        tensors[f"{_PREFIX}{module}.{kind}B{weight}"] = scaled.to("cpu").contiguous()
+    folder.mkdir(parents=True)
+    save_file(tensors, folder / "adapter_model.safetensors")
+    written = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": highest,
+        "lora_alpha": highest,
+        "target_modules": sorted({module.rpartition(".")[2] for module in modules}),
+        "bias": "none",
+    }
+    (folder / "adapter_config.json").write_text(json.dumps(written))
+
+
+def _by_module(tensors: Iterable[tuple[str, Any]]) -> dict[str, dict[str, Any]]:
+    modules: dict[str, dict[str, Any]] = {}
+    for name, tensor in tensors:
+        match = _NAME.match(name.removeprefix(_PREFIX))
+        if match is None:
+            raise ValueError(
+                f"a lora update has {name!r}, which is no part of an adapter: vLLM cannot load whole layers beside one "
+                "(modules_to_save, bias). Push the merged weights (kind='full')"
+            )
+        modules.setdefault(match["module"], {})[match["part"]] = tensor
+    if not modules:
+        raise ValueError("a lora update has no tensors")
+    return modules
+
+
+def _for_module(name: str, patterns: Mapping[str, Any] | None, default: Any) -> Any:
+    # As PEFT's get_pattern_key: a key matches the whole name or its end, from a dot on.
+    for pattern, value in (patterns or {}).items():
+        if re.match(rf"(.*\.)?({pattern})$", name):
+            return value
+    return default

@@ -1,0 +1,175 @@
+"""The thread that drives an engine of vLLM in this process: requests join and leave between its steps.
+
+Whatever must not meet a reply under way (new weights, sleep) is an *errand*: replies asked for before it are done
+first, those asked for after it wait.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rllm_gym.samplers.protocol import SamplerError
+
+
+@dataclass(eq=False, slots=True)
+class Draw:
+    """One request to the engine.
+
+    Attributes:
+        ids: The prompt.
+        params: ``vllm.SamplingParams``.
+        done: Called from the thread with the engine's output or an exception.
+    """
+
+    ids: tuple[int, ...]
+    params: Any
+    done: Callable[[Any], None]
+    cancelled: bool = False
+    engine_id: str = ""
+
+
+@dataclass(eq=False, slots=True)
+class Errand:
+    """Something to do while no reply is under way."""
+
+    action: Callable[[Any], Any]
+    done: Callable[[Any], None]
+
+
+class EngineThread:
+    """Owns an engine. Closed with :meth:`stop`.
+
+    Args:
+        open_engine: Makes the engine, in the thread; returns it and what frees it.
+        start_timeout: Seconds it may take.
+
+    Raises:
+        SamplerError: The engine did not start in time.
+        Exception: As ``open_engine`` raised.
+    """
+
+    def __init__(self, open_engine: Callable[[], tuple[Any, Callable[[], None]]], *, start_timeout: float) -> None:
+        self._open_engine = open_engine
+        self._inbox: deque[Draw | Errand] = deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._failure: BaseException | None = None
+        self._started = threading.Event()
+        self.adapter: Any = None
+        self.moved = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="rllm-gym-vllm", daemon=True)
+        self._thread.start()
+        if not self._started.wait(start_timeout):
+            self._closing = True
+            raise SamplerError(
+                f"vLLM did not start within {start_timeout:g} s (start_timeout); a larger model needs more"
+            )
+        if self._failure is not None:
+            raise self._failure
+
+    def put(self, items: list[Draw] | list[Errand]) -> None:
+        """Queue requests or an errand, in order.
+
+        Raises:
+            SamplerError: The engine is closed or died.
+        """
+        with self._wake:
+            if self._failure is not None:
+                raise SamplerError(f"vLLM died: {self._failure}; make a new sampler") from self._failure
+            if self._closing:
+                raise SamplerError("this sampler is closed; make a new one")
+            self._inbox.extend(items)
+            self._wake.notify()
+
+    def stop(self, timeout: float = 60.0) -> bool:
+        """End the thread and free the engine; what is under way fails. True if it ended in time."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            engine, free = self._open_engine()
+        except BaseException as error:
+            self._failure = error
+            self._started.set()
+            return
+        self._started.set()
+        queue: deque[Draw | Errand] = deque()
+        running: dict[str, Draw] = {}
+        try:
+            self._serve(engine, queue, running)
+        except BaseException as error:
+            with self._wake:
+                self._failure = SamplerError(f"{type(error).__name__}: {error}")
+                self._failure.__cause__ = error
+        finally:
+            with self._wake:
+                self._closing = True
+                queue.extend(self._inbox)
+            end = (
+                SamplerError("the sampler was closed while this was under way")
+                if self._failure is None
+                else SamplerError(f"vLLM died while this was under way: {self._failure}; make a new sampler")
+            )
+            for item in [*running.values(), *queue]:
+                item.done(end)
+            self.adapter = None
+            free()
+
+    def _serve(self, engine: Any, queue: deque[Draw | Errand], running: dict[str, Draw]) -> None:
+        number = 0
+        while True:
+            with self._wake:
+                while not (self._inbox or queue or running or self._closing):
+                    self._wake.wait()
+                queue.extend(self._inbox)
+                self._inbox.clear()
+                if self._closing:
+                    return
+            self.moved = time.monotonic()
+            gone = [name for name, draw in running.items() if draw.cancelled]
+            if gone:
+                engine.abort_request([running.pop(name).engine_id for name in gone], internal=True)
+            while queue:
+                item = queue[0]
+                if isinstance(item, Errand):
+                    if running:
+                        break
+                    self._do(item, engine)
+                elif not item.cancelled:
+                    number += 1
+                    if self._add(engine, str(number), item):
+                        running[str(number)] = item
+                queue.popleft()
+            if running:
+                self._step(engine, running)
+
+    def _do(self, errand: Errand, engine: Any) -> None:
+        try:
+            result = errand.action(engine)
+        except Exception as error:
+            result = error
+        errand.done(result)
+
+    def _add(self, engine: Any, name: str, draw: Draw) -> bool:
+        prompt = {"type": "token", "prompt_token_ids": list(draw.ids)}
+        try:
+            draw.engine_id = engine.add_request(name, prompt, draw.params, lora_request=self.adapter)
+        except ValueError as error:  # a request that vLLM will not take is no fault of the engine
+            draw.done(error)
+            return False
+        return True
+
+    def _step(self, engine: Any, running: dict[str, Draw]) -> None:
+        for output in engine.step():
+            if output.finished and output.request_id in running:
+                running.pop(output.request_id).done(output)

@@ -1,0 +1,460 @@
+"""vLLM in this process: requests of all callers in one batch, new weights without a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import queue
+import random
+import shutil
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rllm_gym.samplers.protocol import Completion, Probe, Request, SamplerError, WeightUpdate
+from rllm_gym.samplers.vllm.adapter import write_adapter
+from rllm_gym.samplers.vllm.checkpoint_shapes import checked, tensor_shapes
+from rllm_gym.samplers.vllm.engine_thread import Draw, EngineThread, Errand
+from rllm_gym.samplers.vllm.model_facts import ModelFacts
+from rllm_gym.samplers.vllm.probing import TOLERANCES, compare
+from rllm_gym.samplers.vllm.scratch import private_folder
+from rllm_gym.samplers.vllm.settings import EngineSettings, environment, has_cuda
+
+_owner: weakref.ref[VLLMSampler] | None = None
+
+
+class VLLMSampler:
+    """Samples with vLLM inside this process, on its GPU or CPU.
+
+    Requests of overlapping :meth:`sample` calls share the engine's batch; one that is cancelled leaves it. A push waits
+    until the replies under way are done (they keep their version) and empties the prefix cache. Where the update has a
+    probe, the engine must then agree with it.
+
+    A process has one such engine at a time: vLLM's distributed state is the process's. For more, or to survive the
+    engine's death, use :class:`~rllm_gym.samplers.vllm.VLLMServerSampler`.
+
+    Args:
+        path: A Hugging Face folder or the id of a model.
+        tokenizer: Its tokenizer, if not the one at ``path``.
+        max_batch: Most replies under way at once.
+        context_length: Most tokens of prompt and reply together; by default what the model was built for.
+        lora_rank: Highest rank of adapters that can be pushed; 0 serves none, and is faster.
+        dtype: ``"auto"``, ``"float32"``, ``"bfloat16"`` or ``"float16"``.
+        seed: Of the engine. Requests have their own.
+        memory: Share of a GPU's memory that vLLM takes for weights and cache. A CPU takes ``cache_gib``.
+        cache_gib: GiB of keys and values on a CPU.
+        eager: No CUDA graphs, no compilation; ``None`` is that on a CPU alone.
+        sleep_mode: Make :meth:`sleep` possible (CUDA only).
+        probe_tolerance: Largest difference of a log-prob between engine and trainer; by default what rounding of
+            ``dtype`` explains.
+        eos_token_ids: Ids that end a reply; by default those of the model's configs and of the tokenizer.
+        num_threads: torch threads of the engine; by default this thread's.
+        start_timeout: Seconds the engine may take to start.
+        timeout: Seconds without one step of the engine, after which those who wait are told that it hangs.
+        engine_args: Further arguments of ``vllm.EngineArgs``.
+
+    Raises:
+        SamplerError: vLLM is not installed, did not start, or has no room; says why.
+        ValueError: An option does not fit.
+    """
+
+    returns_tokens = True
+
+    def __init__(
+        self,
+        path: str | Path,
+        tokenizer: Any = None,
+        *,
+        max_batch: int = 64,
+        context_length: int | None = None,
+        lora_rank: int = 0,
+        dtype: str = "auto",
+        seed: int = 0,
+        memory: float = 0.5,
+        cache_gib: int = 1,
+        eager: bool | None = None,
+        sleep_mode: bool = False,
+        probe_tolerance: float | None = None,
+        eos_token_ids: Sequence[int] | None = None,
+        num_threads: int | None = None,
+        start_timeout: float = 900.0,
+        timeout: float = 600.0,
+        engine_args: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._facts = ModelFacts.read(
+            path, tokenizer=tokenizer, context_length=context_length, eos_token_ids=eos_token_ids
+        )
+        self.tokenizer = self._facts.tokenizer
+        self.context_length: int | None = self._facts.context_length
+        self.weight_version = 0
+        self._settings = EngineSettings(
+            path=self._facts.path,
+            context_length=self._facts.context_length,
+            max_batch=max_batch,
+            lora_rank=lora_rank,
+            dtype=dtype,
+            seed=seed,
+            memory=memory,
+            cache_gib=cache_gib,
+            eager=eager,
+            sleep_mode=sleep_mode,
+            engine_args=engine_args or {},
+        )
+        if sleep_mode and not has_cuda():
+            raise ValueError("sleep_mode=True needs an NVIDIA GPU: on a CPU vLLM has nothing to give back")
+        self._timeout = timeout
+        self._probe: Probe | None = None
+        self._asleep = 0
+        self._suspect = ""
+        self._pushes = 0
+        self._shapes = tensor_shapes(Path(path)) if Path(path).is_dir() else {}
+        self._claim()
+        self._folder = private_folder()
+        try:
+            threads = num_threads or _torch_threads()
+            settings = self._settings
+            self._thread = EngineThread(lambda: _open(settings, threads), start_timeout=start_timeout)
+            self._uncut, type_of_weights = self._ask_engine()
+        except BaseException as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._disown()
+            if isinstance(error, SamplerError | KeyboardInterrupt):
+                raise
+            raise SamplerError(f"vLLM did not start: {type(error).__name__}: {error}") from error
+        self._tolerance = TOLERANCES[type_of_weights] if probe_tolerance is None else probe_tolerance
+        # Also at the end of the program, when nobody closed it: a thread inside torch must not outlive torch.
+        self._finalizer = weakref.finalize(self, _finish, self._thread, self._folder)
+
+    async def sample(self, requests: Sequence[Request]) -> list[Completion]:
+        """One completion per request, in order. See :class:`~rllm_gym.samplers.Sampler`.
+
+        Raises:
+            ValueError: A prompt is empty, too long, or has ids outside the vocabulary; nothing was sampled.
+            SamplerError: The sampler is closed, asleep, hangs, or serves weights that nobody knows.
+        """
+        from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+        if not requests:
+            return []
+        if self._suspect:
+            raise SamplerError(self._suspect)
+        if self._asleep:
+            raise SamplerError("this sampler is asleep; wake() it first")
+        draws, futures = [], []
+        loop = asyncio.get_running_loop()
+        for index, request in enumerate(requests):
+            arguments = self._facts.engine_params(request, index)
+            if not self._uncut and (request.params.top_p < 1 or request.params.top_k):
+                raise ValueError(
+                    f"request {index} cuts the distribution (top_p={request.params.top_p}, "
+                    f"top_k={request.params.top_k}), and this version of vLLM cannot report log-probs before the cut; "
+                    "sample with top_p=1 and top_k=0, or use the torch sampler"
+                )
+            arguments["detokenize"] = bool(request.params.stop)
+            params = SamplingParams(**arguments, output_kind=RequestOutputKind.FINAL_ONLY)
+            future: asyncio.Future[Any] = loop.create_future()
+            futures.append(future)
+            draws.append(Draw(tuple(request.ids), params, self._receiver(loop, future)))
+        self._thread.put(draws)
+        try:
+            outputs = await self._wait(futures)
+        except BaseException:
+            for draw in draws:
+                draw.cancelled = True
+            raise
+        return [
+            self._completion(request, output, version)
+            for request, (output, version) in zip(requests, outputs, strict=True)
+        ]
+
+    async def push(self, update: WeightUpdate) -> int:
+        """Load new weights; returns the new version.
+
+        Requests that were made before the push get the old weights, those made after it the new ones.
+
+        Raises:
+            ValueError: The tensors do not fit the model; nothing was changed.
+            SamplerError: The sampler is closed, or the engine does not serve what was pushed.
+        """
+        if update.kind not in ("full", "lora"):
+            raise ValueError(f"vLLM takes weight updates of kind 'full' or 'lora'; got kind={update.kind!r}")
+        if update.kind == "lora" and not self._settings.lora_rank:
+            raise ValueError("a lora update needs a sampler made with lora_rank=, the highest rank it will get")
+        if self._asleep:
+            raise SamplerError("this sampler is asleep; wake() it first")
+        return int(await self._errand(lambda engine: self._take(engine, update)))
+
+    async def release(self, conversation: str) -> None:
+        """Nothing to forget: vLLM's prefix cache drops what was used longest ago."""
+
+    async def sleep(self, level: int = 1) -> None:
+        """Give the GPU's memory back until :meth:`wake`: the cache, and the weights moved to the CPU (level 1) or
+        dropped (level 2).
+
+        Raises:
+            SamplerError: There is no GPU, or the sampler was not made with ``sleep_mode=True``.
+            ValueError: There is no such level.
+        """
+        if level not in (1, 2):
+            raise ValueError(f"level={level!r} must be 1 (weights kept on the CPU) or 2 (dropped)")
+        if not self._settings.sleep_mode:
+            raise SamplerError(
+                "this sampler cannot sleep: it needs an NVIDIA GPU and sleep_mode=True; on a CPU close it instead"
+            )
+        await self._errand(lambda engine: engine.sleep(level))
+        self._asleep = level
+
+    async def wake(self) -> None:
+        """Take the memory again; adapters are loaded anew, and the last probe is asked for.
+
+        After level 2 the base comes from its files again. Weights that were pushed whole are gone, and the next
+        :meth:`push` must bring them.
+
+        Raises:
+            SamplerError: The sampler does not sleep, or the engine serves other weights than before.
+        """
+        if not self._asleep:
+            raise SamplerError("this sampler does not sleep")
+        level, self._asleep = self._asleep, 0
+        await self._errand(lambda engine: self._wake_up(engine, level))
+
+    async def close(self) -> None:
+        """End the engine; replies under way fail with :class:`~rllm_gym.samplers.SamplerError`."""
+        ended = await asyncio.to_thread(_finish, self._thread, self._folder)
+        self._finalizer.detach()
+        self._disown()
+        if not ended:
+            raise SamplerError("vLLM did not end within a minute; it ends with the program")
+
+    async def __aenter__(self) -> VLLMSampler:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    # In the event loop, or on the way to it --------------------------------------------------------------
+
+    async def _errand(self, action: Callable[[Any], Any]) -> Any:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._thread.put([Errand(action, lambda result: _deliver(loop, future, result))])
+        (result,) = await self._wait([future])
+        return result
+
+    def _receiver(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any]) -> Callable[[Any], None]:
+        def receive(result: Any) -> None:
+            # In the engine's thread: no push comes between a reply's end and this.
+            _deliver(loop, future, result if isinstance(result, BaseException) else (result, self.weight_version))
+
+        return receive
+
+    def _ask_engine(self) -> tuple[bool, str]:
+        """Whether log-probs before a cut can be had, and the type the engine computes in."""
+        answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+        def ask(engine: Any) -> tuple[bool, str]:
+            uncut = all(engine.collective_rpc("rllm_gym_score_uncut"))
+            return uncut, str(engine.model_config.dtype).removeprefix("torch.")
+
+        self._thread.put([Errand(ask, answer.put)])
+        result = answer.get(timeout=60.0)
+        if isinstance(result, BaseException):
+            raise result
+        uncut, name = result
+        return uncut, name
+
+    async def _wait(self, futures: Sequence[asyncio.Future[Any]]) -> list[Any]:
+        """Wait for all of them, as long as the engine moves."""
+        pending = set(futures)
+        try:
+            while pending:
+                done, pending = await asyncio.wait(
+                    pending, timeout=max(0.1, self._timeout / 8), return_when=asyncio.FIRST_EXCEPTION
+                )
+                for future in done:
+                    future.result()
+                if not done and time.monotonic() - self._thread.moved > self._timeout:
+                    raise SamplerError(f"vLLM has not finished a step for {self._timeout:g} s (timeout); it hangs")
+        finally:
+            for future in futures:
+                if not future.cancel() and not future.cancelled():
+                    future.exception()  # seen, also where another one's was raised first
+        return [future.result() for future in futures]
+
+    def _completion(self, request: Request, output: Any, version: int) -> Completion:
+        reply = output.outputs[0]
+        logprobs = [entry[index].logprob for entry, index in zip(reply.logprobs, reply.token_ids, strict=True)]
+        return self._facts.completion(request, reply.token_ids, logprobs, reply.finish_reason, version)
+
+    # In the engine's thread -------------------------------------------------------------------------------
+
+    def _take(self, engine: Any, update: WeightUpdate) -> int:
+        if update.kind == "lora":
+            folder = self._folder / f"adapter-{self._pushes}"
+            self._pushes += 1
+            write_adapter(update, folder, rank=self._settings.lora_rank)
+            self._load_adapter(engine, folder)
+        else:
+            tensors = checked(update.tensors, self._shapes, tied=self._facts.tied)
+            # What fails half-way leaves the engine with a mixture; what is whole clears this below.
+            self._suspect = "the last push failed half-way, so that the engine serves a mixture of weights; push again"
+            engine.collective_rpc("reload_weights", kwargs={"weights_iterator": tensors})
+            engine.collective_rpc("rllm_gym_repack_heads")
+            self._drop_adapter(engine)
+        self._forget_prefixes(engine)
+        self._probe = update.probe
+        self._check(engine, "after a push")
+        self.weight_version += 1
+        return self.weight_version
+
+    def _load_adapter(self, engine: Any, folder: Path) -> None:
+        """Serve the adapter in a folder, under an id of its own: vLLM keeps what it has once loaded under an id."""
+        from vllm.lora.request import LoRARequest
+
+        old = self._thread.adapter
+        adapter = LoRARequest(folder.name, self._pushes, str(folder))
+        try:
+            engine.add_lora(adapter)
+        except Exception as error:
+            shutil.rmtree(folder)
+            raise ValueError(f"vLLM does not take the adapter: {error}") from error
+        self._thread.adapter = adapter
+        if old is not None:
+            shutil.rmtree(old.lora_path, ignore_errors=True)
+
+    def _drop_adapter(self, engine: Any) -> None:
+        old, self._thread.adapter = self._thread.adapter, None
+        if old is not None:
+            engine.remove_lora(old.lora_int_id)
+            shutil.rmtree(old.lora_path, ignore_errors=True)
+
+    def _wake_up(self, engine: Any, level: int) -> None:
+        engine.wake_up()
+        if level == 2:
+            engine.collective_rpc("reload_weights")
+            engine.collective_rpc("rllm_gym_repack_heads")
+        if self._thread.adapter is not None:
+            folder = Path(self._thread.adapter.lora_path)
+            engine.remove_lora(self._thread.adapter.lora_int_id)
+            self._thread.adapter = None
+            moved = folder.with_name(f"adapter-{self._pushes}")
+            self._pushes += 1
+            folder.rename(moved)
+            self._load_adapter(engine, moved)
+        self._forget_prefixes(engine)
+        self._check(engine, "after waking")
+
+    def _forget_prefixes(self, engine: Any) -> None:
+        if not engine.reset_prefix_cache():
+            raise SamplerError("vLLM did not empty its prefix cache, which belongs to older weights")
+
+    def _check(self, engine: Any, when: str) -> None:
+        if self._probe is not None:
+            assert self._tolerance is not None
+            try:
+                compare(self._probe, self._score(engine, self._probe.ids), self._tolerance, when)
+            except SamplerError as error:
+                self._suspect = str(error)
+                raise
+        self._suspect = ""
+
+    def _score(self, engine: Any, ids: tuple[int, ...]) -> list[float]:
+        from vllm.sampling_params import SamplingParams
+
+        params = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
+        prompt = {"type": "token", "prompt_token_ids": list(ids)}
+        engine.add_request("probe", prompt, params, lora_request=self._thread.adapter)
+        while True:
+            for output in engine.step():
+                if output.finished:
+                    scores = output.prompt_logprobs
+                    return [entry[index].logprob for entry, index in zip(scores[1:], ids[1:], strict=True)]
+
+    # One engine a process ---------------------------------------------------------------------------------
+
+    def _claim(self) -> None:
+        global _owner
+        if _owner is not None and _owner() is not None:
+            raise SamplerError(
+                "this process already has an engine of vLLM; close that sampler, or use VLLMServerSampler"
+            )
+        _owner = weakref.ref(self)
+
+    def _disown(self) -> None:
+        global _owner
+        if _owner is not None and _owner() is self:
+            _owner = None
+
+
+def _open(settings: EngineSettings, threads: int) -> tuple[Any, Callable[[], None]]:
+    """An engine, and what frees it."""
+    import torch
+
+    cuda = has_cuda()
+    with _global_state_kept(), environment(settings.environment(cuda=cuda)):
+        try:
+            from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
+            from vllm.engine.arg_utils import EngineArgs
+            from vllm.v1.engine.llm_engine import LLMEngine
+        except ImportError as error:
+            raise SamplerError(
+                f"vLLM cannot be imported ({error}); pip install 'rllm-gym[vllm]' on a machine with an NVIDIA GPU; "
+                "elsewhere `make setup` installs its CPU build"
+            ) from error
+        torch.set_num_threads(threads)
+        engine = LLMEngine.from_engine_args(EngineArgs(**settings.arguments(cuda=cuda)))
+
+    def free() -> None:
+        engine.engine_core.shutdown()
+        cleanup_dist_env_and_memory()
+        gc.collect()
+
+    return engine, free
+
+
+def _finish(thread: EngineThread, folder: Path) -> bool:
+    ended = thread.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+    return ended
+
+
+def _deliver(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], result: Any) -> None:
+    def settle() -> None:
+        if future.done():
+            return
+        if isinstance(result, BaseException):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+
+    try:
+        loop.call_soon_threadsafe(settle)
+    except RuntimeError:
+        return  # the event loop is closed: nobody waits any more
+
+
+def _torch_threads() -> int:
+    import torch
+
+    return torch.get_num_threads()
+
+
+@contextmanager
+def _global_state_kept() -> Iterator[None]:
+    """vLLM seeds every generator of the process and, on a CPU, replaces ``torch.set_num_threads``; the trainer's
+    numbers and threads are not vLLM's."""
+    import numpy
+    import torch
+
+    set_num_threads = torch.set_num_threads
+    state = random.getstate(), numpy.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        torch.set_num_threads = set_num_threads
+        random.setstate(state[0])
+        numpy.random.set_state(state[1])  # noqa: NPY002
+        torch.set_rng_state(state[2])

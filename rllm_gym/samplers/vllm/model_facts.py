@@ -1,0 +1,124 @@
+"""What a sampler must know of a model without loading it: its tokenizer, context, vocabulary and ends of turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rllm_gym.samplers.protocol import Completion, Request, SamplerError
+
+_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """A model as seen from outside.
+
+    Attributes:
+        path: Where it lies, or its id.
+        tokenizer: Its tokenizer.
+        context_length: Most tokens of prompt and reply together.
+        vocabulary: Rows of its embedding.
+        eos: Ids that end a reply.
+        tied: Its language head is its embedding.
+    """
+
+    path: str
+    tokenizer: Any
+    context_length: int
+    vocabulary: int
+    eos: frozenset[int]
+    tied: bool
+
+    @classmethod
+    def read(
+        cls,
+        path: str | Path,
+        *,
+        tokenizer: Any = None,
+        context_length: int | None = None,
+        eos_token_ids: Sequence[int] | None = None,
+    ) -> ModelFacts:
+        """
+        Raises:
+            SamplerError: There is no such model.
+        """
+        from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+
+        try:
+            config = AutoConfig.from_pretrained(path)
+            tokenizer = tokenizer if tokenizer is not None else AutoTokenizer.from_pretrained(path)
+        except (OSError, ValueError) as error:
+            raise SamplerError(f"no model can be read at {str(path)!r}: {error}") from error
+        try:
+            generation = GenerationConfig.from_pretrained(path)
+        except OSError:
+            generation = None
+        text = config.get_text_config()
+        built_for = getattr(text, "max_position_embeddings", None) or 1 << 20
+        eos = set(eos_token_ids or ())
+        if eos_token_ids is None:
+            for source in (generation, text, tokenizer):
+                given = getattr(source, "eos_token_id", None)
+                eos.update(given if isinstance(given, list | tuple) else [] if given is None else [given])
+        return cls(
+            path=str(path),
+            tokenizer=tokenizer,
+            context_length=min(context_length or built_for, built_for),
+            vocabulary=text.vocab_size,
+            eos=frozenset(eos),
+            tied=bool(getattr(text, "tie_word_embeddings", False)),
+        )
+
+    def engine_params(self, request: Request, index: int) -> dict[str, Any]:
+        """Sampling parameters in vLLM's words, both of its Python class and of its HTTP interface.
+
+        Raises:
+            ValueError: The prompt is empty, too long, or has ids outside the vocabulary.
+            TypeError: The seed is no int.
+        """
+        ids, params = request.ids, request.params
+        if len(ids) == 0:
+            raise ValueError(f"the prompt of request {index} is empty; it needs at least one token")
+        if len(ids) >= self.context_length:
+            raise ValueError(
+                f"the prompt of request {index} has {len(ids)} tokens, which leaves no room for a reply in a context "
+                f"of {self.context_length}; shorten the conversation"
+            )
+        if min(ids) < 0 or max(ids) >= self.vocabulary:
+            raise ValueError(
+                f"the prompt of request {index} has token ids outside 0..{self.vocabulary - 1}; it was made with "
+                "another tokenizer than the model's"
+            )
+        if not isinstance(request.seed, int):
+            raise TypeError(f"the seed of request {index} is a {type(request.seed).__name__}; it must be an int")
+        return {
+            "temperature": params.temperature,
+            "top_p": params.top_p,
+            "top_k": params.top_k,
+            "max_tokens": min(params.max_tokens, self.context_length - len(ids)),
+            "seed": request.seed & _SEED,
+            "stop": list(params.stop),
+            # The ends of a turn are given as stop ids, so that one list says when a reply ends.
+            "stop_token_ids": sorted(self.eos.union(params.stop_token_ids)),
+            "ignore_eos": True,
+            "logprobs": 0,
+            "skip_special_tokens": True,
+        }
+
+    def completion(
+        self, request: Request, ids: Sequence[int], logprobs: Sequence[float], finish: str, version: int
+    ) -> Completion:
+        """
+        Raises:
+            SamplerError: Something is not a number, or there is not one log-prob an id.
+        """
+        if len(ids) != len(logprobs):
+            raise SamplerError(f"vLLM gave {len(logprobs)} log-probs for {len(ids)} tokens")
+        if any(logprob != logprob for logprob in logprobs):
+            raise SamplerError("the model gives NaN for log-probs: its weights have diverged; go back to a checkpoint")
+        text = self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        cut = min((text.find(stop) for stop in request.params.stop if stop in text), default=None)
+        return Completion(tuple(ids), tuple(logprobs), text if cut is None else text[:cut], finish, version)

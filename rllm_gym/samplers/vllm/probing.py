@@ -1,0 +1,27 @@
+"""Whether an engine serves the weights that were pushed: its log-probs of a text beside the trainer's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rllm_gym.samplers.protocol import Probe, SamplerError
+
+TOLERANCES = {"float32": 1e-4, "bfloat16": 0.25, "float16": 0.1}
+"""Largest difference of a log-prob that rounding explains, by the type the engine computes in."""
+
+
+def compare(probe: Probe, logprobs: Sequence[float], tolerance: float, what: str) -> None:
+    """Raise where an engine's log-probs of a probe are not the trainer's.
+
+    Raises:
+        SamplerError: They differ by more than ``tolerance``: the engine serves other weights.
+    """
+    gap = max(abs(ours - theirs) for ours, theirs in zip(logprobs, probe.logprobs, strict=True))
+    if not gap <= tolerance:  # nan is no match either
+        shown = "not a number" if math.isnan(gap) else f"{gap:.2g}"
+        raise SamplerError(
+            f"stale adapter or weights {what}: vLLM's log-probs of the probe differ from the trainer's by {shown}, and "
+            f"rounding explains {tolerance:g} (probe_tolerance). The engine serves other weights than were pushed; "
+            "push again, or restart it"
+        )

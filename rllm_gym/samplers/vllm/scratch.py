@@ -1,0 +1,37 @@
+"""A private folder in memory where there is room for it, and what a killed owner left of one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+_NAME = "rllm-gym-vllm-"
+_MEMORY = Path("/dev/shm")
+_LEAST_FREE = 4 << 30
+
+
+def private_folder() -> Path:
+    """A new folder that only this user can read; its name has this process's id. Folders of dead processes are removed.
+
+    In memory (``/dev/shm``) where that has 4 GiB free, else with other temporary files.
+    """
+    root = Path(tempfile.gettempdir())
+    if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _LEAST_FREE:
+        root = _MEMORY
+    for place in {root, _MEMORY, Path(tempfile.gettempdir())}:
+        _sweep(place)
+    return Path(tempfile.mkdtemp(prefix=f"{_NAME}{os.getpid()}-", dir=root))
+
+
+def _sweep(place: Path) -> None:
+    if not place.is_dir():
+        return
+    for folder in place.glob(f"{_NAME}*"):
+        match = re.fullmatch(rf"{_NAME}(\d+)-.*", folder.name)
+        if match is None or Path(f"/proc/{match[1]}").exists() or not Path("/proc/self").exists():
+            continue
+        if folder.stat().st_uid == os.getuid():
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,107 @@
+"""How an engine of vLLM is set up for training: options of our samplers in vLLM's words, and its environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rllm_gym.samplers.vllm.adapter import max_rank
+from rllm_gym.samplers.vllm.probing import TOLERANCES
+
+WORKER_EXTENSION = "rllm_gym.samplers.vllm.worker.WorkerExtension"
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """Options that both samplers share. See :class:`~rllm_gym.samplers.vllm.VLLMSampler`."""
+
+    path: str
+    context_length: int
+    max_batch: int = 64
+    lora_rank: int = 0
+    dtype: str = "auto"
+    seed: int = 0
+    memory: float = 0.5
+    cache_gib: int = 1
+    eager: bool | None = None
+    sleep_mode: bool = False
+    engine_args: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.max_batch < 1:
+            raise ValueError(f"max_batch={self.max_batch!r} must be at least 1")
+        if self.lora_rank < 0:
+            raise ValueError(f"lora_rank={self.lora_rank!r} must be 0 (no adapters) or more")
+        if self.dtype not in ("auto", *TOLERANCES):
+            raise ValueError(f"dtype={self.dtype!r} is none of auto, {', '.join(TOLERANCES)}")
+        if not 0 < self.memory <= 1:
+            raise ValueError(f"memory={self.memory!r} must be a share of the GPU's, in (0, 1]")
+        if self.cache_gib < 1:
+            raise ValueError(f"cache_gib={self.cache_gib!r} must be at least 1")
+        max_rank(self.lora_rank)
+
+    def arguments(self, *, cuda: bool) -> dict[str, Any]:
+        """Keyword arguments of ``vllm.EngineArgs``."""
+        arguments: dict[str, Any] = {
+            "model": self.path,
+            "dtype": self.dtype,
+            "seed": self.seed,
+            "max_model_len": self.context_length,
+            "max_num_seqs": self.max_batch,
+            "logprobs_mode": "processed_logprobs",
+            "worker_extension_cls": WORKER_EXTENSION,
+            "enable_prefix_caching": True,
+            "generation_config": "vllm",
+        }
+        if self.lora_rank:
+            arguments |= {
+                "enable_lora": True,
+                "max_lora_rank": max_rank(self.lora_rank),
+                "max_loras": 1,
+                "max_cpu_loras": 1,
+            }
+        if cuda:
+            arguments["gpu_memory_utilization"] = self.memory
+            arguments["enforce_eager"] = bool(self.eager)
+            if self.sleep_mode:
+                arguments["enable_sleep_mode"] = True
+        else:
+            # Compiling pays on no model that a CPU can train.
+            arguments["enforce_eager"] = self.eager is None or self.eager
+            arguments["distributed_executor_backend"] = "uni"
+        return arguments | dict(self.engine_args)
+
+    def environment(self, *, cuda: bool) -> dict[str, str]:
+        """Environment variables an engine is started with. Those of the user's own that only tune come first."""
+        fixed = {"VLLM_NO_USAGE_STATS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+        tuning = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_LOGGING_STREAM": "ext://sys.stderr"}
+        if not cuda:
+            fixed["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+            # Three small functions of vLLM would be compiled with a C++ compiler for ten seconds, and win nothing.
+            fixed["TORCHDYNAMO_DISABLE"] = "1"
+            tuning["VLLM_CPU_KVCACHE_SPACE"] = str(self.cache_gib)
+        return {name: os.environ.get(name, value) for name, value in tuning.items()} | fixed
+
+
+def has_cuda() -> bool:
+    """Whether vLLM would run on an NVIDIA GPU here."""
+    return Path("/dev/nvidiactl").exists()
+
+
+@contextmanager
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables of this process for a while."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

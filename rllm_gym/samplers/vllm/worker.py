@@ -1,0 +1,90 @@
+"""What rllm-gym adds to vLLM's workers through its ``worker_extension_cls``; loaded in the engine's process."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from torch import Tensor
+from vllm.v1.sample.sampler import Sampler
+
+from rllm_gym.workers.child import die_with
+
+SERVER_PID = "RLLM_GYM_VLLM_SERVER_PID"
+"""Set in a server we started: the process that every other of its processes must not outlive."""
+
+
+def _die_with_server() -> None:
+    """A killed server must not leave its engine behind, which holds the model's memory. vLLM itself looks after the
+    workers of an engine, but not after the engine."""
+    server = int(os.environ.get(SERVER_PID, "0"))
+    if not server or server == os.getpid():
+        return
+    if os.getppid() == server:
+        die_with(server)
+        return
+    try:
+        os.kill(server, 0)
+    except ProcessLookupError:
+        os._exit(1)
+
+
+_die_with_server()
+
+
+class WorkerExtension:
+    """Further calls of a worker, for ``collective_rpc``."""
+
+    model_runner: Any
+
+    def rllm_gym_score_uncut(self) -> bool:
+        """Report log-probs of the distribution at the request's temperature, before ``top_p`` and ``top_k`` cut it.
+
+        vLLM's own modes report either the one at temperature 1 or the one that is left after the cut. False where the
+        worker has another sampler, which must then do with its ``processed_logprobs``.
+        """
+        own: Any = getattr(self.model_runner, "sampler", None)
+        if type(own) is not Sampler:
+            return False
+        own.__class__ = _UncutSampler
+        # "Raw" ones are computed of all logits before anything is cut; so they are here, after dividing.
+        own.logprobs_mode = "raw_logprobs"
+        own.topk_topp_sampler.logprobs_mode = "raw_logprobs"
+        return True
+
+    def rllm_gym_repack_heads(self) -> None:
+        """After ``reload_weights`` on a CPU: pack the language head anew.
+
+        vLLM's CPU build packs a head's weights for oneDNN. A head that is tied to the embedding is no tensor of its own
+        in a checkpoint, so that a reload brings a new embedding and leaves the packed head as it was.
+        """
+        from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
+
+        for module in self.model_runner.get_model().modules():
+            if isinstance(module, VocabParallelEmbedding) and hasattr(module, "cpu_linear"):
+                module.quant_method.process_weights_after_loading(module)
+
+
+class _UncutSampler(Sampler):  # type: ignore[misc, unused-ignore]
+    """vLLM's sampler, whose log-probs know the temperature."""
+
+    _temperature_B: Tensor | None = None
+
+    def forward(self, logits: Tensor, sampling_metadata: Any, *args: Any, **kwargs: Any) -> Any:
+        temperature_B = sampling_metadata.temperature
+        if temperature_B is not None:
+            # 0 is greedy, and scored unscaled.
+            temperature_B = torch.where(temperature_B < 1e-5, 1.0, temperature_B)
+        self._temperature_B = temperature_B
+        try:
+            return super().forward(logits, sampling_metadata, *args, **kwargs)
+        finally:
+            self._temperature_B = None
+
+    def compute_logprobs(self, logits: Tensor) -> Tensor:
+        """Of sampled tokens at their temperature; of prompts, which come here outside of ``forward``, at 1."""
+        logits_BV = logits.float()
+        if self._temperature_B is not None:
+            logits_BV = logits_BV / self._temperature_B[:, None]
+        return logits_BV.log_softmax(-1)
