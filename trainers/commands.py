@@ -27,6 +27,9 @@ A tiny model, from nothing to a policy for a small world, on two CPU cores:
 A real model with LoRA:
   rllm-gym train --env.id rllm/Math-v0 --model.path Qwen/Qwen2.5-0.5B-Instruct --sampling.max-tokens 512
 
+What it would take, without doing it (memory by part, batches, tasks, every option):
+  rllm-gym train --config frozen_lake_full --model.path runs/base/model --dry-run
+
 Go on after a crash, or after SIGTERM:
   rllm-gym train --config frozen_lake_full --model.path runs/base/model --output runs/rl --resume
 
@@ -72,7 +75,11 @@ _MERGE = """Write an adapter and its base as one model, which transformers, vLLM
 
 def train(argv: Sequence[str] | None = None) -> int:
     """``rllm-gym train``. Returns the exit status: 143 if SIGTERM ended it (resume with ``--resume``)."""
-    config = _read(TrainConfig, argv, "rllm-gym train", _TRAIN)
+    words = list(sys.argv[1:] if argv is None else argv)
+    only_tell = "--dry-run" in words  # about this call, not about the run: no option of its configuration
+    config = _read(TrainConfig, [word for word in words if word != "--dry-run"], "rllm-gym train", _TRAIN)
+    if only_tell:
+        return _dry_run(config)
     from transformers.utils.logging import disable_progress_bar
 
     from rllm_gym.engine import EnvironmentUnavailable
@@ -187,6 +194,17 @@ def _read(config_type: type[Config], argv: Sequence[str] | None, program: str, d
         )
     except ConfigError as error:
         raise CommandError(str(error)) from error
+
+
+def _dry_run(config: TrainConfig) -> int:
+    from rllm_gym.engine import EnvironmentUnavailable
+    from trainers.dry_run import dry_run, report
+
+    try:
+        print(report(dry_run(config)))
+    except (ConfigError, EnvironmentUnavailable) as error:
+        raise CommandError(str(error)) from error
+    return _EXIT_OK
 
 
 def _interrupted(steps: int) -> int:
