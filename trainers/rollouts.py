@@ -293,15 +293,18 @@ class Rollouts:
         played = self._loop.run(self._play(self._validation, specs))
         return played.episodes, played.stats
 
-    def replace_sampler(self, sampler: Sampler) -> None:
-        """Play on with another sampler, which needs a push; the old one is closed, however dead it is."""
-        old, self.sampler = self.sampler, sampler
-        self._train.sampler = self._validation.sampler = sampler
+    def replace_sampler(self, make: Callable[[], Sampler]) -> None:
+        """Close the sampler, however dead it is, and play on with another one, which needs a push.
+
+        Raises:
+            SamplerError: The other one did not start.
+        """
         self._pushed.clear()
         try:
-            self._loop.run(old.close())
-        except Exception as error:
+            self._loop.run(self.sampler.close())
+        except Exception as error:  # it is being replaced because it is broken
             _log.warning("closing the sampler that died: %s: %s", type(error).__name__, error)
+        self.sampler = self._train.sampler = self._validation.sampler = make()
 
     def push(self, update: WeightUpdate) -> int:
         """Serve new weights; returns their version."""

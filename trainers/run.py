@@ -35,7 +35,7 @@ from trainers.recovery import changes, fingerprints, generator_states, obstacles
 from trainers.rollouts import RolloutAbandoned, Rollouts, World, open_world, sandbox_tier_of
 from trainers.run_folder import hold_folder
 from trainers.samples import Sample, Shaping, samples_of
-from trainers.serving import make_sampler
+from trainers.serving import make_sampler, weights_for
 from trainers.settings import to_mapping, write_yaml
 from trainers.throughput import PeakMemory
 
@@ -222,7 +222,7 @@ class Run:
             self.ahead.settle()
         with self.clock("push"):
             try:
-                self.rollouts.push(self.policy.weight_update())
+                self.rollouts.push(weights_for(self.policy, self.config))
                 self._note_served()
             except SamplerError as error:
                 self._revive(error)
@@ -431,8 +431,8 @@ class Run:
             self._revivals += 1
             _log.warning("the sampler died, another one takes its place: %s", error)
             try:
-                self.rollouts.replace_sampler(self._make_sampler())
-                self.rollouts.push(self.policy.weight_update())
+                self.rollouts.replace_sampler(self._make_sampler)
+                self.rollouts.push(weights_for(self.policy, self.config))
                 self._note_served()
                 return
             except SamplerError as again:

@@ -1,22 +1,83 @@
-"""The sampler that serves the policy while it learns."""
+"""The sampler that serves the policy while it learns, by the name of its backend; each is imported only when used."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
-from rllm_gym.samplers.protocol import Sampler
+from rllm_gym.samplers.protocol import Probe, Sampler, WeightUpdate
 from trainers.config import TrainConfig
 from trainers.model import Policy
 
+# Letters, digits and signs of several kinds, so that hardly any change of the weights leaves all of them as they were.
+_PROBE_TEXT = "The quick brown fox jumps over 13 lazy dogs. 7 x 6 = 42; f(a, b) -> {'c': [d]}?"
+_PROBE_TOKENS = 32
+
 
 def make_sampler(policy: Policy, config: TrainConfig) -> Sampler:
-    """A sampler with the base weights of the policy; pushes bring it up to date."""
-    from rllm_gym.samplers import TorchSampler
+    """A sampler with the base weights of the policy; pushes bring it up to date.
 
-    return TorchSampler(
-        policy.sampling_model(),  # not the model on disk: a base in 4 bits computes something else
-        policy.tokenizer,
+    Raises:
+        SamplerError: It did not start; says why.
+    """
+    options = config.sampler
+    if options.backend == "torch":
+        from rllm_gym.samplers import TorchSampler
+
+        return TorchSampler(
+            policy.sampling_model(),  # not the model on disk: a base in 4 bits computes something else
+            policy.tokenizer,
+            max_batch=config.env.parallel,
+            deterministic=config.deterministic,
+            num_threads=torch.get_num_threads(),
+        )
+    if options.backend == "openai":
+        from rllm_gym.samplers.openai_compatible import OpenAISampler
+
+        return OpenAISampler(
+            model=options.model,
+            base_url=options.url,
+            token_ids=True,
+            tokenizer=policy.tokenizer,
+            adapter_folder=options.adapter_folder,
+            timeout=options.timeout,
+            parallel=config.env.parallel,
+        )
+    from rllm_gym.samplers.vllm import make_vllm
+
+    adapters = policy.adapted and not options.merge_adapters
+    return make_vllm(
+        policy.write_sampling_base(Path(config.output) / "sampling_base"),
+        server=options.backend == "vllm-server",
+        tokenizer=policy.tokenizer,
         max_batch=config.env.parallel,
-        deterministic=config.deterministic,
-        num_threads=torch.get_num_threads(),
+        context_length=config.sampling.context_length,
+        lora_rank=config.model.lora.rank if adapters else 0,
+        dtype=config.model.dtype,
+        seed=config.seed,
+        memory=options.gpu_memory,
+        cache_gib=options.cache_gib,
+        probe_tolerance=options.probe_tolerance,
+        timeout=options.timeout,
+        engine_args=dict(options.engine_args),
     )
+
+
+def weights_for(policy: Policy, config: TrainConfig) -> WeightUpdate:
+    """The present weights as the backend takes them, with a probe for one that loads them into code of its own."""
+    update = policy.weight_update(merged=policy.adapted and config.sampler.merge_adapters)
+    if not config.sampler.backend.startswith("vllm"):
+        return update
+    return WeightUpdate(update.tensors, update.kind, update.lora_config, probe=make_probe(policy))
+
+
+@torch.no_grad()
+def make_probe(policy: Policy) -> Probe:
+    """What the present weights say of a fixed short text, at temperature 1."""
+    ids = list(policy.tokenizer(_PROBE_TEXT, add_special_tokens=False)["input_ids"])[:_PROBE_TOKENS]
+    ids_BT = torch.tensor([ids], device=policy.device)
+    with torch.autocast(policy.device.type, dtype=torch.bfloat16, enabled=policy.config.dtype == "bfloat16"):
+        logits_BTV = policy.model(input_ids=ids_BT, use_cache=False).logits
+    logp_TV = torch.log_softmax(logits_BTV[0, :-1].float(), dim=-1)
+    return Probe(tuple(ids), tuple(logp_TV.gather(-1, ids_BT[0, 1:, None]).squeeze(-1).tolist()))

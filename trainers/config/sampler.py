@@ -2,21 +2,86 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from trainers.config.checks import idle, positive
+from trainers.config.json_object import JsonObject
+from trainers.config.model import ModelConfig
 
 
 @dataclass(frozen=True)
 class SamplerConfig:
     """What draws the replies while the model learns."""
 
-    backend: Literal["torch"] = "torch"
-    """`torch`: embedded in this process."""
+    backend: Literal["torch", "vllm", "vllm-server", "openai"] = "torch"
+    """`torch`: embedded in this process, needs nothing else. `vllm`: vLLM in this process, much faster on a GPU.
+    `vllm-server`: vLLM in a process of its own, whose death the run survives. `openai`: an endpoint that somebody else
+    runs, takes token ids and loads LoRA adapters."""
     restarts: int = 2
     """How often in a row a sampler that died is replaced by a fresh one with the present weights; what it was drawing
     is drawn again."""
+    merge_adapters: bool = False
+    """Push adapters merged into the base, as whole weights: each push is slower and each token faster. vLLM needs it
+    for DoRA."""
+    gpu_memory: float = 0.5
+    """Share of a GPU's memory that vLLM takes for weights and cache."""
+    cache_gib: int = 1
+    """GiB of keys and values that vLLM holds on a CPU."""
+    probe_tolerance: float | None = None
+    """Largest difference between vLLM's and the trainer's log-probs of a probe text, compared after every push. None
+    for what rounding explains."""
+    engine_args: JsonObject = field(default_factory=dict)
+    """Further arguments of `vllm.EngineArgs`."""
+    timeout: float = 600.0
+    """Seconds without a sign of life after which vLLM counts as hung, or that one request to the endpoint may take."""
+    url: str = ""
+    """The endpoint, such as `http://localhost:8000/v1`. Its key is read from OPENAI_API_KEY."""
+    model: str = ""
+    """Name of the base model at the endpoint."""
+    adapter_folder: str = ""
+    """A folder that the endpoint can read, too: adapters are written there and loaded from it."""
 
 
-def check_sampler(sampler: SamplerConfig, problems: list[str]) -> None:
+_VLLM = ("merge_adapters", "gpu_memory", "cache_gib", "probe_tolerance", "engine_args", "timeout")
+
+READ_BY_BACKEND: dict[str, tuple[str, ...]] = {
+    "torch": (),
+    "vllm": _VLLM,
+    "vllm-server": _VLLM,
+    "openai": ("url", "model", "adapter_folder", "timeout"),
+}
+"""Options that only some backends read, by who does."""
+
+
+def check_sampler(sampler: SamplerConfig, model: ModelConfig, problems: list[str], *, deterministic: bool) -> None:
+    backend = sampler.backend
     if sampler.restarts < 0:
         problems.append(f"sampler.restarts={sampler.restarts} must be 0 or more")
+    read = READ_BY_BACKEND[backend]
+    for name in dict.fromkeys(name for names in READ_BY_BACKEND.values() for name in names):
+        if name not in read:
+            idle(sampler, "sampler.", (name,), f"with sampler.backend={backend}", problems)
+    positive(sampler, "sampler.", ("gpu_memory", "cache_gib", "probe_tolerance", "timeout"), problems)
+    if sampler.gpu_memory > 1:
+        problems.append(f"sampler.gpu_memory={sampler.gpu_memory} is a share, in (0, 1]")
+    if backend != "torch" and deterministic:
+        problems.append(
+            f"deterministic=True with sampler.backend={backend}: batches depend on timing there; use sampler.backend=torch"
+        )
+    if model.tuning == "full":
+        idle(sampler, "sampler.", ("merge_adapters",), "with model.tuning=full, which has no adapters", problems)
+    elif model.lora.variant == "dora" and backend != "torch" and not sampler.merge_adapters:
+        way_out = "use sampler.backend=torch" if backend == "openai" else "set sampler.merge_adapters=True"
+        problems.append(f"sampler.backend={backend} serves no DoRA adapters (model.lora.variant=dora): {way_out}")
+    if backend == "openai":
+        problems += [
+            f"sampler.{name} is missing: the openai backend needs it"
+            for name in ("url", "model", "adapter_folder")
+            if not getattr(sampler, name)
+        ]
+        if model.tuning != "lora":
+            problems.append(
+                f"model.tuning={model.tuning} with sampler.backend=openai: an endpoint loads adapters on the base it "
+                "has; use model.tuning=lora, or another backend"
+            )

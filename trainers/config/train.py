@@ -89,7 +89,7 @@ def validate(config: TrainConfig) -> list[str]:
 
     check_env(config.env, problems)
     check_model(model, problems, required=True, reference=algorithm.kl > 0)
-    check_sampler(config.sampler, problems)
+    check_sampler(config.sampler, config.model, problems, deterministic=config.deterministic)
     check_sampling(config.sampling, problems)
     check_optimizer(config.optimizer, problems, tuning=model.tuning)
     if config.sampling.temperature == 0:
