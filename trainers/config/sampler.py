@@ -67,7 +67,7 @@ def check_sampler(sampler: SamplerConfig, model: ModelConfig, problems: list[str
         problems.append(f"sampler.gpu_memory={sampler.gpu_memory} is a share, in (0, 1]")
     if backend != "torch" and deterministic:
         problems.append(
-            f"deterministic=True with sampler.backend={backend}: batches depend on timing there; use sampler.backend=torch"
+            f"deterministic=True with sampler.backend={backend}, whose batches depend on timing: use the torch backend"
         )
     if model.tuning == "full":
         idle(sampler, "sampler.", ("merge_adapters",), "with model.tuning=full, which has no adapters", problems)
