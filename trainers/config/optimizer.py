@@ -42,7 +42,7 @@ class OptimizerConfig:
     finite (each is skipped and counted), or not one episode came to an end."""
 
 
-def check_optimizer(optimizer: OptimizerConfig, problems: list[str], *, tuning: str = "lora") -> None:
+def check_optimizer(optimizer: OptimizerConfig, problems: list[str], *, tuning: str) -> None:
     """
     Args:
         tuning: ``model.tuning``, under which some options do nothing.

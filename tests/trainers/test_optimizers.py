@@ -1,0 +1,140 @@
+"""Optimizers by name: what is decayed, at which rate each part learns, and a state that comes back bit for bit."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from trainers.checkpoint import load_checkpoint, save_checkpoint
+from trainers.config import ConfigError, LoraConfig, ModelConfig, OptimizerConfig
+from trainers.model import Policy
+from trainers.optimizers import learning_rate, make_optimizer, parameter_groups, rate_warning, set_learning_rate
+from trainers.tiny_model import make_tiny_model
+
+NAMES = ("adamw", "adamw8bit", "paged_adamw", "paged_adamw8bit")
+pytestmark = pytest.mark.filterwarnings("ignore:Paged optimizers are not supported on CPU")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("optimizers") / "tiny")
+
+
+def step(policy: Policy, optimizer: torch.optim.Optimizer, number: int) -> None:
+    """A step down gradients that depend on its number alone."""
+    for index, (_, parameter) in enumerate(policy.parameters):
+        generator = torch.Generator().manual_seed(1000 * number + index)
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+    set_learning_rate(optimizer, 1e-3)
+    optimizer.step()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_state_comes_back_bit_for_bit(folder: Path, tmp_path: Path, name: Any) -> None:
+    config = OptimizerConfig(name=name, weight_decay=0.01)
+    policy = Policy(ModelConfig(str(folder), "full"))
+    optimizer = make_optimizer(policy.model, config)
+    for number in range(3):
+        step(policy, optimizer, number)
+    weights = {key: parameter.detach().clone() for key, parameter in policy.parameters}
+    save_checkpoint(tmp_path, 3, {"optimizer": optimizer.state_dict(), "weights": weights}, keep=1)
+    for number in range(3, 6):
+        step(policy, optimizer, number)
+
+    loaded = load_checkpoint(tmp_path)
+    assert loaded is not None
+    other = Policy(ModelConfig(str(folder), "full"))
+    with torch.no_grad():
+        for key, parameter in other.parameters:
+            parameter.copy_(loaded.state["weights"][key])
+    resumed = make_optimizer(other.model, config)
+    resumed.load_state_dict(loaded.state["optimizer"])
+    for number in range(3, 6):
+        step(other, resumed, number)
+    for (key, one), (_, two) in zip(policy.parameters, other.parameters, strict=True):
+        assert torch.equal(one, two), key
+
+
+def test_eight_bits_take_a_quarter_and_go_where_adamw_goes(folder: Path) -> None:
+    sizes, weights = {}, {}
+    for name in ("adamw", "adamw8bit"):
+        policy = Policy(ModelConfig(str(folder), "full"))
+        optimizer = make_optimizer(policy.model, OptimizerConfig(name=name))  # type: ignore[arg-type]
+        for number in range(5):
+            step(policy, optimizer, number)
+        sizes[name] = sum(
+            value.numel() * value.itemsize
+            for key, state in ((p, optimizer.state[p]) for _, p in policy.parameters)
+            for tensor, value in state.items()
+            if isinstance(value, torch.Tensor) and "qmap" not in tensor and key.numel() >= 4096
+        )
+        weights[name] = torch.cat([parameter.detach().flatten() for _, parameter in policy.parameters])
+    assert sizes["adamw8bit"] < 0.27 * sizes["adamw"]
+    before = torch.cat([p.detach().flatten() for _, p in Policy(ModelConfig(str(folder), "full")).parameters])
+    one, two = weights["adamw"] - before, weights["adamw8bit"] - before
+    assert torch.cosine_similarity(one, two, dim=0) > 0.98
+
+
+def test_norms_biases_and_embeddings_are_not_decayed(folder: Path) -> None:
+    model = Policy(ModelConfig(str(folder), "full")).model
+    groups = parameter_groups(model, OptimizerConfig(weight_decay=0.1))
+    decayed = {id(p) for group in groups if group["weight_decay"] for p in group["params"]}
+    assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
+    for name, parameter in model.named_parameters():
+        assert (id(parameter) in decayed) == (name.endswith("proj.weight")), name
+
+
+def test_lora_plus_teaches_b_faster_and_the_rate_follows_the_schedule(folder: Path) -> None:
+    policy = Policy(ModelConfig(str(folder), "lora", lora=LoraConfig(variant="dora", rank=2)))
+    optimizer = make_optimizer(policy.model, OptimizerConfig(lora_plus_ratio=16.0))
+    set_learning_rate(optimizer, 1e-3)
+    names = {id(parameter): name for name, parameter in policy.parameters}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            assert group["lr"] == (16e-3 if "lora_B" in names[id(parameter)] else 1e-3)
+    # Groups with a rate of their own that are no part of the model.
+    head = torch.nn.Parameter(torch.zeros(3))
+    with_head = make_optimizer(policy.model, OptimizerConfig(), [{"params": [head], "lr_scale": 5.0}])
+    set_learning_rate(with_head, 1e-3)
+    assert with_head.param_groups[-1]["lr"] == 5e-3
+
+
+def test_schedules() -> None:
+    def rates(schedule: Any, **options: Any) -> list[float]:
+        config = OptimizerConfig(lr=2.0, warmup_steps=4, schedule=schedule, **options)
+        return [learning_rate(config, number, 101) for number in range(101)]
+
+    linear, cosine, constant = rates("linear"), rates("cosine"), rates("constant")
+    for shape in (linear, cosine, constant):
+        assert shape[:4] == sorted(shape[:4])
+        assert shape[0] < 0.21 * 2.0
+    assert constant[4:] == [2.0] * 97
+    assert linear[50] == pytest.approx(2.0 * (0.1 + 0.9 * 0.5))
+    assert cosine[25] == pytest.approx(2.0 * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi / 4))))
+    assert linear[-1] == pytest.approx(0.2)
+    assert cosine[-1] == pytest.approx(0.2)
+    assert rates("cosine", final_lr_fraction=0.0)[-1] == pytest.approx(0.0)
+
+
+def test_a_rate_that_ruins_a_whole_model_of_real_size_is_warned_of(folder: Path) -> None:
+    with torch.device("meta"):
+        real = torch.nn.Linear(8000, 8000)
+    assert "64 M weights" in str(rate_warning(real, OptimizerConfig(lr=2e-4)))
+    assert rate_warning(real, OptimizerConfig(lr=1e-5)) is None
+    assert rate_warning(Policy(ModelConfig(str(folder), "full")).model, OptimizerConfig(lr=5e-4)) is None
+    real.weight.requires_grad_(False)  # adapters: only a part is trained
+    assert rate_warning(real, OptimizerConfig(lr=2e-4)) is None
+
+
+def test_without_bitsandbytes_the_way_out_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Policy(ModelConfig(str(folder), "full")).model
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)
+    with pytest.raises(ConfigError, match="adamw8bit needs bitsandbytes"):
+        make_optimizer(model, OptimizerConfig(name="adamw8bit"))
+    make_optimizer(model, OptimizerConfig())
