@@ -1,0 +1,247 @@
+"""Fine-tuning runs on files: the plain loss, epochs that end where they should, held-out data, weights, resume."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rllm_gym.chat import ChatRenderer
+from rllm_gym.core import Episode, Step, StopReason, Trajectory
+from rllm_gym.engine import save_episodes
+from trainers import commands, offline
+from trainers.config import ConfigError, ModelConfig, OptimizerConfig, SftConfig, validate_sft
+from trainers.learner import Learner
+from trainers.lessons import FileLessons
+from trainers.metrics import read_metrics
+from trainers.model import Policy
+from trainers.settings import from_mapping
+from trainers.sft import imitate, sft
+from trainers.tiny_model import make_tiny_model
+from trainers.tokenized import LengthLimit
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("sft") / "tiny"
+    return str(make_tiny_model(folder, vocab_size=300, hidden_size=32, num_heads=1, num_layers=1))
+
+
+def chat(question: str, *answers: str, **fields: Any) -> dict[str, Any]:
+    messages = [{"role": "system", "content": "Be brief."}]
+    for answer in answers:
+        messages += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    return {"messages": messages, **fields}
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def options(base: str, folder: Path, rows: list[dict[str, Any]], **sections: Any) -> SftConfig:
+    given: dict[str, Any] = {
+        "output": str(folder / "run"),
+        "demonstrations_per_step": 4,
+        "progress": False,
+        "model": {"path": base},
+        "demonstrations": {"file": write(folder / "rows.jsonl", rows)},
+        "optimizer": {"lr": 3e-3, "warmup_steps": 0},
+        "checkpoint": {"every": 0},
+    }
+    for name, value in sections.items():
+        given[name] = {**given.get(name, {}), **value} if isinstance(value, dict) else value
+    return from_mapping(SftConfig, given)
+
+
+ROWS = [chat(f"say {word}", word, word + word) for word in ("up", "down", "left", "right", "lake", "ice", "hole")]
+
+
+@pytest.mark.parametrize("budget", [16384, 64, 1])
+def test_the_loss_is_cross_entropy_over_the_labels(model: str, tmp_path: Path, budget: int) -> None:
+    """Padded, packed or one by one: loss and gradient of transformers' own loss on the same labels, as one batch."""
+    rows = [*ROWS, chat("a question that is a good deal longer than the others are", "yes", weight=2.5)]
+    lessons = FileLessons(options(model, tmp_path, rows))
+    policy = Policy(ModelConfig(path=model, tuning="full"))
+    lessons.tokenize(ChatRenderer(policy.tokenizer), LengthLimit(lessons._config.length, None))
+    chosen = lessons.next(len(rows))
+
+    total, loss = 0.0, torch.zeros(())
+    for (tokens,) in chosen:
+        ids = torch.tensor(tokens.ids_T, dtype=torch.long)[None]
+        labels = torch.where(torch.from_numpy(tokens.mask_T)[None], ids, -100)
+        logits = policy.model(input_ids=ids).logits
+        weight = float(tokens.weight_N[0])
+        loss = loss + weight * torch.nn.functional.cross_entropy(logits[0, :-1], labels[0, 1:], reduction="sum")
+        total += weight * tokens.num_learnt
+    (loss / total).backward()
+    norm = torch.nn.utils.get_total_norm([p.grad for _, p in policy.parameters]).item()
+    policy.model.zero_grad()
+
+    learner = Learner(policy, OptimizerConfig(tokens_per_microbatch=budget, max_grad_norm=1e9), 10)
+    update = imitate(learner, 0, chosen)
+    assert update.loss == pytest.approx(loss.item() / total, rel=1e-5)
+    assert update.grad_norm == pytest.approx(norm, rel=1e-4)
+    assert update.tokens == sum(tokens.num_learnt for (tokens,) in chosen)
+
+
+def test_epochs_show_every_demonstration_as_often(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    plain = FileLessons.next
+
+    def spy(self: FileLessons, number: int) -> Any:
+        seen.extend(self._order.span(self.position, self.position + number))
+        return plain(self, number)
+
+    monkeypatch.setattr(FileLessons, "next", spy)
+    result = sft(options(model, tmp_path, ROWS, epochs=3))
+    assert sorted(seen) == sorted([*range(7)] * 3)
+    assert seen[:7] != seen[7:14], "each pass has its own order"
+    assert result.steps == math.ceil(21 / 4)
+    assert read_metrics(result.output)[-1]["loss"] < read_metrics(result.output)[0]["loss"]
+
+
+def test_held_out_demonstrations_are_measured_and_not_trained_on(model: str, tmp_path: Path) -> None:
+    rows = [chat(f"{number}: say {word}", word) for number in range(12) for word in ("up", "down")]
+    result = sft(
+        options(model, tmp_path, rows, steps=30, validation={"fraction": 0.25, "every": 10}, checkpoint={"best": True})
+    )
+    measured = [row for row in read_metrics(result.output) if "validation/loss" in row]
+    assert [row["step"] for row in measured] == [0, 10, 20, 30]
+    assert measured[-1]["validation/loss"] < measured[0]["validation/loss"] / 2
+    for row in measured:
+        assert row["validation/perplexity"] == pytest.approx(math.exp(row["validation/loss"]))
+    assert (result.output / "best_model" / "model.safetensors").is_file()
+    assert not list(result.output.glob("*.partial"))
+
+    # Another file to measure on, equal to what is learnt: the two losses are about the same thing.
+    first = sft(
+        options(
+            model, tmp_path, ROWS, output=str(tmp_path / "same"), steps=1, demonstrations_per_step=7,
+            validation={"file": write(tmp_path / "held_out.jsonl", ROWS)},
+        )
+    )  # fmt: skip
+    start, after = read_metrics(first.output)
+    assert start["validation/loss"] == pytest.approx(after["loss"], rel=1e-5)
+
+
+def test_rejection_sampling_imitates_what_was_good(model: str, tmp_path: Path) -> None:
+    for step in range(2):
+        episodes = []
+        for number in range(6):
+            for reply, reward in (("good", 1.0), ("bad", 0.0)):
+                messages = [{"role": "user", "content": f"task {number}"}]
+                steps = [Step(chat_completions=messages, model_response=reply)]
+                episodes.append(
+                    Episode(
+                        f"{step}/{number}/{reply}", f"t{number}", group_id=f"t{number}@{step}", reward=reward,
+                        success=reward > 0, stop_reason=StopReason.SUCCESS, trajectories=[Trajectory(steps=steps)],
+                    )
+                )  # fmt: skip
+        save_episodes(tmp_path / "episodes" / f"train-{step}.jsonl", episodes)
+    pattern = {"file": str(tmp_path / "episodes" / "*.jsonl")}
+    kept = FileLessons(options(model, tmp_path, [], demonstrations=pattern | {"best": 1}))
+    assert {turn.reply for each in kept._demonstrations for turn in each.turns} == {"good"}
+    assert len(kept._demonstrations) == 6
+    assert kept.notes == ["6 of 24 demonstrations are imitated"]
+    both = FileLessons(options(model, tmp_path, [], demonstrations=pattern | {"best": 1, "best_per": "group"}))
+    assert len(both._demonstrations) == 12
+    distinct = options(model, tmp_path, [], demonstrations=pattern | {"min_reward": 0.5, "distinct": True}, epochs=1)
+    result = sft(distinct)
+    assert sum(1 for _ in read_metrics(result.output)) == 2, "six different ones, four a step"
+
+
+@pytest.mark.parametrize("stopped_at", [3, 6])
+def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped_at: int
+) -> None:
+    given: dict[str, Any] = {"steps": 6, "checkpoint": {"every": 2}, "validation": {"fraction": 0.2, "every": 2}}
+    whole = sft(options(model, tmp_path, ROWS, **given))
+    plain = offline.MetricsLog.write
+
+    def write_and_stop(self: offline.MetricsLog, step: int, row: Any) -> None:
+        plain(self, step, row)
+        if step == stopped_at:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    given["output"] = str(tmp_path / "again")
+    with monkeypatch.context() as patched:
+        patched.setattr(offline.MetricsLog, "write", write_and_stop)
+        part = sft(options(model, tmp_path, ROWS, **given))
+    assert part.interrupted == (stopped_at < 6)
+    resumed = sft(options(model, tmp_path, ROWS, **given, resume=True))
+    assert whole.model is not None
+    assert resumed.model is not None
+    assert (whole.model / "model.safetensors").read_bytes() == (resumed.model / "model.safetensors").read_bytes()
+    rows = read_metrics(resumed.output)
+    assert [row["step"] for row in rows] == list(range(7))
+    assert [row.get("loss") for row in rows] == [row.get("loss") for row in read_metrics(whole.output)]
+    with pytest.raises(ConfigError, match="the demonstrations are not those it was made with"):
+        sft(options(model, tmp_path, ROWS[1:], **given, resume=True))
+
+
+def test_the_last_checkpoint_is_passed_over_when_it_is_torn(model: str, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"steps": 4, "checkpoint": {"every": 2}}
+    whole = sft(options(model, tmp_path, ROWS, **given))
+    (whole.output / "checkpoints" / "step-00000004" / "state.pt").write_bytes(b"torn")
+    again = sft(options(model, tmp_path, ROWS, **given, resume=True))
+    assert again.steps == 4
+    assert [row["step"] for row in read_metrics(again.output)] == [1, 2, 3, 4]
+
+
+def test_what_is_too_long_ends_the_run_or_is_said(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [*ROWS, chat("long " * 60, "a")]
+    with pytest.raises(ConfigError, match=r"rows.jsonl, line 8 has \d+ tokens, and at most 100 fit"):
+        sft(options(model, tmp_path, rows, length={"max_tokens": 100}, steps=1))
+    length = {"max_tokens": 100, "too_long": "drop"}
+    sft(options(model, tmp_path, rows, length=length, epochs=1, progress=True, output=str(tmp_path / "b")))
+    assert "1 of 8 examples have more than 100 tokens and were left out" in capsys.readouterr().err
+    length["max_tokens"] = 2
+    with pytest.raises(ConfigError, match="every demonstration is longer than 2 tokens"):
+        sft(options(model, tmp_path, rows, length=length, steps=1, output=str(tmp_path / "c")))
+
+
+def test_the_command_takes_several_files(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [write(tmp_path / "a.jsonl", ROWS[:3]), write(tmp_path / "b.jsonl", ROWS[3:])]
+    words = ["--model.path", model, "--epochs", "1", "--no-progress", "--output", str(tmp_path / "o")]
+    assert commands.sft([*words, "--demonstrations.file", *files]) == 0
+    assert f"model    {tmp_path}/o/model" in capsys.readouterr().out
+    assert sum(row["trained_tokens"] for row in read_metrics(tmp_path / "o")) > 0
+    # What was written down of a run can be run again.
+    again = ["--config", str(tmp_path / "o" / "config.yaml"), "--output", str(tmp_path / "p")]
+    assert commands.sft(again) == 0
+    with pytest.raises(commands.CommandError, match=r"no file matches"):
+        commands.sft([*words, "--demonstrations.file", str(tmp_path / "*.parquet"), "--resume"])
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"demonstrations": {"policy": "m:f"}}, "either a file or a policy"),
+        ({"demonstrations": {"per_task": 2}}, "per_task=2 does nothing without demonstrations.policy"),
+        ({"demonstrations": {"best_per": "group"}}, "best_per='group' does nothing without demonstrations.best"),
+        ({"demonstrations": {"best": 0}}, "best=0 must be above 0"),
+        ({"demonstrations": {"file": "", "policy": "m:f", "best": 2}}, "best=2 does nothing with"),
+        ({"demonstrations": {"file": "", "policy": "m:f"}, "epochs": 2}, "a policy plays for ever"),
+        ({"demonstrations": {"file": "", "policy": "m:f"}, "validation": {"fraction": 0.1}}, "a policy has none"),
+        ({"epochs": 2, "steps": 3}, "both say when to end"),
+        ({"validation": {"fraction": 0.1, "file": "x"}}, "both say what is held back"),
+        ({"validation": {"fraction": 1.5}}, "is a share"),
+        ({"validation": {"every": 5}}, "every=5 does nothing without"),
+        ({"checkpoint": {"best": True}}, "best=True does nothing without"),
+        ({"resume": True}, "nothing would be left to resume from"),
+        ({"length": {"max_tokens": 0}}, "max_tokens=0 must be above 0"),
+        ({"model": {"reference": "cpu"}}, "reference='cpu' does nothing"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_named(model: str, tmp_path: Path, given: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        validate_sft(options(model, tmp_path, ROWS, **given))
