@@ -280,6 +280,7 @@ class Learner:
             tokens_per_microbatch=budget,
             aggregation=aggregation,
             share_prompts=self.policy.shares_prompts,
+            costs=self.policy.costs,
         )
         return self.ranks.share(batches, [batch.ids_BT.numel() for batch in batches])
 

@@ -43,7 +43,10 @@ class PairBatches:
             rows = [row for index in chunk for row in _rows(pairs[index], index)]
             share = sum(row.num_sampled for row in rows) / total
             for batch in make_micro_batches(
-                rows, tokens_per_microbatch=tokens_per_microbatch, share_prompts=policy.shares_prompts
+                rows,
+                tokens_per_microbatch=tokens_per_microbatch,
+                share_prompts=policy.shares_prompts,
+                costs=policy.costs,
             ):
                 # Weights are shares in the mean over the rows given, and these are only part of the step's.
                 self.batches.append(replace(batch, weight_N=batch.weight_N * share).to(policy.device))

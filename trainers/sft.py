@@ -194,6 +194,7 @@ def _batches(learner: Learner, lessons: Sequence[Lesson]) -> tuple[list[MicroBat
         rows,
         tokens_per_microbatch=learner.config.tokens_per_microbatch,
         share_prompts=learner.policy.shares_prompts,
+        costs=learner.policy.costs,
     )
     total = sum(row.num_sampled for row in rows)
     return batches, sum(float(row.targets["weight"].sum()) for row in rows) / total

@@ -32,9 +32,9 @@ class Costs:
     block: int
 
     @classmethod
-    def of(cls, model: Any, device: torch.device) -> Costs:
-        """Of a Hugging Face model, from its shape."""
-        config = model.config.get_text_config()
+    def of(cls, config: Any, device: torch.device, *, full: bool) -> Costs:
+        """Of a Hugging Face model, from its configuration; ``full`` where all its weights are trained."""
+        config = config.get_text_config()
         speed = _SPEED["cpu" if device.type == "cpu" else "gpu"]
         layers, width = config.num_hidden_layers, config.hidden_size
         heads = config.num_attention_heads
@@ -43,7 +43,7 @@ class Costs:
         feed = getattr(config, "intermediate_size", None) or 4 * width
         weights = width * size * (2 * heads + 2 * keys) + 3 * width * feed
         # Forward, and backward to the activations; the gradient of the weights themselves where they are trained.
-        products = 6 if any(parameter.requires_grad for parameter in model.parameters()) else 4
+        products = 6 if full else 4
         return cls(
             token=layers * (products * weights / speed.products + width * speed.element),
             pair=layers * 14 * heads * size / speed.attention,
@@ -89,9 +89,9 @@ class _Speed:
 # What decides is their ratios, which hardly change with the number of threads. GPU: of the order an H100 has in
 # bfloat16 with FlexAttention, not fitted. There attention over a tree is one call however many nodes it has.
 _SPEED = {
-    "cpu": _Speed(products=5e10, attention=3.5e10, element=6e-8, call=1.5e-4, layer=8e-4, block=32),
+    "cpu": _Speed(products=5e10, attention=3.5e10, element=6e-8, call=1.3e-4, layer=3e-3, block=32),
     "gpu": _Speed(products=3e14, attention=1.5e14, element=4e-11, call=1e-6, layer=3e-4, block=128),
 }
 
-GENERIC = Costs(token=4e-5, pair=1e-7, call=3e-4, batch=2e-3, block=32)
+GENERIC = Costs(token=2.5e-5, pair=8e-8, call=2.6e-4, batch=6e-3, block=32)
 """Where no model is given: those of a model of some hundred thousand parameters on a CPU."""

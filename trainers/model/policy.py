@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from rllm_gym.samplers.protocol import WeightUpdate
-from trainers.batching import MicroBatch
+from trainers.batching import Costs, MicroBatch
 from trainers.config import ModelConfig
 from trainers.model.adapters import ADAPTER, merged_tensors, save_adapter, with_adapters
 from trainers.model.attention import hidden_states, teach_trees
@@ -60,8 +60,9 @@ class Policy:
         device: Where it lives.
         adapted: Adapters are trained, on a frozen base.
         value_head: PPO's, where one was added. Its parameters are not among :attr:`parameters`.
-        shares_prompts: Whether sequences may be laid out side by side behind a prompt they share: with plain attention
-            over all that came before, and with an implementation that takes a mask.
+        shares_prompts: Whether sequences may be laid out side by side, what they begin with alike computed once: with
+            plain attention over all that came before.
+        costs: What decides how sequences are laid out.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Policy:
             base = load_causal_lm(config.path, dtype=weights).to(self.device)
         check_head(base, self.device)
         self.shares_prompts = teach_trees(base, self.device)
+        self.costs = Costs.of(base.config, self.device, full=not self.adapted)
         self.model = with_adapters(base, config, seed) if self.adapted else base
         self._reference = self._frozen_copy() if reference and not self.adapted else None
         if config.gradient_checkpointing:
