@@ -19,7 +19,7 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/writing-an-environment.md", "docs/training.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/writing-an-environment.md", "docs/training.md", "docs/fine-tuning.md"])
 def test_the_python_of_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path) -> None:
     code = "\n".join(blocks(page, "python"))
     if page == "README.md":
@@ -49,7 +49,10 @@ def test_what_a_docstring_shows_is_what_comes_out(path: Path) -> None:
     assert doctest.testmod(importlib.import_module(module)).failed == 0
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/training.md", "CONTRIBUTING.md", "docs/writing-an-environment.md"])
+@pytest.mark.parametrize(
+    "page",
+    ["README.md", "docs/training.md", "docs/fine-tuning.md", "CONTRIBUTING.md", "docs/writing-an-environment.md"],
+)
 def test_every_option_in_a_shown_command_exists(page: str) -> None:
     shown = " ".join(blocks(page, "sh")).replace("\\\n", " ")
     used: dict[str, set[str]] = {}
