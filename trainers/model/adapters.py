@@ -18,8 +18,8 @@ ADAPTER = "default"
 """PEFT's name of the one adapter there is."""
 
 TRAINED_ON = "trained_on.json"
-"""Beside an adapter whose base was quantised while it was trained: how, and the type it computed in. PEFT's own file has
-no place for it."""
+"""Beside an adapter whose base was quantised while it was trained: how, and the type it computed in, for which PEFT's
+own file has no place."""
 
 
 def with_adapters(base: Any, config: ModelConfig, seed: int) -> Any:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from trainers.config import ConfigError
 
@@ -40,7 +40,7 @@ def load_causal_lm(path: str, *, dtype: torch.dtype | None, **options: Any) -> A
         options: For ``from_pretrained``.
 
     Raises:
-        ModelUnusable: It cannot be loaded, or its weights were saved quantised.
+        ModelUnusable: It cannot be loaded, lacks weights, or its weights were saved quantised.
     """
     try:
         if (Path(path) / "adapter_config.json").is_file():
@@ -52,15 +52,22 @@ def load_causal_lm(path: str, *, dtype: torch.dtype | None, **options: Any) -> A
                     f"first: rllm-gym merge {path} --output FOLDER"
                 )
             return AutoPeftModelForCausalLM.from_pretrained(path, dtype=dtype).merge_and_unload()
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype or "auto", **options)
+        if getattr(AutoConfig.from_pretrained(path), "quantization_config", None):
+            raise ModelUnusable(
+                f"model.path={path!r} was saved quantised, and what samples for it needs whole weights; give the "
+                "unquantised model, with model.tuning=qlora to train on it in 4 bits"
+            )
+        model, found = AutoModelForCausalLM.from_pretrained(
+            path, dtype=dtype or "auto", output_loading_info=True, **options
+        )
     except (OSError, ValueError) as error:
         if isinstance(error, ModelUnusable):
             raise
         raise ModelUnusable(f"model.path={path!r} cannot be loaded as a causal language model: {error}") from error
-    if getattr(model, "is_quantized", False) and "quantization_config" not in options:
+    if missing := sorted(found["missing_keys"]):
         raise ModelUnusable(
-            f"model.path={path!r} was saved quantised, and what samples for it needs whole weights; give the "
-            "unquantised model, with model.tuning=qlora to train on it in 4 bits"
+            f"model.path={path!r} lacks {len(missing)} of the model's weights, such as {missing[0]!r}, and random ones "
+            "would stand in for them; is it whole, and written by save_pretrained?"
         )
     return model
 

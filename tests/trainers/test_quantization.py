@@ -1,0 +1,198 @@
+"""A base in 4 bits and every kind of adapter: they learn, and the sampler draws from the very distribution trained."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from echo_options import echo_config
+from transformers import AutoModelForCausalLM
+
+from rllm_gym.core import TokenSequence
+from rllm_gym.samplers import Request, SamplingParams, TorchSampler
+from trainers.batching import MicroBatch, Row, make_micro_batches
+from trainers.config import LoraConfig, ModelConfig, OptimizerConfig
+from trainers.learner import Learner
+from trainers.loop import train
+from trainers.metrics import read_metrics
+from trainers.model import ModelUnusable, Policy
+from trainers.model.quantization import dequantized_copy, load_quantized_lm
+from trainers.tiny_model import make_tiny_model
+
+PROMPTS = [(5, 6, 7, 8), (9, 10, 11)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("quantization") / "tiny")
+
+
+def a_policy(folder: Path, tuning: Any, variant: Any = "lora", **options: Any) -> Policy:
+    policy = Policy(ModelConfig(str(folder), tuning, lora=LoraConfig(rank=4, variant=variant), **options))
+    with torch.no_grad():  # adapters begin at zero, where half of their gradient is zero too
+        for number, (_, parameter) in enumerate(policy.parameters):
+            parameter.add_(0.03 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
+    return policy
+
+
+def batch_of(pairs: list[tuple[tuple[int, ...], Any]]) -> MicroBatch:
+    rows = []
+    for prompt, completion in pairs:
+        mask = (0,) * len(prompt) + (1,) * len(completion.ids)
+        logps = (0.0,) * len(prompt) + completion.logprobs
+        sequence = TokenSequence(prompt + completion.ids, mask, logps, mask, (0.0,) * len(mask), mask)
+        rows.append(Row(sequence, {"adv": np.ones(len(completion.ids))}))
+    (batch,) = make_micro_batches(rows, tokens_per_microbatch=10**6)
+    return batch
+
+
+def sample(model: Any, policy: Policy, **push: Any) -> MicroBatch:
+    async def sampled() -> list[Any]:
+        async with TorchSampler(model, policy.tokenizer) as sampler:
+            await sampler.push(policy.weight_update(**push))
+            requests = [Request(prompt, SamplingParams(max_tokens=16), seed=3) for prompt in PROMPTS]
+            return list(zip(PROMPTS, await sampler.sample(requests), strict=True))
+
+    return batch_of(asyncio.run(sampled()))
+
+
+def gap(policy: Policy, batch: MicroBatch) -> float:
+    with torch.no_grad():
+        return (policy.outputs(batch).logp_N - batch.sampler_logp_N).abs().max().item()
+
+
+@pytest.mark.parametrize("variant", ["lora", "rslora", "dora"])
+@pytest.mark.parametrize("tuning", ["lora", "qlora"])
+def test_the_sampler_draws_from_what_is_trained(folder: Path, tuning: str, variant: str) -> None:
+    policy = a_policy(folder, tuning, variant)
+    assert gap(policy, sample(policy.sampling_model(), policy)) < 1e-4
+    # Whole and merged, for samplers that apply no such adapters, whatever base they began with.
+    assert gap(policy, sample(AutoModelForCausalLM.from_pretrained(folder).eval(), policy, merged=True)) < 1e-4
+
+
+def test_the_base_on_disk_would_draw_from_something_else(folder: Path, tmp_path: Path) -> None:
+    """What the tests above would miss if rounding to 4 bits changed nothing here."""
+    policy = a_policy(folder, "qlora")
+    wrong = sample(AutoModelForCausalLM.from_pretrained(folder).eval(), policy)
+    assert gap(policy, wrong) > 0.01
+    # A sampler in another process reads the right one from disk.
+    path = policy.write_sampling_base(tmp_path / "base")
+    assert gap(policy, sample(AutoModelForCausalLM.from_pretrained(path).eval(), policy)) < 1e-4
+    assert a_policy(folder, "lora").write_sampling_base(tmp_path / "unused") == str(folder)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("variant", ["lora", "dora"])
+def test_gradients_are_those_of_the_same_weights_unquantised(
+    folder: Path, tmp_path: Path, variant: str, checkpointing: bool
+) -> None:
+    """Also after a forward pass without gradient, in which bitsandbytes may repack the weights of a model in evaluation
+    mode for a kernel without a backward pass."""
+    policy = a_policy(folder, "qlora", variant, gradient_checkpointing=checkpointing)
+    plain = tmp_path / "plain"
+    dequantized_copy(policy.model.get_base_model(), str(folder)).save_pretrained(plain)
+    policy.tokenizer.save_pretrained(plain)
+    other = a_policy(plain, "lora", variant)
+    prompt = tuple(range(20, 60))  # long enough to be shared
+    pairs = [(prompt, type("C", (), {"ids": (k, k + 1, 7), "logprobs": (-1.0,) * 3})) for k in range(100, 106)]
+    rows = []
+    for ids, completion in pairs:
+        mask = (0,) * len(ids) + (1,) * 3
+        rows.append(Row(TokenSequence(ids + completion.ids, mask, (0.0,) * 43, mask, (0.0,) * 43, mask), {}))
+    gradients = []
+    for each in (policy, other):
+        with torch.no_grad():
+            for batch in make_micro_batches(rows, tokens_per_microbatch=10**6):
+                each.outputs(batch)
+        for batch in make_micro_batches(rows, tokens_per_microbatch=10**6, share_prompts=each is policy):
+            assert (batch.end_BT is not None) == (each is policy)
+            (batch.weight_N * each.outputs(batch).logp_N).sum().backward()
+        gradients.append(dict(each.parameters))
+    for name, parameter in gradients[0].items():
+        assert parameter.grad is not None, name
+        assert torch.allclose(parameter.grad, gradients[1][name].grad, rtol=1e-4, atol=1e-6), name
+
+
+def test_adapters_on_four_bits_learn_and_the_reference_stays(folder: Path) -> None:
+    policy = a_policy(folder, "qlora")
+    batch = sample(policy.sampling_model(), policy)
+    base = dequantized_copy(policy.model.get_base_model(), str(folder))
+    before = policy.reference_logprobs(batch)
+    learner = Learner(policy, OptimizerConfig(lr=1e-2, warmup_steps=0, name="adamw8bit"), 20)
+    losses = [
+        learner.descend(step, [batch], lambda outputs, b: -(b.weight_N * outputs.logp_N).sum()).loss
+        for step in range(12)
+    ]
+    assert losses[-1] < 0.6 * losses[0]
+    assert torch.equal(before, policy.reference_logprobs(batch))
+    ids = batch.ids_BT[:1, :10]
+    with torch.no_grad(), policy.model.disable_adapter():
+        assert torch.allclose(policy.model(input_ids=ids).logits, base(input_ids=ids).logits, atol=1e-5)
+
+
+def test_a_whole_run_keeps_the_gap_small(tmp_path: Path) -> None:
+    model = make_tiny_model(tmp_path / "tiny", hidden_size=64, num_heads=2, num_layers=1, vocab_size=300)
+    options = {"path": str(model), "tuning": "qlora", "lora": {"rank": 4, "variant": "rslora"}}
+    optimizer = {"name": "adamw8bit", "schedule": "cosine"}
+    train(echo_config(tmp_path, model=options, optimizer=optimizer, steps=3))
+    rows = [row for row in read_metrics(tmp_path / "run") if "sampler_gap/max" in row]
+    assert len(rows) == 3
+    for row in rows:
+        assert row["sampler_gap/max"] < 1e-4
+        assert row["memory/process"] > 0
+        assert 0 <= row["padding"] < 1
+        assert row["tokens_per_second/update"] == pytest.approx(row["sequence_tokens"] / row["seconds/update"])
+
+
+def test_an_adapter_says_what_it_is(folder: Path, tmp_path: Path) -> None:
+    """Names that PEFT and vLLM know, nothing of this machine but the base, and the same bytes every time."""
+    for variant in ("lora", "rslora", "dora"):
+        policy = a_policy(folder, "qlora", variant)
+        for name in ("one", "two"):
+            policy.save(tmp_path / variant / name)
+        one, two = ((tmp_path / variant / name / "adapter_config.json").read_text() for name in ("one", "two"))
+        settings = json.loads(one)
+        assert one == two
+        assert settings["base_model_name_or_path"] == str(folder)
+        assert settings["target_modules"] == sorted(
+            ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+        )
+        assert (settings["use_rslora"], settings["use_dora"]) == (variant == "rslora", variant == "dora")
+        assert (settings["r"], settings["lora_alpha"], settings["lora_dropout"]) == (4, 32, 0.0)
+
+
+def test_what_cannot_be_quantised_or_adapted_is_named(folder: Path, tmp_path: Path) -> None:
+    adapted = Policy(ModelConfig(str(folder), "lora"))
+    for name in ("four", "torn"):
+        adapted.tokenizer.save_pretrained(tmp_path / name)
+    load_quantized_lm(str(folder), dtype=torch.float32, device=torch.device("cpu")).save_pretrained(tmp_path / "four")
+    for tuning in ("lora", "qlora"):
+        with pytest.raises(ModelUnusable, match="was saved quantised"):
+            Policy(ModelConfig(str(tmp_path / "four"), tuning))  # type: ignore[arg-type]
+    adapted.model.get_base_model().save_pretrained(tmp_path / "torn")  # under PEFT's names
+    with pytest.raises(ModelUnusable, match="random ones would stand in"):
+        Policy(ModelConfig(str(tmp_path / "torn"), "qlora"))
+    adapted.save(tmp_path / "adapter")
+    with pytest.raises(ModelUnusable, match="rllm-gym merge"):
+        Policy(ModelConfig(str(tmp_path / "adapter"), "qlora"))
+    for target in ("lm_head", "embed_tokens"):
+        with pytest.raises(ModelUnusable, match="often are one"):
+            Policy(ModelConfig(str(folder), "lora", lora=LoraConfig(targets=f"q_proj,{target}")))
+
+
+@pytest.mark.parametrize("reference", ["copy", "bfloat16", "cpu"])
+def test_a_reference_kept_aside_stays_what_it_was(folder: Path, reference: Any) -> None:
+    policy = Policy(ModelConfig(str(folder), "full", reference=reference), reference=True)
+    base = Policy(ModelConfig(str(folder), "full"))
+    batch = sample(base.sampling_model(), base)
+    with torch.no_grad():
+        for _, parameter in policy.parameters:
+            parameter.add_(0.05)
+        expected = base.outputs(batch).logp_N
+    tolerance = 0.1 if reference == "bfloat16" else 1e-5
+    assert torch.allclose(policy.reference_logprobs(batch), expected, atol=tolerance)
