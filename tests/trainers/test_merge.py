@@ -1,0 +1,138 @@
+"""rllm-gym merge: what is written computes what adapter and base compute together; anything else is refused whole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rllm_gym.commands.errors import CommandError
+from trainers import commands
+from trainers.config import LoraConfig, ModelConfig
+from trainers.config.merge import MergeConfig
+from trainers.merge import merge_adapter
+from trainers.model import Policy
+from trainers.model.adapters import TRAINED_ON
+from trainers.tiny_model import make_tiny_model
+
+IDS = torch.arange(40)[None] * 11 % 700
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("merge") / "base")
+
+
+def adapter_of(base: Path, folder: Path, tuning: Any = "lora", variant: Any = "lora") -> Policy:
+    policy = Policy(ModelConfig(str(base), tuning, lora=LoraConfig(rank=4, variant=variant)))
+    with torch.no_grad():
+        for number, (_, parameter) in enumerate(policy.parameters):
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
+    policy.save(folder)
+    return policy
+
+
+@torch.no_grad()
+def logits(model: Any) -> torch.Tensor:
+    result: torch.Tensor = model(input_ids=IDS).logits.float()
+    return result
+
+
+def loaded(folder: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(folder).eval()
+
+
+@pytest.mark.parametrize("variant", ["lora", "rslora", "dora"])
+def test_the_merged_model_computes_what_the_adapter_did(base: Path, tmp_path: Path, variant: str) -> None:
+    policy = adapter_of(base, tmp_path / "adapter", variant=variant)
+    merged = merge_adapter(MergeConfig(str(tmp_path / "adapter"), str(tmp_path / "merged")))
+    model = loaded(merged.output)
+    assert torch.allclose(logits(model), logits(policy.model), atol=1e-4)
+    assert not torch.allclose(logits(model), logits(loaded(base)), atol=0.1)
+    assert type(model) is type(loaded(base))
+    assert AutoTokenizer.from_pretrained(merged.output).chat_template
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["adapter", "merged"]
+
+
+def test_an_adapter_trained_in_four_bits_is_merged_into_either_base(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = adapter_of(base, tmp_path / "adapter", "qlora", "dora")
+    adapter = str(tmp_path / "adapter")
+    assert commands.merge([adapter, "--output", str(tmp_path / "exact"), "--nf4"]) == 0
+    assert "--nf4" not in capsys.readouterr().out
+    assert torch.allclose(logits(loaded(tmp_path / "exact")), logits(policy.model), atol=1e-4)
+
+    assert commands.merge([adapter, "--output", str(tmp_path / "usual")]) == 0
+    assert "trained on this base in 4 bits" in capsys.readouterr().out
+    beside = PeftModel.from_pretrained(loaded(base), adapter).eval()
+    usual = logits(loaded(tmp_path / "usual"))
+    assert torch.allclose(usual, logits(beside), atol=1e-4)
+    assert not torch.allclose(usual, logits(policy.model), atol=1e-2)
+
+
+def test_sums_are_made_before_rounding(base: Path, tmp_path: Path) -> None:
+    policy = adapter_of(base, tmp_path / "adapter")
+    merge_adapter(MergeConfig(str(tmp_path / "adapter"), str(tmp_path / "half"), dtype="bfloat16"))
+    half = loaded(tmp_path / "half")
+    assert half.dtype == torch.bfloat16
+    expected = {name: tensor.bfloat16() for name, tensor in policy.weight_update(merged=True).tensors}
+    for name, tensor in half.state_dict().items():
+        assert torch.equal(tensor, expected[name]), name
+
+    # A base in bfloat16 written in float32 keeps all of the adapter.
+    loaded(base).bfloat16().save_pretrained(tmp_path / "short")
+    policy.tokenizer.save_pretrained(tmp_path / "short")
+    short = adapter_of(tmp_path / "short", tmp_path / "other")
+    merge_adapter(MergeConfig(str(tmp_path / "other"), str(tmp_path / "long"), dtype="float32"))
+    assert torch.allclose(logits(loaded(tmp_path / "long")), logits(short.model), atol=1e-4)
+
+
+def test_a_base_that_moved_can_be_named(base: Path, tmp_path: Path) -> None:
+    shutil.copytree(base, tmp_path / "before")
+    policy = adapter_of(tmp_path / "before", tmp_path / "adapter")
+    (tmp_path / "before").rename(tmp_path / "after")
+    adapter, output = str(tmp_path / "adapter"), str(tmp_path / "merged")
+    with pytest.raises(CommandError, match="name where it lies now with --base"):
+        commands.merge([adapter, "--output", output])
+    assert commands.merge([adapter, "--output", output, "--base", str(tmp_path / "after")]) == 0
+    assert torch.allclose(logits(loaded(tmp_path / "merged")), logits(policy.model), atol=1e-4)
+
+
+def test_what_cannot_be_merged_is_named_and_nothing_is_left(base: Path, tmp_path: Path) -> None:
+    adapter = tmp_path / "adapter"
+    adapter_of(base, adapter)
+    file = tmp_path / "file"
+    file.write_text("")
+    other = make_tiny_model(tmp_path / "other", hidden_size=64, num_heads=2)
+    torn, odd, poisoned = (shutil.copytree(adapter, tmp_path / name) for name in ("torn", "odd", "poisoned"))
+    weights = torn / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    (odd / TRAINED_ON).write_text(json.dumps({"dtype": "float3"}))
+    tensors = load_file(poisoned / "adapter_model.safetensors")
+    save_file({name: tensor * float("nan") for name, tensor in tensors.items()}, poisoned / "adapter_model.safetensors")
+    before = sorted(tmp_path.iterdir())
+    for words, named in (
+        ([str(base)], "a whole model, which needs no merging"),
+        ([str(tmp_path / "nowhere")], "no such folder"),
+        ([str(tmp_path)], "no adapter_config.json"),
+        ([str(adapter), "--base", str(other)], "is that its base"),
+        ([str(torn)], "cannot be merged"),
+        ([str(poisoned)], "cannot be merged"),
+        ([str(odd)], "no note of rllm-gym's"),
+        ([str(adapter), "--nf4"], "does not say that it was trained on an NF4 base"),
+    ):
+        with pytest.raises(CommandError, match=named):
+            commands.merge([*words, "--output", str(tmp_path / "merged")])
+    with pytest.raises(CommandError, match="exists already"):
+        commands.merge([str(adapter), "--output", str(other)])
+    with pytest.raises(CommandError, match="cannot be written"):
+        commands.merge([str(adapter), "--output", str(file / "merged")])
+    assert sorted(tmp_path.iterdir()) == before
