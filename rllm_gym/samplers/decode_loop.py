@@ -52,6 +52,11 @@ class Job:
     source: Source = field(init=False)
 
     @property
+    def most(self) -> int:
+        """Tokens of the prompt and the longest reply together."""
+        return len(self.request.ids) + self.limit
+
+    @property
     def window(self) -> int:
         """Last tokens that can hold a stop string, each at least one byte of it."""
         return 4 * max(map(len, self.request.params.stop)) + _STOP_MARGIN
@@ -206,6 +211,7 @@ class DecodeLoop:
             self._model.eval()
         self._leave_cancelled()
         joining: list[Job] = []
+        longest = max((job.most for job in self._jobs), default=0)
         while queue:
             item = queue[0]
             if isinstance(item, Push):
@@ -213,9 +219,11 @@ class DecodeLoop:
                 if self._jobs or joining:
                     break
                 self._take_weights(item)
-            elif len(self._jobs) + len(joining) == self._max_batch or not self._fits([*self._jobs, *joining, item]):
-                break
             elif not item.cancelled:
+                count = len(self._jobs) + len(joining) + 1
+                if count > self._max_batch or not self._fits(count, max(longest, item.most)):
+                    break
+                longest = max(longest, item.most)
                 joining.append(item)
             queue.popleft()
         self._joining = joining
@@ -225,10 +233,9 @@ class DecodeLoop:
         if self._jobs:
             self._step()
 
-    def _fits(self, jobs: list[Job]) -> bool:
-        """Whether these replies, however long they get, fit the memory for slots; one alone always may try."""
-        longest = max(len(job.request.ids) + job.limit for job in jobs)
-        return len(jobs) == 1 or self._kv.fits(len(jobs), longest)
+    def _fits(self, count: int, longest: int) -> bool:
+        """Whether so many replies of at most so many tokens fit the memory for slots; one alone always may try."""
+        return count == 1 or self._kv.fits(count, longest)
 
     def _take_weights(self, push: Push) -> None:
         try:

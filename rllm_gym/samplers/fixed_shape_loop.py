@@ -38,7 +38,7 @@ class FixedShapeLoop(DecodeLoop):
         self._uniform = torch.ones(self._rows, 64, dtype=torch.float64, device=self._device)
         self._slot_numbers = torch.arange(self._rows, device=self._device)
 
-    def _fits(self, jobs: list[Job]) -> bool:
+    def _fits(self, count: int, longest: int) -> bool:
         return True  # the rows are there whether anybody is in them or not
 
     def _find_rows(self) -> int:

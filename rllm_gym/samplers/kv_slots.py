@@ -16,6 +16,8 @@ from transformers import AttentionInterface, AttentionMaskInterface, Cache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from rllm_gym.samplers.plain_decoder import PlainDecoder
+
 _CHECK_TOKENS = 12
 _ATTENTION = "rllm_gym_one_query"
 
@@ -87,6 +89,7 @@ class KVSlots(Cache):  # type: ignore[misc]
         self._places = torch.empty(0)
         self._first = self._last = self._span = 0
         self._zero = torch.zeros((), device=self.device)
+        self._plain: PlainDecoder | None = None
         self._check_model()
 
     # Memory -----------------------------------------------------------------------------------------------
@@ -96,6 +99,11 @@ class KVSlots(Cache):  # type: ignore[misc]
         """Memory one token of one conversation takes."""
         heads, key_dim, value_dim, dtype = self._shapes[0]
         return len(self._shapes) * heads * (key_dim + value_dim) * dtype.itemsize
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether passes are computed by :class:`~rllm_gym.samplers.plain_decoder.PlainDecoder`."""
+        return self._plain is not None
 
     def fits(self, slots: int, length: int) -> bool:
         """Whether this many slots of this many positions keep to ``max_bytes``."""
@@ -122,6 +130,8 @@ class KVSlots(Cache):  # type: ignore[misc]
         self._keys, self._values, self.slots, self.length = keys, values, new_slots, new_length
         self._flat_keys = [layer.view(-1, key_dim) for layer in keys]
         self._flat_values = [layer.view(-1, value_dim) for layer in values]
+        if self._plain is not None:
+            self._plain.reserve(new_length)
         self._head_offsets_H1 = (torch.arange(heads, device=self.device) * new_length).unsqueeze(1)
 
     def take(self, slot: int, length: int) -> tuple[Tensor, Tensor]:
@@ -171,6 +181,9 @@ class KVSlots(Cache):  # type: ignore[misc]
         self._places = (base_N1Q + self._head_offsets_H1).reshape(-1)
         self._span = span
         self._first, self._last = first, first + ids_NQ.shape[0]
+        if self._plain is not None and self._plain.stands_for_model:
+            self._plain_mask = self._mask(positions_NQ, span)
+            return self._plain.logits(ids_NQ, positions_NQ, self._attend, keep)
         if ids_NQ.shape[1] == 1 and self._attention == "sdpa":
             self._config._attn_implementation = _ATTENTION
         try:
@@ -200,6 +213,13 @@ class KVSlots(Cache):  # type: ignore[misc]
         self._flat_values[layer_idx].index_copy_(0, self._places, value_states.reshape(-1, value_states.shape[3]))
         rows = slice(self._first, self._last)
         return keys[rows, :, : self._span], values[rows, :, : self._span]
+
+    def _attend(self, number: int, module: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        keys, values = self.update(key, value, number)
+        attended, _ = one_query_attention(
+            module, query, keys, values, self._plain_mask, scaling=module.scaling, is_causal=False
+        )
+        return attended
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return 0
@@ -245,18 +265,30 @@ class KVSlots(Cache):  # type: ignore[misc]
         self._zero = torch.zeros((), device=self.device, dtype=dtype)
         self._lowest = torch.full((), torch.finfo(dtype).min, device=self.device, dtype=dtype)
         self.reserve(1, _CHECK_TOKENS)
-        slot = torch.zeros(1, 1, dtype=torch.long, device=self.device)
         try:
-            for begin, end in ((0, _CHECK_TOKENS - 1), (_CHECK_TOKENS - 1, _CHECK_TOKENS)):
-                got = self.forward(ids[:, begin:end], positions[:, begin:end], slot, 64)[0, -1].float()
+            gap = self._gap(ids, positions, expected)
         except Exception as error:
             raise ValueError(f"{name} does not compute with a cache in slots ({error}); use another sampler") from error
-        gap = float((got - expected).abs().max()) / max(1.0, float(expected.abs().max()))
-        if not gap < (1e-3 if dtype == torch.float32 else 0.1):
+        most = 1e-3 if dtype == torch.float32 else 0.1
+        if not gap < most:
             raise ValueError(
                 f"{name} computes other logits with a cache in slots than without (relative gap {gap:.2g}); its "
                 "attention is of a kind TorchSampler does not know; use another sampler"
             )
+        if self._attention == "sdpa" and len(self._windows) == 1:
+            self._plain = PlainDecoder.of(model)
+            if self._plain is not None:
+                self._plain.reserve(self.length)
+                if not self._gap(ids, positions, expected) < max(gap, most / 100):
+                    self._plain = None  # the model's own pass, then
+
+    def _gap(self, ids: Tensor, positions: Tensor, expected: Tensor) -> float:
+        """How far the last logits, computed in two passes, are from the expected ones, relative to the largest."""
+        slot = torch.zeros(1, 1, dtype=torch.long, device=self.device)
+        got = torch.empty(0)
+        for begin, end in ((0, _CHECK_TOKENS - 1), (_CHECK_TOKENS - 1, _CHECK_TOKENS)):
+            got = self.forward(ids[:, begin:end], positions[:, begin:end], slot, 64)[0, -1].float()
+        return float((got - expected).abs().max()) / max(1.0, float(expected.abs().max()))
 
 
 def _aligned(length: int) -> int:

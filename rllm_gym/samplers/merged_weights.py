@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rllm_gym.samplers.protocol import WeightUpdate
+from rllm_gym.samplers.unmerged_adapters import UnmergedAdapters, checked_adapter, is_quantised
 
 _PEFT_PREFIX = "base_model.model."
 _LORA_NAME = re.compile(
@@ -32,6 +33,7 @@ class MergedWeights:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._base: dict[str, Tensor] = {}
+        self._unmerged = UnmergedAdapters()
 
     def apply(self, update: WeightUpdate) -> None:
         """Take an update.
@@ -90,6 +92,7 @@ class MergedWeights:
                 replaced[plain] = tensor
         own = self._model.state_dict(keep_vars=True)
         merged: dict[str, Tensor] = {}
+        unmerged: list[tuple[nn.Module, Tensor, Tensor, float]] = []
         for name, tensor in replaced.items():
             if name not in own:
                 raise ValueError(f"a lora update has {name!r}, which the sampler's model has not")
@@ -103,9 +106,15 @@ class MergedWeights:
                     "adapter of the same base model"
                 )
             layer = self._model.get_submodule(module_name)
+            if is_quantised(layer):
+                pair = checked_adapter(module_name, layer, parts, dora=bool(config.get("use_dora")))
+                unmerged.append((layer, *pair, _scale(module_name, pair[0].shape[0], config)))
+                continue
             base = self._base.get(name, own[name].data)
             merged[name] = _merge(module_name, layer, base, parts, config)
-        # Everything fits. What an earlier adapter changed and this one does not goes back to the base.
+        # Everything fits.
+        self._unmerged.apply(unmerged)
+        # What an earlier adapter changed and this one does not goes back to the base.
         for name, tensor in self._base.items():
             if name not in merged:
                 own[name].data.copy_(tensor)
@@ -132,9 +141,7 @@ def _merge(name: str, layer: nn.Module, base: Tensor, parts: Mapping[str, Tensor
     dtype = torch.promote_types(base.dtype, torch.float32)
     down, up = down.to(base.device, dtype), up.to(base.device, dtype)
     rank = down.shape[0]
-    alpha = float(_for_module(name, config.get("alpha_pattern"), config.get("lora_alpha", rank)))
-    scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
-    delta = scale * (up @ down)
+    delta = _scale(name, rank, config) * (up @ down)
     if embedding:
         delta = delta.T
     if delta.shape != base.shape:
@@ -148,6 +155,12 @@ def _merge(name: str, layer: nn.Module, base: Tensor, parts: Mapping[str, Tensor
         length = torch.linalg.norm(merged, dim=axis, keepdim=True)
         merged = merged * (magnitude.to(base.device, dtype).reshape(length.shape) / length)
     return merged
+
+
+def _scale(name: str, rank: int, config: Mapping[str, Any]) -> float:
+    """α/r, or α/√r for rank-stabilised LoRA (Kalajdzievski 2023)."""
+    alpha = float(_for_module(name, config.get("alpha_pattern"), config.get("lora_alpha", rank)))
+    return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
 
 def _for_module(name: str, patterns: Mapping[str, Any] | None, default: Any) -> Any:

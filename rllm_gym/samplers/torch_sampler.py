@@ -145,8 +145,9 @@ class TorchSampler:
 
         Args:
             update: ``kind="full"``: the whole state dict, copied in place. ``"lora"``: a PEFT adapter, merged into
-                weights of the sampler's own (LoRA, rsLoRA and DoRA). ``"shared"``: no tensors; the model was changed
-                in place by whoever shares it.
+                weights of the sampler's own (LoRA, rsLoRA and DoRA); over a base in 4 or 8 bits it stays unmerged
+                (LoRA and rsLoRA), which takes the memory of the adapter alone. ``"shared"``: no tensors; the model was
+                changed in place by whoever shares it.
 
         Raises:
             ValueError: The tensors do not fit the model; nothing was changed.

@@ -1,0 +1,132 @@
+"""The forward pass of the common decoders, written out: the same sums in the same order, without the machinery around.
+
+For a small model most of a decoding step is Python: modules, hooks, configuration look-ups. This pass takes weights and
+projections from the model's own modules each time, so that whatever happens to them (new weights, adapters) counts.
+
+Axes: N rows, Q new tokens a row, H heads, D head dimension, E hidden size, T positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+# Exactly these: a subclass may compute something else.
+_KNOWN = {
+    ("transformers.models.llama.modeling_llama", "LlamaForCausalLM"),
+    ("transformers.models.mistral.modeling_mistral", "MistralForCausalLM"),
+    ("transformers.models.qwen2.modeling_qwen2", "Qwen2ForCausalLM"),
+    ("transformers.models.qwen3.modeling_qwen3", "Qwen3ForCausalLM"),
+}
+# Those whose angles depend on nothing but the position.
+_FIXED_ROPE = ("default", "linear", "llama3", "yarn")
+
+Attend = Callable[[int, Any, Tensor, Tensor, Tensor], Tensor]
+"""Of a layer's number, its attention module, queries, keys and values ``[N, H, Q, D]``: outputs ``[N, Q, H, D]``."""
+
+
+class PlainDecoder:
+    """Computes logits as the model would. Made by :meth:`of`, for models it knows.
+
+    Args:
+        model: Of a known class.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._layers = list(model.model.layers)
+        self._cos_TD = self._sin_TD = torch.empty(0)
+
+    @classmethod
+    def of(cls, model: Any) -> PlainDecoder | None:
+        """For a model whose every part is known; else ``None``. Whether logits agree is for the caller to try."""
+        kind = type(model)
+        if (kind.__module__, kind.__name__) not in _KNOWN:
+            return None
+        rotary = getattr(model.model, "rotary_emb", None)
+        if getattr(rotary, "rope_type", None) not in _FIXED_ROPE:
+            return None
+        # Whatever is wrapped around modules (offloading, hooks of measuring) is to be called.
+        whole = [model, model.model, *model.model.layers, *(layer.mlp for layer in model.model.layers)]
+        whole += [layer.self_attn for layer in model.model.layers]
+        if any(_is_hooked(module) for module in whole):
+            return None
+        return cls(model)
+
+    @property
+    def stands_for_model(self) -> bool:
+        """Whether nobody has wrapped the model's own forward since."""
+        return not _is_hooked(self._model)
+
+    def reserve(self, length: int) -> None:
+        """Make the table of rotary angles this long."""
+        if length > self._cos_TD.shape[0]:
+            weight = self._model.get_input_embeddings().weight
+            dtype = weight.dtype if weight.is_floating_point() else torch.float32
+            like = torch.empty(1, 1, 1, dtype=dtype, device=weight.device)
+            positions = torch.arange(length, device=weight.device).unsqueeze(0)
+            cos, sin = self._model.model.rotary_emb(like, positions)
+            self._cos_TD, self._sin_TD = cos[0], sin[0]
+
+    def logits(self, ids_NQ: Tensor, positions_NQ: Tensor, attend: Attend, keep: int | Tensor) -> Tensor:
+        """Logits ``[N, kept, V]``; ``attend`` stores keys and values and reads those that came before.
+
+        Args:
+            ids_NQ: New tokens.
+            positions_NQ: Their positions, below the reserved length.
+            attend: Attention over the cache.
+            keep: As ``logits_to_keep`` of the model.
+        """
+        decoder = self._model.model
+        hidden_NQE = decoder.embed_tokens(ids_NQ)
+        rows, new = ids_NQ.shape
+        cos_N1QD, sin_N1QD = self._cos_TD[positions_NQ].unsqueeze(1), self._sin_TD[positions_NQ].unsqueeze(1)
+        for number, layer in enumerate(self._layers):
+            attention, mlp = layer.self_attn, layer.mlp
+            normed_NQE = _rms_norm(layer.input_layernorm, hidden_NQE)
+            shape = (rows, new, -1, attention.head_dim)
+            query = _project(attention.q_proj, normed_NQE).view(shape)
+            key = _project(attention.k_proj, normed_NQE).view(shape)
+            value = _project(attention.v_proj, normed_NQE).view(shape)
+            if hasattr(attention, "q_norm"):  # Qwen3
+                query, key = _rms_norm(attention.q_norm, query), _rms_norm(attention.k_norm, key)
+            query = _rotate(query.transpose(1, 2), cos_N1QD, sin_N1QD)
+            key = _rotate(key.transpose(1, 2), cos_N1QD, sin_N1QD)
+            seen = attend(number, attention, query, key, value.transpose(1, 2))
+            hidden_NQE = hidden_NQE + _project(attention.o_proj, seen.reshape(rows, new, -1))
+            normed_NQE = _rms_norm(layer.post_attention_layernorm, hidden_NQE)
+            gated = mlp.act_fn(_project(mlp.gate_proj, normed_NQE)) * _project(mlp.up_proj, normed_NQE)
+            hidden_NQE = hidden_NQE + _project(mlp.down_proj, gated)
+        kept_NQE = hidden_NQE[:, slice(-keep, None) if isinstance(keep, int) else keep]
+        return _project(self._model.lm_head, _rms_norm(decoder.norm, kept_NQE))
+
+
+def _project(module: Any, states: Tensor) -> Tensor:
+    if type(module) is nn.Linear and not _is_hooked(module):
+        return functional.linear(states, module.weight, module.bias)
+    projected: Tensor = module(states)  # quantised, or with an adapter
+    return projected
+
+
+def _rms_norm(module: Any, states: Tensor) -> Tensor:
+    if states.dtype == torch.float32:
+        return functional.rms_norm(states, module.weight.shape, module.weight, module.variance_epsilon)
+    # In half precision the order of rounding matters: the model's own.
+    normed: Tensor = module(states)
+    return normed
+
+
+def _rotate(states_NHQD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary position embedding (Su et al. 2021), halves as in GPT-NeoX."""
+    half = states_NHQD.shape[-1] // 2
+    turned = torch.cat((-states_NHQD[..., half:], states_NHQD[..., :half]), dim=-1)
+    return states_NHQD * cos + turned * sin
+
+
+def _is_hooked(module: Any) -> bool:
+    # accelerate puts a forward of its own into the object.
+    return bool(module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__)

@@ -1,0 +1,74 @@
+"""LoRA on projections whose base is quantised: added to their outputs, since a base of four bits cannot take a sum.
+
+It costs the memory of the adapter alone, which is what quantising is for, and two small products a projection and
+token. Where there is memory, ``model.dequantize()`` before the sampler is made merges instead and decodes faster.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.hooks import RemovableHandle
+
+
+def is_quantised(layer: nn.Module) -> bool:
+    """Whether a projection's weight holds codes instead of numbers (bitsandbytes in 4 and 8 bits, and its like)."""
+    weight = getattr(layer, "weight", None)
+    coded = isinstance(weight, Tensor) and (not weight.is_floating_point() or hasattr(weight, "quant_state"))
+    return coded and hasattr(layer, "in_features") and hasattr(layer, "out_features")
+
+
+class UnmergedAdapters:
+    """The adapters that are added to outputs now; all are replaced at once by :meth:`apply`."""
+
+    def __init__(self) -> None:
+        self._handles: list[RemovableHandle] = []
+
+    def apply(self, adapters: list[tuple[nn.Module, Tensor, Tensor, float]]) -> None:
+        """Take these in place of those before.
+
+        Args:
+            adapters: Of each projection ``lora_A`` ``[r, in]``, ``lora_B`` ``[out, r]`` and the scale; copied.
+        """
+        for handle in self._handles:
+            handle.remove()
+        self._handles = [
+            layer.register_forward_hook(_Addition(down.clone(), (scale * up).clone()))
+            for layer, down, up, scale in adapters
+        ]
+
+
+class _Addition:
+    def __init__(self, down_RI: Tensor, up_OR: Tensor) -> None:
+        self._down_RI, self._up_OR = down_RI, up_OR
+
+    def __call__(self, layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+        # In the adapter's own precision, as PEFT computes it.
+        states = inputs[0].to(self._down_RI.dtype)
+        added = functional.linear(functional.linear(states, self._down_RI), self._up_OR)
+        return output + added.to(output.dtype)
+
+
+def checked_adapter(name: str, layer: Any, parts: dict[str, Tensor], *, dora: bool) -> tuple[Tensor, Tensor]:
+    """``lora_A`` and ``lora_B`` for a quantised projection, on its device.
+
+    Raises:
+        ValueError: They do not fit it, or need the weight itself.
+    """
+    if dora or "lora_magnitude_vector" in parts:
+        raise ValueError(
+            f"DoRA needs the weight of {name!r} itself, which is quantised; give the sampler model.dequantize(), or "
+            "train plain LoRA"
+        )
+    down, up = parts.get("lora_A"), parts.get("lora_B")
+    if down is None or up is None:
+        raise ValueError(f"a lora update has only {sorted(parts)} for {name!r}; it needs lora_A and lora_B")
+    if down.shape[1] != layer.in_features or up.shape != (layer.out_features, down.shape[0]):
+        raise ValueError(
+            f"the adapter of {name!r} has shapes {tuple(down.shape)} and {tuple(up.shape)}; the projection takes "
+            f"{layer.in_features} and gives {layer.out_features}"
+        )
+    device = layer.weight.device
+    return down.to(device), up.to(device)

@@ -1,0 +1,147 @@
+"""The written-out forward pass: what the model itself computes, for every family it takes on, and nothing stale."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, inject_adapter_in_model
+from samplers.conftest import qwen
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from rllm_gym.samplers import Request, SamplingParams, TorchSampler
+from rllm_gym.samplers.kv_slots import KVSlots
+from rllm_gym.samplers.plain_decoder import PlainDecoder
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 300,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.3,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+
+def build(name: str) -> Any:
+    torch.manual_seed(1)
+    if name == "qwen2":
+        return qwen()
+    if name == "llama, tied, llama3 angles":
+        return LlamaForCausalLM(LlamaConfig(**SIZES, tie_word_embeddings=True, rope_parameters=LLAMA3)).eval()
+    if name == "mistral, window":
+        return MistralForCausalLM(MistralConfig(**SIZES, sliding_window=7)).eval()
+    return Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=24)).eval()
+
+
+NAMES = ["qwen2", "llama, tied, llama3 angles", "mistral, window", "qwen3, heads of another size"]
+
+
+@torch.inference_mode()
+def largest_gap(model: Any, slots: KVSlots) -> float:
+    """Between logits in slots (a prompt, then four single tokens) and those of the model alone, over the largest."""
+    torch.manual_seed(0)
+    ids_NT = torch.randint(0, 300, (3, 24))
+    slots.reserve(3, 64)
+    slots_N1 = torch.arange(3).unsqueeze(1)
+    expected_NTV = model(input_ids=ids_NT).logits
+    worst = 0.0
+    for begin, end in ((0, 20), (20, 21), (21, 22), (22, 23), (23, 24)):
+        positions_NQ = torch.arange(begin, end).expand(3, -1)
+        got_N1V = slots.forward(ids_NT[:, begin:end], positions_NQ, slots_N1, 32)
+        worst = max(worst, float((got_N1V[:, -1] - expected_NTV[:, end - 1]).abs().max()))
+    return worst / float(expected_NTV.abs().max())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_in_slots_are_the_models_own(name: str) -> None:
+    model = build(name)
+    with torch.inference_mode():
+        slots = KVSlots(model, 4)
+    assert slots.is_plain, "this family is to be computed without the machinery"
+    assert largest_gap(model, slots) < 1e-5
+
+
+def test_an_adapter_put_into_the_model_later_counts() -> None:
+    """A trainer may share the model it trains: what it does to the modules must not be passed by."""
+    model = qwen()
+    with torch.inference_mode():
+        slots = KVSlots(model, 4)
+    before = torch.nn.Parameter(model.lm_head.weight.detach() * 2)
+    model.lm_head.weight = before
+    assert largest_gap(model, slots) < 1e-5
+    inject_adapter_in_model(LoraConfig(r=4, target_modules=["q_proj", "down_proj"], init_lora_weights=False), model)
+    model.eval()
+    assert largest_gap(model, slots) < 1e-5
+
+
+def test_a_wrapped_model_is_called_as_it_is() -> None:
+    model = qwen()
+    with torch.inference_mode():
+        slots = KVSlots(model, 4)
+    called = []
+    handle = model.register_forward_pre_hook(lambda *_: called.append(1))
+    assert largest_gap(model, slots) < 1e-5
+    assert len(called) == 6
+    handle.remove()
+    model.model.layers[0].mlp.register_forward_hook(lambda *arguments: called.append(1))
+    assert PlainDecoder.of(model) is None
+
+
+class Scaled(Qwen2ForCausalLM):  # type: ignore[misc]
+    """Somebody's own model on top of a known one."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        output = super().forward(*args, **kwargs)
+        output.logits = output.logits * 0.5
+        return output
+
+
+def test_models_that_are_not_quite_known_are_left_to_themselves(tokenizer: Any) -> None:
+    model = Scaled(qwen().config).eval()
+    with torch.inference_mode():
+        slots = KVSlots(model, 4)
+    assert not slots.is_plain
+    assert largest_gap(model, slots) < 1e-5
+    changing = LlamaForCausalLM(
+        LlamaConfig(**SIZES, rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0})
+    ).eval()
+    assert PlainDecoder.of(changing) is None
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_replies_are_the_same_with_and_without_it(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch, deterministic: bool
+) -> None:
+    requests = [Request((5, 6, 7, number), SamplingParams(max_tokens=12), seed=number) for number in range(12)]
+
+    async def play() -> list[Any]:
+        async with TorchSampler(qwen(), tokenizer, num_threads=1, deterministic=deterministic) as sampler:
+            return await asyncio.wait_for(sampler.sample(requests), 60)
+
+    written_out = asyncio.run(play())
+    monkeypatch.setattr(PlainDecoder, "of", classmethod(lambda cls, model: None))
+    machinery = asyncio.run(play())
+    assert [completion.ids for completion in written_out] == [completion.ids for completion in machinery]
+    for one, other in zip(written_out, machinery, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
