@@ -12,14 +12,16 @@ from trainers.config.checks import idle, positive
 class ValueConfig:
     """A linear layer on the model's last hidden states that foretells the return (`algorithm.name=ppo`)."""
 
-    lr: float = 1e-2
-    """Its own peak learning rate; warm-up and decay are the optimizer's."""
+    lr: float = 1e-3
+    """Its own peak learning rate; warm-up and decay are the optimizer's. One step of Adam moves a value by about this
+    times the width of the model: what is too high shows in `value/explained_variance` far below 0."""
     detach: bool = True
     """Leave the hidden states as the policy made them; if not, the value loss shapes the model as well."""
     weight: float = 0.5
     """Weight of the value loss beside the policy's, where both shape the model (`detach=False`)."""
     clip: float = 0.2
-    """How far a value may move from what it was before the update until it gets no gradient; 0 for no limit."""
+    """How far a value may move from what it was before the update until it gets no gradient; 0 for no limit. It counts
+    where a batch is used for several optimizer steps."""
     warmup_steps: int = 5
     """Steps at the beginning in which only the value head learns."""
 
@@ -32,6 +34,9 @@ def check_value(value: ValueConfig, algorithm: AlgorithmConfig, problems: list[s
     positive(value, "value.", ("lr", "weight"), problems)
     if value.detach:
         idle(value, "value.", ("weight",), "with value.detach: nothing but the head feels the value loss", problems)
+    if algorithm.epochs * algorithm.minibatches == 1:
+        why = "with algorithm.epochs=1 and minibatches=1: in the only optimizer step of a batch no value has moved yet"
+        idle(value, "value.", ("clip",), why, problems)
     for name in ("clip", "warmup_steps"):
         if not getattr(value, name) >= 0:
             problems.append(f"value.{name}={getattr(value, name)!r} must be 0 or more")

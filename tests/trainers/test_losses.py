@@ -1,0 +1,226 @@
+"""Each loss, value and gradient, equals an oracle in numpy written token by token from its paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainers.algorithms import make_algorithm
+from trainers.algorithms.losses import clipped_value_loss, kl_to_reference
+from trainers.batching import MicroBatch
+from trainers.config import AlgorithmConfig, ValueConfig
+from trainers.model import TokenOutputs
+
+Oracle = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], tuple[list[float], list[float]]]
+
+
+def micro_batch(old: np.ndarray, adv: np.ndarray, sequence: np.ndarray, **targets: np.ndarray) -> MicroBatch:
+    empty, tensors = torch.zeros(0), {"adv": adv, **targets}
+    return MicroBatch(
+        ids_BT=empty,
+        row_N=empty,
+        column_N=empty,
+        source_N=empty,
+        sampler_logp_N=torch.tensor(old),
+        weight_N=empty,
+        sequence_N=torch.tensor(sequence),
+        last_S=empty,
+        sequence_S=empty,
+        targets={name: torch.tensor(values) for name, values in tensors.items()},
+    )
+
+
+def sequence_ratios(new: np.ndarray, old: np.ndarray, sequence: np.ndarray) -> np.ndarray:
+    """GSPO, equation 7: the likelihood ratio to the power of one over the length."""
+    return np.array(
+        [np.prod(np.exp(new - old)[sequence == s]) ** (1 / np.sum(sequence == s)) for s in sequence.tolist()]
+    )
+
+
+def by_token(value: Callable[[float, float, float], tuple[float, float]]) -> Oracle:
+    """An oracle from (ratio, log-prob, advantage) to the loss and its derivative by the log-prob."""
+
+    def oracle(new: np.ndarray, old: np.ndarray, adv: np.ndarray, _: np.ndarray) -> tuple[list[float], list[float]]:
+        pairs = [value(np.exp(n - o), n, a) for n, o, a in zip(new, old, adv, strict=True)]
+        return [loss for loss, _ in pairs], [slope for _, slope in pairs]
+
+    return oracle
+
+
+def clip(low: float, high: float, dual: float | None = None) -> Callable[[float, float, float], tuple[float, float]]:
+    def value(ratio: float, logp: float, a: float) -> tuple[float, float]:
+        objective, slope = ratio * a, ratio * a
+        clipped = min(max(ratio, 1 - low), 1 + high) * a
+        if clipped < objective:
+            objective, slope = clipped, 0.0
+        if dual is not None and a < 0 and dual * a > objective:
+            objective, slope = dual * a, 0.0
+        return -objective, -slope
+
+    return value
+
+
+def gspo(low: float, high: float) -> Oracle:
+    def oracle(
+        new: np.ndarray, old: np.ndarray, adv: np.ndarray, sequence: np.ndarray
+    ) -> tuple[list[float], list[float]]:
+        pairs = [
+            clip(low, high)(ratio, 0.0, a) for ratio, a in zip(sequence_ratios(new, old, sequence), adv, strict=True)
+        ]
+        return [loss for loss, _ in pairs], [slope for _, slope in pairs]
+
+    return oracle
+
+
+def cispo(low: float, high: float) -> Callable[[float, float, float], tuple[float, float]]:
+    def value(ratio: float, logp: float, a: float) -> tuple[float, float]:
+        weight = min(max(ratio, 1 - low), 1 + high)
+        return -weight * a * logp, -weight * a
+
+    return value
+
+
+def reinforce(cap: float) -> Callable[[float, float, float], tuple[float, float]]:
+    return lambda ratio, logp, a: (-min(ratio, cap) * a * logp, -min(ratio, cap) * a)
+
+
+def dppo(threshold: float) -> Callable[[float, float, float], tuple[float, float]]:
+    def value(ratio: float, logp: float, a: float) -> tuple[float, float]:
+        moved = np.exp(logp) - np.exp(logp) / ratio
+        dropped = (a > 0 and moved > threshold) or (a < 0 and moved < -threshold)
+        return (0.0, 0.0) if dropped else (-ratio * a, -ratio * a)
+
+    return value
+
+
+LOSSES: list[tuple[dict[str, Any], Oracle]] = [
+    ({}, by_token(clip(0.2, 0.28))),
+    ({"clip_low": 0.1, "clip_high": 0.5}, by_token(clip(0.1, 0.5))),
+    ({"dual_clip": 1.5}, by_token(clip(0.2, 0.28, 1.5))),
+    ({"loss": "gspo"}, gspo(3e-4, 4e-4)),
+    ({"loss": "gspo", "clip_low": 0.2, "clip_high": 0.3}, gspo(0.2, 0.3)),
+    ({"loss": "cispo"}, by_token(cispo(1.0, 4.0))),
+    ({"loss": "cispo", "clip_low": 0.3, "clip_high": 0.4}, by_token(cispo(0.3, 0.4))),
+    ({"loss": "dppo"}, by_token(dppo(0.2))),
+    ({"loss": "dppo", "dppo_threshold": 0.05}, by_token(dppo(0.05))),
+    ({"loss": "reinforce"}, by_token(reinforce(2.0))),
+    ({"loss": "reinforce", "importance_cap": 1.2}, by_token(reinforce(1.2))),
+]
+
+
+def evaluate(options: dict[str, Any], new: np.ndarray, batch: MicroBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Loss, its derivative by each log-prob, and what is reported as clipped."""
+    logp_N = torch.tensor(new).requires_grad_()
+    loss_N, clipped_N = make_algorithm(AlgorithmConfig(**options)).loss(TokenOutputs(logp_N, torch.zeros(0)), batch)
+    loss_N.sum().backward()  # type: ignore[no-untyped-call]
+    assert logp_N.grad is not None
+    return loss_N.detach().numpy(), logp_N.grad.numpy(), clipped_N.numpy()
+
+
+def draw(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    number = int(rng.integers(1, 12))
+    old = -rng.exponential(size=number)
+    return np.minimum(old + rng.normal(scale=0.6, size=number), -1e-3), old, rng.normal(size=number), np.sort(
+        rng.integers(0, 4, size=number)
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "oracle"), LOSSES, ids=lambda value: str(value) if isinstance(value, dict) else "")
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_losses_and_gradients(options: dict[str, Any], oracle: Oracle, seed: int) -> None:
+    new, old, adv, sequence = draw(seed)
+    if options.get("loss") == "gspo":  # one advantage a sequence: equation 5; the token form has the same gradient
+        adv = np.random.default_rng(seed).normal(size=4)[sequence]
+    loss, slope, clipped = evaluate(options, new, micro_batch(old, adv, sequence))
+    expected, expected_slope = oracle(new, old, adv, sequence)
+    assert loss == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert slope == pytest.approx(expected_slope, rel=1e-9, abs=1e-12)
+    if options.get("loss") not in ("cispo", "reinforce"):  # those keep a gradient where they clip
+        assert np.array_equal(clipped == 1, np.array(expected_slope) == 0)
+
+
+def test_gspo_has_the_gradient_of_its_objective() -> None:
+    """Equation 5 differentiated by finite differences: the mean over sequences of min(s A, clip(s) A)."""
+    old, sequence = np.log(np.array([0.2, 0.5, 0.3, 0.9, 0.4])), np.array([0, 0, 0, 1, 1])
+    new, adv = old + np.array([1e-4, -2e-4, 3e-4, 1e-4, 1e-4]), np.array([1.0, 1.0, 1.0, -0.5, -0.5])
+
+    def objective(logp: np.ndarray) -> float:
+        ratios = sequence_ratios(logp, old, sequence)
+        kept = [min(s * a, np.clip(s, 1 - 3e-4, 1 + 4e-4) * a) for s, a in zip(ratios, adv, strict=True)]
+        return (kept[0] + kept[3]) / 2
+
+    _, slope, _ = evaluate({"loss": "gspo"}, new, micro_batch(old, adv, sequence))
+    weight = np.array([1 / 6] * 3 + [1 / 4] * 2)  # sequence-mean
+    step = 1e-6
+    numeric = [(objective(new + step * e) - objective(new - step * e)) / (2 * step) for e in np.eye(5)]
+    assert -slope * weight == pytest.approx(numeric, rel=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["clip", "gspo", "dppo", "reinforce", "cispo"])
+@pytest.mark.parametrize("mode", ["token-truncate", "token-mask", "sequence-mask"])
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_importance_caps(loss: str, mode: str, seed: int) -> None:
+    if loss == "cispo" and mode == "token-truncate":
+        return  # refused: it truncates already
+    new, old, adv, sequence = draw(seed)
+    batch = micro_batch(old, adv, sequence)
+    bare: dict[str, Any] = {"loss": loss, **({"importance_cap": 1e9} if loss == "reinforce" else {})}
+    plain, plain_slope, _ = evaluate(bare, new, batch)
+    capped, slope, _ = evaluate({**bare, "importance_cap": 1.3, "importance_mode": mode}, new, batch)
+    ratio = np.exp(new - old)
+    if loss == "gspo" or mode == "sequence-mask":
+        ratio = sequence_ratios(new, old, sequence)
+    inside = (ratio >= 1 / 1.3) & (ratio <= 1.3)
+    factor = np.minimum(1.0, 1.3 / ratio) if mode == "token-truncate" else inside.astype(float)
+    assert capped == pytest.approx(plain * factor, abs=1e-12)
+    assert slope == pytest.approx(plain_slope * factor, abs=1e-12)
+
+
+def test_a_ratio_that_overflows_and_is_dropped_leaves_a_finite_gradient() -> None:
+    new, old = np.array([-0.1, -0.1]), np.array([-2000.0, -0.2])
+    loss, slope, dropped = evaluate({"loss": "dppo"}, new, micro_batch(old, np.ones(2), np.arange(2)))
+    assert dropped.tolist() == [1, 0]
+    assert np.isfinite(loss).all()
+    assert np.isfinite(slope).all()
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), limit=st.sampled_from([0.0, 0.2, 1.0]))
+def test_value_loss(seed: int, limit: float) -> None:
+    rng = np.random.default_rng(seed)
+    value, old, goal = rng.normal(size=(3, 6))
+    expected = []
+    for v, before, r in zip(value, old, goal, strict=True):
+        near = min(max(v, before - limit), before + limit)
+        expected.append(0.5 * max((v - r) ** 2, (near - r) ** 2) if limit else 0.5 * (v - r) ** 2)
+    found = clipped_value_loss(*map(torch.tensor, (value, old, goal)), clip=limit)
+    assert found.numpy() == pytest.approx(expected)
+
+
+def test_only_decisions_count_in_the_value_loss() -> None:
+    decision = np.array([1.0, 0.0, 1.0])
+    batch = micro_batch(np.zeros(3), np.zeros(3), np.zeros(3, int), value=np.zeros(3), decision=decision,
+                        **{"return": np.ones(3)})  # fmt: skip
+    algorithm = make_algorithm(AlgorithmConfig(name="ppo"), ValueConfig(clip=0))
+    outputs = TokenOutputs(torch.zeros(3), torch.zeros(3), torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64))
+    assert algorithm.value_loss(outputs, batch).tolist() == [0.5, 0.0, 0.0]
+
+
+def test_straight_through_has_the_value_of_one_estimator_and_the_gradient_of_another() -> None:
+    ref = torch.tensor([-1.0, -0.5, -3.0])
+    for estimator in ("k1", "k3"):
+        logp = torch.tensor([-0.5, -2.0, -3.0]).requires_grad_()
+        kl = kl_to_reference(logp, ref, estimator, straight_through=True)
+        kl.sum().backward()  # type: ignore[no-untyped-call]
+        assert torch.allclose(kl.detach(), kl_to_reference(logp.detach(), ref, estimator))
+        assert logp.grad is not None
+        assert torch.allclose(logp.grad, logp.detach() - ref)
