@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rllm_gym.samplers.protocol import Completion, Request, SamplerError
+from rllm_gym.samplers.vllm.probing import TOLERANCES
 
 _SEED = 2**63 - 1
 
@@ -23,6 +24,7 @@ class ModelFacts:
         vocabulary: Rows of its embedding.
         eos: Ids that end a reply.
         tied: Its language head is its embedding.
+        dtype: The type its weights were saved in.
     """
 
     path: str
@@ -31,6 +33,7 @@ class ModelFacts:
     vocabulary: int
     eos: frozenset[int]
     tied: bool
+    dtype: str
 
     @classmethod
     def read(
@@ -70,7 +73,18 @@ class ModelFacts:
             vocabulary=text.vocab_size,
             eos=frozenset(eos),
             tied=bool(getattr(text, "tie_word_embeddings", False)),
+            dtype=str(getattr(text, "dtype", None) or "float32").removeprefix("torch."),
         )
+
+    def with_context(self, context_length: int) -> ModelFacts:
+        """The same with a shorter context."""
+        return replace(self, context_length=context_length)
+
+    def tolerance(self, dtype: str) -> float:
+        """Largest difference of a log-prob that rounding explains, where an engine computes in ``dtype``."""
+        if dtype == "auto":  # vLLM halves what was saved in float32
+            dtype = self.dtype if self.dtype in ("bfloat16", "float16") else "bfloat16"
+        return TOLERANCES[dtype]
 
     def engine_params(self, request: Request, index: int) -> dict[str, Any]:
         """Sampling parameters in vLLM's words, both of its Python class and of its HTTP interface.

@@ -26,7 +26,7 @@ class EngineSettings:
     dtype: str = "auto"
     seed: int = 0
     memory: float = 0.5
-    cache_gib: int = 1
+    cache_bytes: int = 1 << 30
     eager: bool | None = None
     sleep_mode: bool = False
     engine_args: Mapping[str, Any] = field(default_factory=dict)
@@ -40,8 +40,8 @@ class EngineSettings:
             raise ValueError(f"dtype={self.dtype!r} is none of auto, {', '.join(TOLERANCES)}")
         if not 0 < self.memory <= 1:
             raise ValueError(f"memory={self.memory!r} must be a share of the GPU's, in (0, 1]")
-        if self.cache_gib < 1:
-            raise ValueError(f"cache_gib={self.cache_gib!r} must be at least 1")
+        if self.cache_bytes < 1 << 20:
+            raise ValueError(f"cache_bytes={self.cache_bytes!r} must be at least a MiB")
         max_rank(self.lora_rank)
 
     def arguments(self, *, cuda: bool) -> dict[str, Any]:
@@ -73,6 +73,7 @@ class EngineSettings:
             # Compiling pays on no model that a CPU can train.
             arguments["enforce_eager"] = self.eager is None or self.eager
             arguments["distributed_executor_backend"] = "uni"
+            arguments["kv_cache_memory_bytes"] = self.cache_bytes
         return arguments | dict(self.engine_args)
 
     def environment(self, *, cuda: bool) -> dict[str, str]:
@@ -83,7 +84,6 @@ class EngineSettings:
             fixed["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
             # Three small functions of vLLM would be compiled with a C++ compiler for ten seconds, and win nothing.
             fixed["TORCHDYNAMO_DISABLE"] = "1"
-            tuning["VLLM_CPU_KVCACHE_SPACE"] = str(self.cache_gib)
         return {name: os.environ.get(name, value) for name, value in tuning.items()} | fixed
 
 

@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 from vllm.v1.sample.sampler import Sampler
 
+from rllm_gym.samplers.vllm.child import SERVER_PID
 from rllm_gym.workers.child import die_with
-
-SERVER_PID = "RLLM_GYM_VLLM_SERVER_PID"
-"""Set in a server we started: the process that every other of its processes must not outlive."""
 
 
 def _die_with_server() -> None:

@@ -1,11 +1,16 @@
-"""What a model's folder says its tensors are, read from the headers of its files: to check a full update against."""
+"""Whole weights as files: what a model's folder says its tensors are, and new ones written for a server to read."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
+
+from rllm_gym.samplers.protocol import SamplerError
 
 
 def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
@@ -63,3 +68,37 @@ def _pass(
             f"a full update lacks {len(missing)} of {len(shapes)} tensors, such as {missing[0]!r}; give the whole "
             "state_dict()"
         )
+
+
+def write_checkpoint(tensors: Iterable[tuple[str, Any]], folder: Path, *, file_bytes: int = 2 << 30) -> None:
+    """Write tensors as ``.safetensors`` files, one after the other, so that no more than one file's worth is held.
+
+    Raises:
+        SamplerError: The disk is full, or cannot be written to; nothing is left behind.
+    """
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True)
+    held: dict[str, Any] = {}
+    size = number = 0
+
+    def write() -> None:
+        nonlocal held, size, number
+        save_file(held, folder / f"model-{number:05}.safetensors")
+        held, size, number = {}, 0, number + 1
+
+    try:
+        for name, tensor in tensors:
+            held[name] = tensor.detach().to("cpu").contiguous()
+            size += tensor.numel() * tensor.element_size()
+            if size >= file_bytes:
+                write()
+        if held:
+            write()
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, OSError | SafetensorError):
+            raise SamplerError(
+                f"new weights cannot be written to {folder}: {error}; free room, or set TMPDIR"
+            ) from error
+        raise

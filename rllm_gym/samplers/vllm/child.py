@@ -1,0 +1,23 @@
+"""A server of vLLM that dies with its owner: ``python -m rllm_gym.samplers.vllm.child OWNER_PID ARGUMENTS``."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+
+from rllm_gym.workers.child import die_with
+
+SERVER_PID = "RLLM_GYM_VLLM_SERVER_PID"
+"""Environment variable with the id of the process that every other process of a server must not outlive."""
+
+
+def main() -> None:
+    """Become ``vllm.entrypoints.openai.api_server``."""
+    die_with(int(sys.argv.pop(1)))
+    os.environ[SERVER_PID] = str(os.getpid())
+    runpy.run_module("vllm.entrypoints.openai.api_server", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

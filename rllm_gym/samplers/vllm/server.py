@@ -1,0 +1,521 @@
+"""vLLM as a server in a process of its own: what dies there does not die here, and comes back with the same weights."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rllm_gym.samplers.protocol import Completion, Probe, Request, SamplerError, WeightUpdate
+from rllm_gym.samplers.vllm.adapter import write_adapter
+from rllm_gym.samplers.vllm.checkpoint_files import checked, tensor_shapes, write_checkpoint
+from rllm_gym.samplers.vllm.model_facts import ModelFacts
+from rllm_gym.samplers.vllm.probing import compare
+from rllm_gym.samplers.vllm.scratch import private_folder
+from rllm_gym.samplers.vllm.server_api import Refused, ServerApi, ServerLost
+from rllm_gym.samplers.vllm.server_process import ServerProcess
+from rllm_gym.samplers.vllm.settings import EngineSettings, has_cuda
+from rllm_gym.samplers.vllm.turnstile import Turnstile
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+_HEALTH_SECONDS = 0.2
+
+
+class VLLMServerSampler:
+    """Samples with a server of vLLM: one of its own, or one that runs already (``url``).
+
+    Its own server listens on a Unix socket that only this user can reach, and is killed with this program, however that
+    ends. When it dies, replies under way fail with :class:`~rllm_gym.samplers.SamplerError`; the next call starts it
+    again with the weights that were pushed last, at most ``max_restarts`` times between two pushes.
+
+    Requests of overlapping :meth:`sample` calls share the engine's batch; one that is cancelled leaves it. A push waits
+    until the replies under way are done and empties the prefix cache. Where the update has a probe, the engine must
+    agree with it, after the push and after every restart.
+
+    Args:
+        path: A Hugging Face folder or the id of a model.
+        tokenizer: Its tokenizer, if not the one at ``path``.
+        url: Of a running server of this model, such as ``"http://127.0.0.1:8000"``; pushes reach it only if it sees
+            this machine's files, adapters only if it was started with ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=1``, whole
+            weights only with ``VLLM_SERVER_DEV_MODE=1``.
+        api_key: Of that server.
+        max_restarts: Times that a server of its own may come back between two pushes.
+        log: File for the server's output; by default a temporary one, removed on :meth:`close` unless it died.
+        start_timeout: Seconds the server may take to start, and to load new weights.
+        timeout: Seconds one reply may take.
+        max_batch, context_length, lora_rank, dtype, seed, memory, cache_bytes, eager, sleep_mode, probe_tolerance,
+            eos_token_ids, engine_args: As :class:`~rllm_gym.samplers.vllm.VLLMSampler`. A server that runs already has
+            its own.
+
+    Attributes:
+        restarts: Times that the server had to be started again.
+
+    Raises:
+        SamplerError: The server did not start or cannot be reached; says why, with the end of its log.
+        ValueError: An option does not fit, or means nothing for a server that runs already.
+    """
+
+    returns_tokens = True
+
+    def __init__(
+        self,
+        path: str | Path,
+        tokenizer: Any = None,
+        *,
+        url: str | None = None,
+        api_key: str = "",
+        max_batch: int = 64,
+        context_length: int | None = None,
+        lora_rank: int = 0,
+        dtype: str = "auto",
+        seed: int = 0,
+        memory: float = 0.5,
+        cache_bytes: int = 1 << 30,
+        eager: bool | None = None,
+        sleep_mode: bool = False,
+        probe_tolerance: float | None = None,
+        eos_token_ids: Sequence[int] | None = None,
+        max_restarts: int = 3,
+        log: str | Path | None = None,
+        start_timeout: float = 900.0,
+        timeout: float = 1800.0,
+        engine_args: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._facts = ModelFacts.read(
+            path, tokenizer=tokenizer, context_length=context_length, eos_token_ids=eos_token_ids
+        )
+        self._settings = EngineSettings(
+            path=self._facts.path,
+            context_length=self._facts.context_length,
+            max_batch=max_batch,
+            lora_rank=lora_rank,
+            dtype=dtype,
+            seed=seed,
+            memory=memory,
+            cache_bytes=cache_bytes,
+            eager=eager,
+            sleep_mode=sleep_mode,
+            engine_args=engine_args or {},
+        )
+        if sleep_mode and not has_cuda():
+            raise ValueError("sleep_mode=True needs an NVIDIA GPU: on a CPU vLLM has nothing to give back")
+        if url is not None and (engine_args or log or sleep_mode):
+            raise ValueError("engine_args, log and sleep_mode are for a server this sampler starts; url names another")
+        if url is None and api_key:
+            raise ValueError("api_key is for a running server; give its url")
+        self._url = url
+        self._api_key = api_key
+        self._tolerance = probe_tolerance if probe_tolerance is not None else self._facts.tolerance(dtype)
+        self._max_restarts = max_restarts
+        self._start_timeout = start_timeout
+        self._timeout = timeout
+        self._shapes = tensor_shapes(Path(path)) if Path(path).is_dir() else {}
+
+        self.tokenizer = self._facts.tokenizer
+        self.context_length: int | None = self._facts.context_length
+        self.weight_version = 0
+        self.restarts = 0
+        self._since_push = 0
+        self._serial = 0
+        self._probe: Probe | None = None
+        self._adapter: Path | None = None
+        self._whole: Path | None = None
+        self._suspect = ""
+        self._asleep = 0
+        self._closed = False
+
+        self._folder = private_folder()
+        self._log_path, self._log_is_ours = _log_file(log)
+        self._server: ServerProcess | None = None
+        self._api: ServerApi | None = None
+        self._base = ""
+        self._uncut = self._processed = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=_run, args=(self._loop,), name="rllm-gym-vllm-client", daemon=True)
+        self._thread.start()
+        self._gate = Turnstile()
+        self._owned: list[ServerProcess] = []
+        self._finalizer = weakref.finalize(self, _abandon, self._loop, self._owned, self._folder)
+        try:
+            self._wait_here(self._open())
+        except BaseException:
+            self._finalizer()
+            raise
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of a server of its own, ``None`` where there is none."""
+        return self._server.pid if self._server is not None else None
+
+    async def sample(self, requests: Sequence[Request]) -> list[Completion]:
+        """One completion per request, in order. See :class:`~rllm_gym.samplers.Sampler`.
+
+        Raises:
+            ValueError: A prompt is empty, too long, or has ids outside the vocabulary; nothing was sampled.
+            SamplerError: The server died, hangs, or serves weights that nobody knows.
+        """
+        if not requests:
+            return []
+        params = [self._params(request, index) for index, request in enumerate(requests)]
+        return await self._ask(self._sample(requests, params))
+
+    async def push(self, update: WeightUpdate) -> int:
+        """Load new weights; returns the new version.
+
+        Requests that were made before the push get the old weights, those made after it the new ones.
+
+        Raises:
+            ValueError: The tensors do not fit the model; nothing was changed.
+            SamplerError: The server died, refuses, or does not serve what was pushed.
+        """
+        if update.kind not in ("full", "lora"):
+            raise ValueError(f"vLLM takes weight updates of kind 'full' or 'lora'; got kind={update.kind!r}")
+        if update.kind == "lora" and not self._settings.lora_rank:
+            raise ValueError("a lora update needs a sampler made with lora_rank=, the highest rank it will get")
+        return await self._ask(self._push(update))
+
+    async def release(self, conversation: str) -> None:
+        """Nothing to forget: vLLM's prefix cache drops what was used longest ago."""
+
+    async def sleep(self, level: int = 1) -> None:
+        """As :meth:`VLLMSampler.sleep <rllm_gym.samplers.vllm.VLLMSampler.sleep>`."""
+        if level not in (1, 2):
+            raise ValueError(f"level={level!r} must be 1 (weights kept on the CPU) or 2 (dropped)")
+        if not self._settings.sleep_mode:
+            raise SamplerError(
+                "this sampler cannot sleep: it needs an NVIDIA GPU and sleep_mode=True; on a CPU close it instead"
+            )
+        await self._ask(self._sleep(level))
+
+    async def wake(self) -> None:
+        """Take the memory again, load what was pushed last, and ask for the last probe.
+
+        Raises:
+            SamplerError: The sampler does not sleep, or the server serves other weights than before.
+        """
+        if not self._asleep:
+            raise SamplerError("this sampler does not sleep")
+        await self._ask(self._wake())
+
+    async def close(self) -> None:
+        """End the server, if it is its own; replies under way fail with :class:`~rllm_gym.samplers.SamplerError`."""
+        if not self._closed:
+            self._closed = True
+            await asyncio.to_thread(self._shut)
+
+    async def __aenter__(self) -> VLLMServerSampler:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    # Between the caller's event loop and the client's own -------------------------------------------------
+
+    async def _ask(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Do it in the client's event loop; giving up here gives it up there."""
+        if self._closed:
+            work.close()
+            raise SamplerError("this sampler is closed; make a new one")
+        try:
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+        except asyncio.CancelledError:
+            if self._closed:
+                raise SamplerError("the sampler was closed while this was under way") from None
+            raise
+
+    def _wait_here(self, work: Coroutine[Any, Any, _T]) -> _T:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(self._start_timeout + 60.0)
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _shut(self) -> None:
+        died = self._server is not None and bool(self._server.ended)
+        future = asyncio.run_coroutine_threadsafe(self._hang_up(), self._loop)
+        try:
+            future.result(30.0)
+        finally:
+            self._finalizer()
+            self._thread.join(10.0)
+            if self._log_is_ours and not died:
+                self._log_path.unlink(missing_ok=True)
+
+    async def _hang_up(self) -> None:
+        mine = asyncio.current_task()
+        others = [task for task in asyncio.all_tasks() if task is not mine]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        if self._api is not None:
+            await self._api.close()
+
+    # In the client's event loop ---------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        if self._url is not None:
+            self._api = ServerApi(self._url, api_key=self._api_key)
+            self._base, longest = await self._api.model()
+            if longest is not None and longest < self._facts.context_length:
+                self._facts = self._facts.with_context(longest)
+                self.context_length = longest
+            self._processed = await self._reports_processed()
+            return
+        await self._start()
+
+    async def _start(self) -> None:
+        """Start a server of its own, with the weights that were pushed last."""
+        cuda = has_cuda()
+        self._serial += 1
+        self._server = ServerProcess(
+            {**self._settings.arguments(cuda=cuda), "served_model_name": "base"},
+            {
+                **self._settings.environment(cuda=cuda),
+                "VLLM_SERVER_DEV_MODE": "1",
+                "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+            },
+            self._folder / f"socket-{self._serial}",
+            self._log_path,
+        )
+        self._owned[:] = [self._server]
+        if self._api is not None:
+            await self._api.close()
+        self._api = ServerApi("http://vllm", socket=self._server.socket)
+        self._base = "base"
+        try:
+            async with asyncio.timeout(self._start_timeout):
+                while not await self._api.healthy():
+                    if self._server.ended:
+                        raise SamplerError(f"vLLM's server ended ({self._server.ended}). {self._server.said()}")
+                    await asyncio.sleep(_HEALTH_SECONDS)
+                self._uncut = "False" not in await self._api.call_workers("rllm_gym_score_uncut", self._start_timeout)
+                self._processed = True
+                await self._restore()
+        except TimeoutError as error:
+            self._server.kill()
+            raise SamplerError(
+                f"vLLM's server did not start within {self._start_timeout:g} s (start_timeout). {self._server.said()}"
+            ) from error
+        except Refused as refused:
+            self._server.kill()
+            raise SamplerError(f"vLLM's server does not take the weights pushed last: {refused}") from refused
+        except BaseException:
+            self._server.kill()
+            raise
+
+    async def _alive(self) -> ServerApi:
+        """The connection to a server that lives; one of its own is started again if it must be."""
+        assert self._api is not None
+        if self._server is not None and self._server.ended:
+            if self._since_push >= self._max_restarts:
+                raise SamplerError(
+                    f"vLLM's server ended ({self._server.ended}) after {self._since_push} restarts since the last push "
+                    f"(max_restarts). {self._server.said()}"
+                )
+            self._since_push += 1
+            self.restarts += 1
+            _log.warning(
+                "vLLM's server ended (%s); starting it again with the weights of version %d (restart %d)",
+                self._server.ended,
+                self.weight_version,
+                self.restarts,
+            )
+            self._server.kill()  # what it left running
+            await self._start()
+        return self._api
+
+    async def _sample(self, requests: Sequence[Request], params: Sequence[dict[str, Any]]) -> list[Completion]:
+        async with self._gate.together(self._alive) as api:
+            if self._suspect:
+                raise SamplerError(self._suspect)
+            if self._asleep:
+                raise SamplerError("this sampler is asleep; wake() it first")
+            model = self._adapter.name if self._adapter is not None else self._base
+            try:
+                async with asyncio.TaskGroup() as group:
+                    tasks = [
+                        group.create_task(self._complete(api, model, request, index, each))
+                        for index, (request, each) in enumerate(zip(requests, params, strict=True))
+                    ]
+            except BaseExceptionGroup as failed:
+                # One reason is enough: the requests of a server that died all have the same.
+                raise failed.exceptions[0] from None
+            return [task.result() for task in tasks]
+
+    async def _complete(
+        self, api: ServerApi, model: str, request: Request, index: int, params: dict[str, Any]
+    ) -> Completion:
+        try:
+            choice = await api.complete(model, request.ids, params, self._timeout)
+        except Refused as refused:
+            if refused.status == 404:
+                raise SamplerError(f"vLLM's server no longer serves {model!r}: {refused}") from refused
+            raise ValueError(f"vLLM's server refuses request {index}: {refused}") from refused
+        except ServerLost as lost:
+            raise await self._lost(api, lost) from lost
+        return self._facts.completion(
+            request,
+            choice["token_ids"],
+            choice["logprobs"]["token_logprobs"],
+            choice["finish_reason"],
+            self.weight_version,
+        )
+
+    async def _lost(self, api: ServerApi, lost: ServerLost) -> SamplerError:
+        """What came of the server; one whose engine died is ended, so that the next call starts another."""
+        if self._server is None:
+            return lost
+        if not self._server.ended and api is self._api and not await api.healthy():
+            self._server.kill()
+        return SamplerError(f"{lost} ({self._server.ended or 'it still runs'}; its log: {self._log_path})")
+
+    def _params(self, request: Request, index: int) -> dict[str, Any]:
+        params = self._facts.engine_params(request, index)
+        cut = request.params.top_p < 1 or request.params.top_k
+        if cut and not self._uncut and self._processed:
+            raise ValueError(
+                f"request {index} cuts the distribution (top_p={request.params.top_p}, top_k={request.params.top_k}), "
+                "and this server cannot report log-probs before the cut; sample with top_p=1 and top_k=0"
+            )
+        if not self._processed and request.params.temperature not in (0.0, 1.0):
+            raise ValueError(
+                f"request {index} has temperature={request.params.temperature}, and this server reports log-probs at "
+                "temperature 1 only; start it with --logprobs-mode processed_logprobs"
+            )
+        return params
+
+    async def _reports_processed(self) -> bool:
+        """Whether log-probs come after temperature and cuts: then a token that alone is left has all the mass."""
+        assert self._api is not None
+        params = {"max_tokens": 1, "temperature": 1.0, "top_k": 1, "logprobs": 0, "ignore_eos": True}
+        choice = await self._api.complete(self._base, [0, 0], params, self._timeout)
+        return bool(abs(choice["logprobs"]["token_logprobs"][0]) < 1e-6)
+
+    # New weights ------------------------------------------------------------------------------------------
+
+    async def _push(self, update: WeightUpdate) -> int:
+        async with self._gate.alone():
+            if self._asleep:
+                raise SamplerError("this sampler is asleep; wake() it first")
+            self._serial += 1
+            before, probe = (self._adapter, self._whole), self._probe
+            if update.kind == "lora":
+                folder = self._folder / f"adapter-{self._serial}"
+                await asyncio.to_thread(write_adapter, update, folder, rank=self._settings.lora_rank)
+                self._adapter = folder
+            else:
+                folder = self._folder / f"weights-{self._serial}"
+                tensors = checked(update.tensors, self._shapes, tied=self._facts.tied)
+                await asyncio.to_thread(write_checkpoint, tensors, folder)
+                self._adapter, self._whole = None, folder
+            self._probe = update.probe
+            try:
+                restarts = self.restarts
+                api = await self._alive()
+                if self.restarts == restarts:  # a server that comes back has loaded it on the way
+                    await self._load(api, whole=update.kind == "full", old=before[0])
+                    await self._check(api, "after a push")
+            except (Refused, ServerLost) as error:
+                # A server that comes back gets what was served before.
+                (self._adapter, self._whole), self._probe = before, probe
+                shutil.rmtree(folder, ignore_errors=True)
+                if isinstance(error, Refused):
+                    raise ValueError(f"vLLM's server does not take the weights: {error}") from error
+                assert self._api is not None
+                raise await self._lost(self._api, error) from error
+            for old in before:
+                if old is not None and old not in (self._adapter, self._whole):
+                    shutil.rmtree(old, ignore_errors=True)
+            self._since_push = 0
+            self.weight_version += 1
+            return self.weight_version
+
+    async def _load(self, api: ServerApi, *, whole: bool, old: Path | None) -> None:
+        if whole and self._whole is not None:
+            self._suspect = "the last push failed half-way, so that the engine serves a mixture of weights; push again"
+            await api.call_workers("reload_weights", self._start_timeout, weights_path=str(self._whole))
+            await api.call_workers("rllm_gym_repack_heads", self._start_timeout)
+            await self._forget_prefixes(api)
+            self._suspect = ""
+        if self._adapter is not None:
+            # A new name each time: vLLM keeps what it once loaded under a name, its prefixes included, and one loaded
+            # in place is read from disk again for every step of the engine.
+            await api.load_adapter(self._adapter.name, self._adapter, self._start_timeout)
+            if self._url is None:
+                await self._forget_prefixes(api)
+        if old is not None:
+            await api.unload_adapter(old.name, self._start_timeout)
+
+    async def _restore(self) -> None:
+        """Bring a fresh server to the weights that were pushed last."""
+        assert self._api is not None
+        if self._whole is not None or self._adapter is not None:
+            await self._load(self._api, whole=True, old=None)
+            await self._check(self._api, "after a restart")
+
+    async def _forget_prefixes(self, api: ServerApi) -> None:
+        if not await api.reset_prefix_cache(self._timeout):
+            raise SamplerError("vLLM did not empty its prefix cache, which belongs to older weights")
+
+    async def _check(self, api: ServerApi, when: str) -> None:
+        if self._probe is not None:
+            model = self._adapter.name if self._adapter is not None else self._base
+            scores = await api.score(model, self._probe.ids, self._timeout)
+            try:
+                compare(self._probe, scores, self._tolerance, when)
+            except SamplerError as error:
+                self._suspect = str(error)
+                raise
+        self._suspect = ""
+
+    async def _sleep(self, level: int) -> None:
+        async with self._gate.alone():
+            await (await self._alive()).sleep(level, self._start_timeout)
+            self._asleep = level
+
+    async def _wake(self) -> None:
+        async with self._gate.alone():
+            api = await self._alive()
+            await api.wake_up(self._start_timeout)
+            level, self._asleep = self._asleep, 0
+            if level == 2 and self._whole is None:
+                await api.call_workers("reload_weights", self._start_timeout)
+                await api.call_workers("rllm_gym_repack_heads", self._start_timeout)
+            old = self._adapter
+            if old is not None:
+                self._serial += 1
+                self._adapter = old.rename(old.with_name(f"adapter-{self._serial}"))
+            await self._load(api, whole=level == 2, old=old)
+            await self._check(api, "after waking")
+
+
+def _log_file(log: str | Path | None) -> tuple[Path, bool]:
+    if log is not None:
+        return Path(log), False
+    handle, name = tempfile.mkstemp(prefix=f"rllm-gym-vllm-{os.getpid()}-", suffix=".log")
+    os.close(handle)
+    return Path(name), True
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
+def _abandon(loop: asyncio.AbstractEventLoop, servers: list[ServerProcess], folder: Path) -> None:
+    """Free everything, also at the end of a program that closed nothing."""
+    for server in servers:
+        server.stop()
+    loop.call_soon_threadsafe(loop.stop)
+    shutil.rmtree(folder, ignore_errors=True)

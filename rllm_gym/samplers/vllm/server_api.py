@@ -1,0 +1,123 @@
+"""What is asked of a server of vLLM over HTTP, and what its answers mean."""
+
+# ruff: noqa: ASYNC109 - the timeout is the contract
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rllm_gym.samplers.protocol import SamplerError
+
+_REFUSED = (400, 404, 405, 422)
+
+
+class ServerLost(SamplerError):
+    """The server did not answer: it died, hangs, or cannot be reached."""
+
+
+class Refused(Exception):
+    """The server answered that it will not.
+
+    Attributes:
+        status: The HTTP status.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ServerApi:
+    """A connection to a server. Made, used and closed in one event loop.
+
+    Args:
+        url: Where it is, without ``/v1``.
+        socket: Its Unix socket, if that is how it is reached.
+        api_key: Sent with every question; ``""`` for none.
+    """
+
+    def __init__(self, url: str, *, socket: Path | None = None, api_key: str = "") -> None:
+        try:
+            import aiohttp
+        except ImportError as error:
+            raise SamplerError("talking to a server of vLLM needs aiohttp: pip install 'rllm-gym[vllm]'") from error
+        self._errors = (aiohttp.ClientError, OSError)
+        self._url = url.rstrip("/").removesuffix("/v1")
+        connector = aiohttp.UnixConnector(str(socket), limit=0) if socket else aiohttp.TCPConnector(limit=0)
+        self._session = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=None),  # each question has its own
+            connector=connector,
+            headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+        )
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self._session.close()
+
+    async def healthy(self) -> bool:
+        """Whether the server and its engine live."""
+        try:
+            await self._ask("GET", "/health", None, 10.0)
+        except (ServerLost, Refused):
+            return False
+        return True
+
+    async def model(self) -> tuple[str, int | None]:
+        """Name of the base model and the longest context."""
+        answer = await self._ask("GET", "/v1/models", None, 60.0)
+        card = next(card for card in answer["data"] if not card.get("parent"))
+        return card["id"], card.get("max_model_len")
+
+    async def complete(self, model: str, ids: Sequence[int], params: Mapping[str, Any], timeout: float) -> Any:
+        """The choice of one completion: ``token_ids``, ``logprobs``, ``finish_reason``."""
+        body = {"model": model, "prompt": list(ids), "return_token_ids": True, **params}
+        return (await self._ask("POST", "/v1/completions", body, timeout))["choices"][0]
+
+    async def score(self, model: str, ids: Sequence[int], timeout: float) -> list[float]:
+        """Log-probs of all ids but the first."""
+        params = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
+        choice = await self.complete(model, ids, params, timeout)
+        pairs = zip(choice["prompt_logprobs"][1:], ids[1:], strict=True)
+        return [entry[str(index)]["logprob"] for entry, index in pairs]
+
+    async def load_adapter(self, name: str, folder: Path, timeout: float) -> None:
+        """Serve the adapter in a folder under a name that was not used before."""
+        await self._ask("POST", "/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)}, timeout)
+
+    async def unload_adapter(self, name: str, timeout: float) -> None:
+        """Serve an adapter no more."""
+        await self._ask("POST", "/v1/unload_lora_adapter", {"lora_name": name}, timeout)
+
+    async def call_workers(self, method: str, timeout: float, **arguments: str) -> list[Any]:
+        """Call a method of every worker."""
+        body = {"method": method, "kwargs": arguments, "timeout": timeout}
+        answer = await self._ask("POST", "/collective_rpc", body, timeout)
+        return list((answer or {}).get("results", []))
+
+    async def reset_prefix_cache(self, timeout: float) -> bool:
+        """Empty the prefix cache; False where something still uses it."""
+        return bool((await self._ask("POST", "/reset_prefix_cache", None, timeout))["success"])
+
+    async def sleep(self, level: int, timeout: float) -> None:
+        """Free memory."""
+        await self._ask("POST", f"/sleep?level={level}", None, timeout)
+
+    async def wake_up(self, timeout: float) -> None:
+        """Take it again."""
+        await self._ask("POST", "/wake_up", None, timeout)
+
+    async def _ask(self, method: str, path: str, body: Any, timeout: float) -> Any:
+        try:
+            async with asyncio.timeout(timeout), self._session.request(method, self._url + path, json=body) as answer:
+                if answer.status >= 400:
+                    said = (await answer.text())[:2000]
+                    if answer.status in _REFUSED:
+                        raise Refused(answer.status, said)
+                    raise ServerLost(f"vLLM's server answered {answer.status} to {path}: {said}")
+                return await answer.json() if answer.content_type == "application/json" else None
+        except TimeoutError as error:
+            raise ServerLost(f"vLLM's server did not answer {path} within {timeout:g} s (timeout)") from error
+        except self._errors as error:
+            raise ServerLost(f"vLLM's server was lost during {path}: {type(error).__name__}: {error}") from error
