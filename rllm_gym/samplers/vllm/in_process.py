@@ -44,8 +44,8 @@ class VLLMSampler:
         lora_rank: Highest rank of adapters that can be pushed; 0 serves none, and is faster.
         dtype: ``"auto"``, ``"float32"``, ``"bfloat16"`` or ``"float16"``.
         seed: Of the engine. Requests have their own.
-        memory: Share of a GPU's memory that vLLM takes for weights and cache. A CPU takes ``cache_bytes``.
-        cache_bytes: Memory for keys and values on a CPU.
+        memory: Share of a GPU's memory that vLLM takes for weights and cache. A CPU takes ``cache_gib``.
+        cache_gib: GiB of keys and values on a CPU.
         eager: No CUDA graphs, no compilation; ``None`` is that on a CPU alone.
         sleep_mode: Make :meth:`sleep` possible (CUDA only).
         probe_tolerance: Largest difference of a log-prob between engine and trainer; by default what rounding of
@@ -74,7 +74,7 @@ class VLLMSampler:
         dtype: str = "auto",
         seed: int = 0,
         memory: float = 0.5,
-        cache_bytes: int = 1 << 30,
+        cache_gib: float = 1.0,
         eager: bool | None = None,
         sleep_mode: bool = False,
         probe_tolerance: float | None = None,
@@ -98,7 +98,7 @@ class VLLMSampler:
             dtype=dtype,
             seed=seed,
             memory=memory,
-            cache_bytes=cache_bytes,
+            cache_gib=cache_gib,
             eager=eager,
             sleep_mode=sleep_mode,
             engine_args=engine_args or {},

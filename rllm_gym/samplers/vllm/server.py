@@ -51,7 +51,7 @@ class VLLMServerSampler:
         log: File for the server's output; by default a temporary one, removed on :meth:`close` unless it died.
         start_timeout: Seconds the server may take to start, and to load new weights.
         timeout: Seconds one reply may take.
-        max_batch, context_length, lora_rank, dtype, seed, memory, cache_bytes, eager, sleep_mode, probe_tolerance,
+        max_batch, context_length, lora_rank, dtype, seed, memory, cache_gib, eager, sleep_mode, probe_tolerance,
             eos_token_ids, engine_args: As :class:`~rllm_gym.samplers.vllm.VLLMSampler`. A server that runs already has
             its own.
 
@@ -78,7 +78,7 @@ class VLLMServerSampler:
         dtype: str = "auto",
         seed: int = 0,
         memory: float = 0.5,
-        cache_bytes: int = 1 << 30,
+        cache_gib: float = 1.0,
         eager: bool | None = None,
         sleep_mode: bool = False,
         probe_tolerance: float | None = None,
@@ -100,7 +100,7 @@ class VLLMServerSampler:
             dtype=dtype,
             seed=seed,
             memory=memory,
-            cache_bytes=cache_bytes,
+            cache_gib=cache_gib,
             eager=eager,
             sleep_mode=sleep_mode,
             engine_args=engine_args or {},

@@ -26,7 +26,7 @@ class EngineSettings:
     dtype: str = "auto"
     seed: int = 0
     memory: float = 0.5
-    cache_bytes: int = 1 << 30
+    cache_gib: float = 1.0
     eager: bool | None = None
     sleep_mode: bool = False
     engine_args: Mapping[str, Any] = field(default_factory=dict)
@@ -40,8 +40,8 @@ class EngineSettings:
             raise ValueError(f"dtype={self.dtype!r} is none of auto, {', '.join(TOLERANCES)}")
         if not 0 < self.memory <= 1:
             raise ValueError(f"memory={self.memory!r} must be a share of the GPU's, in (0, 1]")
-        if self.cache_bytes < 1 << 20:
-            raise ValueError(f"cache_bytes={self.cache_bytes!r} must be at least a MiB")
+        if not self.cache_gib > 0:
+            raise ValueError(f"cache_gib={self.cache_gib!r} must be above 0")
         max_rank(self.lora_rank)
 
     def arguments(self, *, cuda: bool) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class EngineSettings:
             # Compiling pays on no model that a CPU can train.
             arguments["enforce_eager"] = self.eager is None or self.eager
             arguments["distributed_executor_backend"] = "uni"
-            arguments["kv_cache_memory_bytes"] = self.cache_bytes
+            arguments["kv_cache_memory_bytes"] = int(self.cache_gib * (1 << 30))
         return arguments | dict(self.engine_args)
 
     def environment(self, *, cuda: bool) -> dict[str, str]:
