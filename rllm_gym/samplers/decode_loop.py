@@ -24,6 +24,7 @@ from rllm_gym.samplers.kv_slots import KVSlots
 from rllm_gym.samplers.merged_weights import MergedWeights
 from rllm_gym.samplers.prefix_store import PrefixStore, Source
 from rllm_gym.samplers.protocol import Completion, Request, SamplerError, WeightUpdate
+from rllm_gym.samplers.static_steps import StaticSteps
 
 _BLOCK = 16
 _PREFILL_TOKENS = 4096  # most new tokens in one pass
@@ -193,8 +194,10 @@ class DecodeLoop:
 
     def _setup(self) -> None:
         self._weights = MergedWeights(self._model)
+        self._layout = self._weights.layout
         self._kv = KVSlots(self._model, self._max_batch, self._slot_bytes)
         self._device = self._kv.device
+        self._static = StaticSteps.of(self._kv, self._max_batch)
         self._store = PrefixStore(self._block, self._cache_bytes)
         self._jobs: list[Job] = []
         self._joining: list[Job] = []
@@ -244,6 +247,9 @@ class DecodeLoop:
             push.done(error)
             return
         self._store.clear()
+        if self._static is not None and self._weights.layout != self._layout:
+            self._static.forget()
+            self._layout = self._weights.layout
         self.version += 1
         push.done(self.version)
 
@@ -384,6 +390,9 @@ class DecodeLoop:
         count = len(self._jobs)
         tokens, positions = self._ints[0, :count], self._ints[1, :count]
         longest = self._longest()
+        if self._static is not None:
+            self._absorb(self._static.logits(tokens, positions, longest), 0, count)
+            return
         self._kv.reserve(count, longest)
         span = min(-(-longest // 16) * 16, self._kv.length)
         slots_N1 = self._slot_numbers[:count].unsqueeze(1)

@@ -86,6 +86,8 @@ class KVSlots(Cache):  # type: ignore[misc]
         self._recording = True
         self._keys = self._values = torch.empty(0)
         self.slots = self.length = 0
+        self.generation = 0
+        """Rises whenever the slots move to other memory."""
         self._places = torch.empty(0)
         self._first = self._last = self._span = 0
         self._zero = torch.zeros((), device=self.device)
@@ -128,6 +130,7 @@ class KVSlots(Cache):  # type: ignore[misc]
             old = (slice(None), slice(min(self.slots, new_slots)), slice(None), slice(min(self.length, new_length)))
             keys[old], values[old] = self._keys[old], self._values[old]
         self._keys, self._values, self.slots, self.length = keys, values, new_slots, new_length
+        self.generation += 1
         self._flat_keys = [layer.view(-1, key_dim) for layer in keys]
         self._flat_values = [layer.view(-1, value_dim) for layer in values]
         if self._plain is not None:

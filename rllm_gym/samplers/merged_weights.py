@@ -35,6 +35,11 @@ class MergedWeights:
         self._base: dict[str, Tensor] = {}
         self._unmerged = UnmergedAdapters()
 
+    @property
+    def layout(self) -> tuple[int, ...]:
+        """Where the weights lie, and how often adapters were added to outputs: what a recorded step depends on."""
+        return (self._unmerged.applied, *(parameter.data_ptr() for parameter in self._model.parameters()))
+
     def apply(self, update: WeightUpdate) -> None:
         """Take an update.
 

@@ -25,6 +25,8 @@ class UnmergedAdapters:
 
     def __init__(self) -> None:
         self._handles: list[RemovableHandle] = []
+        self.applied = 0
+        """How often other adapters took the place of those before."""
 
     def apply(self, adapters: list[tuple[nn.Module, Tensor, Tensor, float]]) -> None:
         """Take these in place of those before.
@@ -32,6 +34,7 @@ class UnmergedAdapters:
         Args:
             adapters: Of each projection ``lora_A`` ``[r, in]``, ``lora_B`` ``[out, r]`` and the scale; copied.
         """
+        self.applied += bool(self._handles or adapters)
         for handle in self._handles:
             handle.remove()
         self._handles = [
