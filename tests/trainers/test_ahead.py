@@ -1,0 +1,205 @@
+"""Playing one step ahead: the slower of playing and learning decides, nothing is lost or repeated, it still learns."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from echo_options import echo_config
+from echo_world import EchoEnv
+
+from rllm_gym.samplers import Completion, Request
+from trainers import loop
+from trainers.config import ConfigError, TrainConfig
+from trainers.learner import Learner
+from trainers.loop import train
+from trainers.metrics import read_metrics
+from trainers.rollouts import open_world
+from trainers.serving import make_sampler
+from trainers.settings import write_yaml
+
+HERE = Path(__file__).resolve().parent
+AHEAD = {"steps_ahead": 1}
+NO_VALIDATION = {"every": 0, "tasks": 64, "samples": 1}
+
+
+class SlowEnv(EchoEnv):
+    """Takes its time, as a browser or a test suite does, and no processor."""
+
+    def _act(self, action: str) -> Any:
+        threading.Event().wait(0.15)
+        return super()._act(action)
+
+
+def test_a_step_takes_as_long_as_the_slower_of_playing_and_learning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Playing waits 0.3 s a step for its worlds and learning is made to take 0.4 s: 0.7 s in turn, 0.4 s at once."""
+    learn = Learner.update
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        threading.Event().wait(0.4)
+        return learn(*args, **kwargs)
+
+    monkeypatch.setattr(Learner, "update", slow)
+    seconds = {}
+    for name, asynchrony in (("in turn", {}), ("at once", AHEAD)):
+        config = echo_config(
+            tmp_path, output=str(tmp_path / name), steps=8, validation=NO_VALIDATION, asynchrony=asynchrony
+        )
+        train(config, world=open_world(config.env, env=SlowEnv))
+        # The first step has nothing played ahead; what is measured is waiting, which other programs hardly disturb.
+        seconds[name] = sorted(row["seconds/total"] for row in read_metrics(tmp_path / name)[1:])[3]
+    assert seconds["at once"] < 0.8 * seconds["in turn"], seconds
+
+
+def test_it_learns_as_well_and_every_token_is_one_push_old(tmp_path: Path) -> None:
+    config = echo_config(
+        tmp_path,
+        steps=25,
+        algorithm={"group_size": 8, "groups_per_step": 8},
+        optimizer={"lr": 0.03},
+        validation={"every": 25, "samples": 4},
+        asynchrony=AHEAD,
+    )
+    train(config)
+    rows = read_metrics(tmp_path / "run")
+    assert rows[0]["validation/reward"] < 0.4
+    assert rows[-1]["validation/reward"] > 0.9
+    assert all(row["stale_episodes"] == 0 for row in rows[1:])
+    assert rows[1]["sampler_gap/max"] < 1e-3, "the first step's episodes are drawn by the weights that learn from them"
+    assert max(row["sampler_gap/max"] for row in rows[2:12]) > 1e-3, "later ones by weights one update older"
+
+
+class Watched:
+    """A real sampler that notes the weights every request was drawn by."""
+
+    returns_tokens = True
+
+    def __init__(self, inside: Any) -> None:
+        self.inside = inside
+        self.context_length = inside.context_length
+        self.seen: list[set[int]] = [set()]
+        self.under_way = 0
+
+    @property
+    def weight_version(self) -> int:
+        return int(self.inside.weight_version)
+
+    async def sample(self, requests: Sequence[Request]) -> list[Completion]:
+        self.under_way += 1
+        try:
+            completions: list[Completion] = await self.inside.sample(requests)
+        finally:
+            self.under_way -= 1
+        self.seen[-1] |= {completion.weight_version for completion in completions}
+        return completions
+
+    async def push(self, update: Any) -> int:
+        assert not self.under_way, "weights changed between the turns of an episode"
+        self.seen.append(set())
+        return int(await self.inside.push(update))
+
+    async def release(self, conversation: str) -> None:
+        await self.inside.release(conversation)
+
+    async def close(self) -> None:
+        await self.inside.close()
+
+
+@pytest.mark.parametrize("name", ["remax", "grpo"])
+def test_all_episodes_of_a_step_are_drawn_by_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A greedy baseline of other weights than the episodes it is compared with would be a bias nobody sees."""
+    samplers: list[Watched] = []
+
+    def watched(policy: Any, config: TrainConfig) -> Watched:
+        samplers.append(Watched(make_sampler(policy, config)))
+        return samplers[-1]
+
+    monkeypatch.setattr("trainers.run.make_sampler", watched)
+    harvests = []
+    learn = loop._sample
+
+    def noted(run: Any, step: int) -> Any:
+        harvest, samples = learn(run, step)
+        harvests.append(harvest)
+        return harvest, samples
+
+    monkeypatch.setattr(loop, "_sample", noted)
+    train(echo_config(tmp_path, steps=5, algorithm={"name": name}, validation=NO_VALIDATION, asynchrony=AHEAD))
+    assert [len(versions) for versions in samplers[0].seen if versions] == [1] * 4
+    pushes = [set(harvest.pushes) for harvest in harvests]
+    assert pushes == [{1}, {1}, {2}, {3}, {4}], "one push old from the second step on"
+
+
+def test_samples_older_than_the_bound_are_dropped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that lost its adapters and counts its weights anew must not be learnt from in silence."""
+
+    class Forgetful(Watched):
+        async def sample(self, requests: Sequence[Request]) -> list[Completion]:
+            lost = self.weight_version >= 3
+            completions = await super().sample(requests)
+            return [replace(each, weight_version=0) if lost else each for each in completions]
+
+    monkeypatch.setattr("trainers.run.make_sampler", lambda policy, config: Forgetful(make_sampler(policy, config)))
+    config = echo_config(tmp_path, steps=5, validation=NO_VALIDATION, asynchrony=AHEAD)
+    train(config)
+    stale = [row["stale_episodes"] for row in read_metrics(tmp_path / "run")]
+    assert stale[:3] == [0, 0, 0]
+    assert stale[-1] == 16
+    assert read_metrics(tmp_path / "run")[-1]["trained_tokens"] == 0
+
+
+def test_without_replay_every_task_comes_once_a_pass_across_kills(tmp_path: Path) -> None:
+    """30 tasks, 4 a step: 15 steps are two passes, also where a kill threw away what was being played ahead."""
+    config = echo_config(tmp_path, steps=15, validation=NO_VALIDATION, asynchrony=AHEAD)
+    write_yaml(tmp_path / "killed.yaml", config)
+    done = subprocess.run(
+        [sys.executable, str(HERE / "killed_run.py"), str(tmp_path / "killed.yaml"), "2"],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout.split()[-1]) > 0, "the run was never killed: nothing was tested"
+    rows = read_metrics(tmp_path / "run")
+    assert [row["step"] for row in rows] == list(range(1, 16))
+    tasks = [task for row in rows for task in row["tasks"]]
+    assert len(set(tasks[:30])) == len(set(tasks[30:])) == 30
+
+
+@pytest.mark.parametrize(
+    ("sections", "named"),
+    [
+        ({"asynchrony": {"max_staleness": 2}}, "max_staleness=2 does nothing without"),
+        ({"asynchrony": {"steps_ahead": 1, "max_staleness": 0}}, "would drop every episode"),
+        ({"asynchrony": AHEAD, "deterministic": True}, "steps_ahead=1 with deterministic=True"),
+        ({"asynchrony": {"steps_ahead": 2}}, "not one of 0, 1"),
+        ({"sampler": {"url": "http://localhost"}}, "sampler.url='http://localhost' does nothing with"),
+        ({"sampler": {"backend": "vllm", "url": "x"}}, "sampler.url='x' does nothing with sampler.backend=vllm"),
+        ({"sampler": {"cache_gib": 2}}, "sampler.cache_gib=2 does nothing with sampler.backend=torch"),
+        ({"sampler": {"engine_args": {"seed": 1}}}, "engine_args"),
+        ({"sampler": {"backend": "vllm"}, "deterministic": True}, "batches depend on timing"),
+        ({"sampler": {"backend": "vllm", "merge_adapters": True}}, "which has no adapters"),
+        ({"sampler": {"backend": "openai"}}, "sampler.url is missing"),
+        ({"sampler": {"backend": "openai"}}, "model.tuning=full with sampler.backend=openai"),
+        ({"sampler": {"restarts": -1}}, "restarts=-1 must be 0 or more"),
+        ({"checkpoint": {"best": "reward"}}, "no metric of the validations"),
+    ],
+)
+def test_options_of_long_runs_that_cannot_be_are_errors(tmp_path: Path, sections: Any, named: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        train(echo_config(tmp_path, **sections))
+    assert named in str(refused.value)
