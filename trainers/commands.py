@@ -107,7 +107,7 @@ def train(argv: Sequence[str] | None = None) -> int:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise CommandError(f"{error}; make room in {config.output} and go on with --resume") from error
-    if os.environ.get("RANK", "0") != "0":  # the first process of a run speaks for all
+    if not _speaks():
         return _EXIT_TERMINATED if result.interrupted else _EXIT_OK
     if result.interrupted:
         return _interrupted(result.steps)
@@ -123,13 +123,16 @@ def sft(argv: Sequence[str] | None = None) -> int:
     from rllm_gym.engine import EnvironmentUnavailable
     from trainers.checkpoint import CheckpointError
     from trainers.learner import TrainingDiverged
+    from trainers.parallel import RankLost
     from trainers.sft import sft as run
 
     disable_progress_bar()
     try:
         result = run(config)
-    except (ConfigError, CheckpointError, TrainingDiverged, EnvironmentUnavailable) as error:
+    except (ConfigError, CheckpointError, TrainingDiverged, EnvironmentUnavailable, RankLost) as error:
         raise CommandError(str(error)) from error
+    if not _speaks():
+        return _EXIT_TERMINATED if result.interrupted else _EXIT_OK
     if result.interrupted:
         return _interrupted(result.steps)
     if config.stop.metric != "none":
@@ -146,12 +149,15 @@ def dpo(argv: Sequence[str] | None = None) -> int:
     from trainers.checkpoint import CheckpointError
     from trainers.dpo import dpo as run
     from trainers.learner import TrainingDiverged
+    from trainers.parallel import RankLost
 
     disable_progress_bar()
     try:
         result = run(config)
-    except (ConfigError, CheckpointError, TrainingDiverged) as error:
+    except (ConfigError, CheckpointError, TrainingDiverged, RankLost) as error:
         raise CommandError(str(error)) from error
+    if not _speaks():
+        return _EXIT_TERMINATED if result.interrupted else _EXIT_OK
     if result.interrupted:
         return _interrupted(result.steps)
     _print_result(str(result.model), result.validation, str(result.output))
@@ -205,6 +211,11 @@ def _dry_run(config: TrainConfig) -> int:
     except (ConfigError, EnvironmentUnavailable) as error:
         raise CommandError(str(error)) from error
     return _EXIT_OK
+
+
+def _speaks() -> bool:
+    """The first process of a run speaks for all."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def _interrupted(steps: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from trainers.learner import Learner, UpdateStats
 from trainers.model import Policy
 from trainers.offline import Epochs, OfflineRun, open_folder
 from trainers.pair_batches import LogProbs, PairBatches
+from trainers.parallel import open_ranks
 from trainers.preference_loss import PreferenceLoss
 from trainers.preferences import Pair, Preferences, TokenPair, read_preferences, tokenize_pair
 from trainers.run import limit_threads
@@ -31,6 +33,9 @@ _log = logging.getLogger(__name__)
 
 # Pairs whose reference log-probs are computed at once.
 _PAIRS_AT_ONCE = 256
+
+# Seconds one rank may wait for another.
+_PATIENCE = 600.0
 
 _COLUMNS = {
     "loss": "loss",
@@ -75,14 +80,15 @@ def dpo(config: DpoConfig) -> DpoResult:
     for warning in validate_dpo(config):
         _log.warning("%s", warning)
     with contextlib.ExitStack() as closing:
-        open_folder(config, closing)
+        ranks = closing.enter_context(open_ranks(_PATIENCE))
+        open_folder(config, closing, ranks)
         closing.enter_context(limit_threads(config.threads))
         read = read_preferences(config.preferences.file, config.preferences)
         policy = Policy(config.model, tokens_per_chunk=config.optimizer.tokens_per_chunk, seed=config.seed)
         limit = LengthLimit(config.length, context_length(policy.model))
         data = _Data.of(config, read, ChatRenderer(policy.tokenizer), limit)
         steps = config.steps or math.ceil((config.epochs or 1) * len(data.train) / config.pairs_per_step)
-        learner = Learner(policy, config.optimizer, steps)
+        learner = Learner(policy, config.optimizer, steps, ranks=ranks)
         run = closing.enter_context(
             OfflineRun(
                 config,
@@ -179,10 +185,14 @@ def prefer(
         loss: The loss.
     """
     policy = learner.policy
-    batches = PairBatches(pairs, policy, learner.config.tokens_per_microbatch)
+    batches = PairBatches(pairs, policy, learner.budget(sum(pair.num_tokens for pair in pairs)))
     measured: dict[str, float] = {}
     part = batches.loss_of(loss, ref_logp_P2.to(policy.device), lambda batch: policy.outputs(batch).logp_N, measured)
-    return learner.descend(step, batches.batches, part), measured
+    update = learner.descend(step, batches.batches, part)
+    totals: Counter[str] = Counter()
+    for means in learner.ranks.gather(measured):
+        totals.update(means)
+    return update, dict(totals)
 
 
 @torch.no_grad()

@@ -216,24 +216,34 @@ class Learner:
 
         Args:
             step: Of the run, from 0.
-            batches: All of one optimizer step.
+            batches: All of one optimizer step; each rank computes its share of them.
             loss_of: The part of one of them, a scalar.
 
         Raises:
             TrainingDiverged: Too many steps in a row were not finite.
         """
-        stats = UpdateStats()
-        for batch in batches:
+        stats, loss = UpdateStats(), 0.0
+        for batch in self.ranks.share(batches, [batch.ids_BT.numel() for batch in batches]):
             batch = batch.to(self.policy.device)
             outputs = self.policy.outputs(batch)
-            loss = loss_of(outputs, batch)
-            loss.backward()  # type: ignore[no-untyped-call]
-            stats.loss += loss.item()
+            part = loss_of(outputs, batch)
+            part.backward()  # type: ignore[no-untyped-call]
+            loss += part.item()
             stats.entropy += (batch.weight_N * outputs.entropy_N.detach()).sum().item()
             stats.tokens += len(outputs.logp_N)
             stats.forward.add(batch)
+        stats.merge(self.ranks.gather(stats))
+        stats.loss = sum(self.ranks.gather(loss))
+        self.ranks.sum_gradients(self.parameters)
         stats.grad_norm = self._step(step, stats.loss, stats)
         return stats
+
+    def budget(self, tokens: int) -> int:
+        """Padded tokens of one micro-batch, of so many tokens in one optimizer step: where there are several ranks,
+        few enough for all of them to get some, and to divide evenly."""
+        if self.ranks.size == 1:
+            return self.config.tokens_per_microbatch
+        return min(self.config.tokens_per_microbatch, -(-tokens // (2 * self.ranks.size)))
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -272,12 +282,9 @@ class Learner:
 
     def _own_micro_batches(self, rows: Sequence[Row], aggregation: Aggregation) -> list[MicroBatch]:
         """This rank's part of the micro-batches of one optimizer step, whose weights are shares of the whole."""
-        budget = self.config.tokens_per_microbatch
-        if self.ranks.size > 1:  # enough of them for everyone, and small enough to divide evenly
-            budget = min(budget, -(-sum(len(row.sequence) for row in rows) // (2 * self.ranks.size)))
         batches = make_micro_batches(
             rows,
-            tokens_per_microbatch=budget,
+            tokens_per_microbatch=self.budget(sum(len(row.sequence) for row in rows)),
             aggregation=aggregation,
             share_prompts=self.policy.shares_prompts,
             costs=self.policy.costs,

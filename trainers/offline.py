@@ -18,6 +18,7 @@ from trainers.display import Display
 from trainers.interruption import on_sigterm
 from trainers.learner import Learner, UpdateStats
 from trainers.metrics import MetricsLog, PhaseClock, holds_run
+from trainers.parallel import Ranks
 from trainers.recovery import changes, generator_states, obstacles, set_generator_states, weights_fingerprint
 from trainers.run_folder import hold_folder
 from trainers.settings import to_mapping, write_yaml
@@ -46,13 +47,15 @@ class Epochs:
         return [self[number] for number in range(start, end)]
 
 
-def open_folder(config: SftConfig | DpoConfig, opened: contextlib.ExitStack) -> Path:
-    """The run's folder, held until ``opened`` ends.
+def open_folder(config: SftConfig | DpoConfig, opened: contextlib.ExitStack, ranks: Ranks) -> Path:
+    """The run's folder, held by the first rank until ``opened`` ends.
 
     Raises:
         ConfigError: It holds a run already, and this one is not to go on from it.
     """
     output = Path(config.output)
+    if not ranks.leads:
+        return output
     if not config.resume and holds_run(output):
         raise ConfigError(
             f"output={config.output!r} already holds a run: go on with it (--resume), or choose another folder"
@@ -101,29 +104,27 @@ class OfflineRun:
         self.memory: dict[str, Any] = {}
         self.validation: dict[str, float] = {}
         self._learner = learner
+        self._ranks = learner.ranks
+        self._asked_to_stop = False
         self._best: float | None = None
         self.stopping = False
         self._fingerprints = {**fingerprints, "the frozen weights": weights_fingerprint(learner.policy.model)}
         notes = self._restore()
-        write_yaml(self.output / "config.yaml", config)
-        write_manifest(
-            self.output / "manifest.json",
-            config=to_mapping(config),
-            seeds={"run": config.seed},
-            sandbox_tier=sandbox_tier,
-        )
+        self._ranks.copy_from_first(parameter for _, parameter in learner.policy.parameters)
+        self._metrics: MetricsLog | None = None
+        leads = self._ranks.leads
         with contextlib.ExitStack() as opened:
-            self._metrics = opened.enter_context(MetricsLog(self.output, keep_until=self.step if self.step else -1))
+            if leads:
+                self._write_settings(sandbox_tier)
+                last = self.step if self.step else -1
+                self._metrics = opened.enter_context(MetricsLog(self.output, keep_until=last))
             self._display = opened.enter_context(
-                Display(title, steps, columns=columns, done=self.step, enabled=config.progress)
+                Display(title, steps, columns=columns, done=self.step, enabled=config.progress and leads)
             )
             opened.enter_context(on_sigterm(self._stop))
             self._closing = opened.pop_all()
         for note in notes:
             self._display.note(note)
-
-    def _stop(self) -> None:
-        self.stopping = True
 
     def note(self, text: str) -> None:
         """A line for whoever watches; nothing where it is empty."""
@@ -150,14 +151,12 @@ class OfflineRun:
     def log_start(self, row: Mapping[str, Any]) -> None:
         """The row of step 0: what is held back, before anything is learnt."""
         if self.step == 0 and row:
-            self._metrics.write(0, row)
-            self._display.show(0, row)
+            self._write(row)
 
     def log(self, row: Mapping[str, Any]) -> None:
         """Write the row of the present step, with the seconds it took."""
         row = {**row, **{f"seconds/{phase}": seconds for phase, seconds in self.clock.lap().items()}}
-        self._metrics.write(self.step, row)
-        self._display.show(self.step, row)
+        self._write(row)
 
     def update_row(self, update: UpdateStats) -> dict[str, Any]:
         """The numbers of an update, as they are logged; the step it belongs to is complete."""
@@ -171,12 +170,15 @@ class OfflineRun:
         } | update.forward.metrics()
 
     def keep(self, *, last: bool = False) -> None:
-        """Write a checkpoint, if one is due: every so many steps, after the last one, and on SIGTERM.
+        """Write a checkpoint, if one is due: every so many steps, after the last one, and on SIGTERM to any rank.
 
         Raises:
             CheckpointError: It cannot be written.
         """
+        self.stopping = any(self._ranks.gather(self._asked_to_stop))
         options = self.config.checkpoint
+        if not self._ranks.leads:
+            return
         if options.every and (self.step % options.every == 0 or last or self.step == self.steps or self.stopping):
             with self.clock("checkpoint"):
                 save_checkpoint(self.output / "checkpoints", self.step, self._state(), keep=options.keep)
@@ -184,12 +186,31 @@ class OfflineRun:
     def save_model(self, name: str = "model") -> Path:
         """Write the model into the run's folder; a folder of that name is replaced when the new one is whole."""
         target = self.output / name
-        partial = self.output / f"{name}.partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        self._learner.policy.save(partial)
-        shutil.rmtree(target, ignore_errors=True)
-        partial.rename(target)
+        if self._ranks.leads:
+            partial = self.output / f"{name}.partial"
+            shutil.rmtree(partial, ignore_errors=True)
+            self._learner.policy.save(partial)
+            shutil.rmtree(target, ignore_errors=True)
+            partial.rename(target)
+        self._ranks.gather(None)  # it is there when the first of them goes on
         return target
+
+    def _write(self, row: Mapping[str, Any]) -> None:
+        if self._metrics is not None:
+            self._metrics.write(self.step, row)
+        self._display.show(self.step, row)
+
+    def _stop(self) -> None:
+        self._asked_to_stop = True
+
+    def _write_settings(self, sandbox_tier: str) -> None:
+        write_yaml(self.output / "config.yaml", self.config)
+        write_manifest(
+            self.output / "manifest.json",
+            config=to_mapping(self.config),
+            seeds={"run": self.config.seed},
+            sandbox_tier=sandbox_tier,
+        )
 
     def _state(self) -> dict[str, Any]:
         return {

@@ -48,6 +48,10 @@ class TokenPair:
         return sum(tokens.num_learnt for tokens in self.chosen), sum(tokens.num_learnt for tokens in self.rejected)
 
     @property
+    def num_tokens(self) -> int:
+        return sum(map(len, (*self.chosen, *self.rejected)))
+
+    @property
     def longest(self) -> int:
         return max(map(len, (*self.chosen, *self.rejected)))
 

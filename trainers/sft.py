@@ -23,6 +23,7 @@ from trainers.lessons import FileLessons, Lesson, PolicyLessons, read_lessons
 from trainers.metrics import validation_metrics
 from trainers.model import Policy, TokenOutputs
 from trainers.offline import OfflineRun, open_folder
+from trainers.parallel import open_ranks
 from trainers.rollouts import Rollouts, World, open_world, sandbox_tier_of
 from trainers.run import limit_threads
 from trainers.serving import make_sampler
@@ -33,6 +34,9 @@ _log = logging.getLogger(__name__)
 
 # Demonstrations whose texts a tiny model's tokenizer learns its tokens from.
 _CORPUS = 64
+
+# Where in the run's folder a tiny model lies.
+_UNTRAINED = "untrained"
 
 _COLUMNS = {
     "loss": "loss",
@@ -81,7 +85,8 @@ def sft(config: SftConfig, *, world: World | None = None) -> SftResult:
     for warning in validate_sft(config):
         _log.warning("%s", warning)
     with contextlib.ExitStack() as closing:
-        output = open_folder(config, closing)
+        ranks = closing.enter_context(open_ranks(_patience(config)))
+        output = open_folder(config, closing, ranks)
         closing.enter_context(limit_threads(config.threads))
         if world is None and (config.demonstrations.policy or config.stop.metric != "none"):
             world = open_world(config.env)
@@ -95,7 +100,10 @@ def sft(config: SftConfig, *, world: World | None = None) -> SftResult:
 
         model = config.model
         if config.tiny.enabled:
-            model = replace(model, path=str(_make_tiny(config, output, lessons.texts(_CORPUS))))
+            if ranks.leads:
+                _make_tiny(config, output, lessons.texts(_CORPUS))
+            ranks.gather(None)  # nobody reads it before it is there
+            model = replace(model, path=str(output / _UNTRAINED))
         policy = Policy(model, tokens_per_chunk=config.optimizer.tokens_per_chunk, seed=config.seed)
         renderer = ChatRenderer(policy.tokenizer)
         limit = LengthLimit(config.length, context_length(policy.model))
@@ -106,9 +114,9 @@ def sft(config: SftConfig, *, world: World | None = None) -> SftResult:
         steps = config.steps
         if config.epochs is not None:
             steps = math.ceil(config.epochs * lessons.size / config.demonstrations_per_step)
-        learner = Learner(policy, config.optimizer, steps)
+        learner = Learner(policy, config.optimizer, steps, ranks=ranks)
         rule = None
-        if config.stop.metric != "none" and world is not None:
+        if config.stop.metric != "none" and world is not None and ranks.leads:
             rule = _Rule(config, policy, world)
             closing.callback(rule.close)
         run = closing.enter_context(
@@ -152,11 +160,10 @@ def _run(
         row = run.update_row(update)
         if held_out:
             row |= run.validate(lambda: _measure(learner, held_out))
-        if rule is not None and (run.step % config.stop.every == 0 or run.step == run.steps):
-            with run.clock("validation"):
-                measured = rule.measure(run.step)
+        if config.stop.metric != "none" and (run.step % config.stop.every == 0 or run.step == run.steps):
+            with run.clock("validation"):  # by the first rank alone; the others wait
+                (measured, stopped), *_ = learner.ranks.gather(rule.measure(run.step) if rule else ({}, False))
             run.validation |= measured
-            stopped = rule.met(measured)
             row |= measured
         run.memory = {"position": lessons.position, "stopped": stopped}
         run.log(row)
@@ -192,7 +199,7 @@ def _batches(learner: Learner, lessons: Sequence[Lesson]) -> tuple[list[MicroBat
     rows = [tokens.row() for lesson in lessons for tokens in lesson]
     batches = make_micro_batches(
         rows,
-        tokens_per_microbatch=learner.config.tokens_per_microbatch,
+        tokens_per_microbatch=learner.budget(sum(len(row.sequence) for row in rows)),
         share_prompts=learner.policy.shares_prompts,
         costs=learner.policy.costs,
     )
@@ -220,24 +227,29 @@ class _Rule:
             deterministic=False,
         )
 
-    def measure(self, step: int) -> dict[str, float]:
+    def measure(self, step: int) -> tuple[dict[str, float], bool]:
+        """The numbers, and whether they are good enough."""
         self._rollouts.push(self._policy.weight_update())
         greedy = self._stop.metric == "greedy_success"
         episodes, _ = self._rollouts.validate(step, self._stop.tasks, 1, greedy=greedy)
-        return validation_metrics(episodes, 1)
-
-    def met(self, validation: dict[str, float]) -> bool:
-        key = "validation/greedy_success" if self._stop.metric == "greedy_success" else "validation/success"
-        return validation[key] >= self._stop.at_least
+        measured = validation_metrics(episodes, 1)
+        key = "validation/greedy_success" if greedy else "validation/success"
+        return measured, measured[key] >= self._stop.at_least
 
     def close(self) -> None:
         self._rollouts.close()
 
 
-def _make_tiny(config: SftConfig, output: Path, corpus: Sequence[str]) -> Path:
+def _patience(config: SftConfig) -> float:
+    """Seconds one rank may wait for another: while it measures on validation tasks, and some to start."""
+    waves = -(-2 * config.stop.tasks // config.env.parallel) if config.stop.metric != "none" else 0
+    return 600.0 + waves * config.env.episode_timeout
+
+
+def _make_tiny(config: SftConfig, output: Path, corpus: Sequence[str]) -> None:
     tiny = config.tiny
-    return make_tiny_model(
-        output / "untrained",
+    make_tiny_model(
+        output / _UNTRAINED,
         seed=tiny.seed,
         architecture=tiny.architecture,
         hidden_size=tiny.hidden_size,
