@@ -273,7 +273,7 @@ def measure_updates(
     sampled = sum(row.num_sampled for row in rows)
     every = sum(len(row.sequence) for row in rows)
     measured = []
-    layouts = layouts_of(rows, shape.tokens_per_microbatch, Costs.of(policy.model, policy.device))
+    layouts = layouts_of(rows, shape.tokens_per_microbatch, policy.costs)
     if not policy.shares_prompts:
         raise SystemExit(f"{name}: this model cannot be shown trees, so there is nothing to compare")
     for layout, planned in layouts.items():

@@ -103,15 +103,18 @@ def _process(job: Job, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     leftovers = folder / job.name
     if leftovers.exists():  # a run that was interrupted begins anew: its CPU time could not be told
         leftovers.rename(folder / f"{job.name}.interrupted-{time.time_ns()}")
-    command = [sys.executable, "-m", "benchmarks.learning_run", str(folder.resolve()), job.what, *job.names]
+    module, where = "benchmarks.learning_run", str(folder.resolve())
+    command = [sys.executable, "-m", module, where, job.what, *job.names, "--end-with-stdin"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     with open(folder / f"{job.name}.log", "wb") as log:
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log)
     try:
         yield process
     finally:
         process.kill()
         process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
 
 
 def _wait_for_one(running: dict[Job, subprocess.Popen[bytes]]) -> Job:

@@ -13,6 +13,7 @@ import json
 import os
 import random
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -51,7 +52,7 @@ class Family:
 
 _RECIPES = Path(__file__).with_name("recipes")
 FAMILIES = {
-    "lake": Family("frozen_lake_sft", {"full": "frozen_lake_full", "lora": "frozen_lake_lora"}, 80, 16),
+    "lake": Family("frozen_lake_sft", {"full": "frozen_lake_full", "lora": "frozen_lake_lora"}, 100, 20),
     "letters": Family(
         str(_RECIPES / "count_letters_sft.yaml"), {"full": str(_RECIPES / "count_letters_full.yaml")}, 60, 12
     ),
@@ -207,12 +208,21 @@ def test_success(config: TrainConfig, model: Path, seed: int) -> dict[str, float
     return {"sampled": share(False), "greedy": share(True)}
 
 
+def _end_with_stdin() -> None:
+    """The other end of the pipe closes when its process ends, also by SIGKILL."""
+    sys.stdin.read()
+    os._exit(1)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path, help="of all runs")
     parser.add_argument("what", choices=["base", "train"])
     parser.add_argument("names", nargs="+", help="family seed, or family algorithm tuning seed")
+    parser.add_argument("--end-with-stdin", action="store_true", help="end when whoever started this is gone")
     options = parser.parse_args()
+    if options.end_with_stdin:
+        threading.Thread(target=_end_with_stdin, daemon=True).start()
     disable_progress_bar()
     torch.set_num_threads(1)
     name = "-".join(options.names)
