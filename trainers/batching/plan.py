@@ -136,10 +136,13 @@ def _bundles(rows: Sequence[Row], tokens: int, costs: Costs) -> list[Forest]:
         if bundle.length <= tokens or count == 1:
             bundles.append(bundle)
             continue
-        # Cut where the least is shared, not too far from the middle: what is shared across the cut is computed twice.
-        low, high = (1 + count) // 3, max((1 + count) // 3 + 1, -(-2 * count // 3))
-        low = max(1, low)
-        middle = low + int(part.common[low:high].argmin())
+        # As many parts as it takes if each keeps what all share; cut so that they come out even, or nearby where less
+        # is shared: what is shared across a cut is computed twice.
+        shared = int(part.common[1:].min())
+        parts = max(2, -(-(bundle.length - shared) // max(1, tokens - shared)))
+        goal, leeway = max(1, round(count * (parts // 2) / parts)), count // (4 * parts)
+        near = range(max(1, goal - leeway), min(count, goal + leeway + 1))
+        middle = min(near, key=lambda place: (int(part.common[place]), abs(place - goal)))
         todo += [part.part(middle, count), part.part(0, middle)]
     return bundles
 
