@@ -8,10 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby, takewhile
 from pathlib import Path
-from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
 import yaml
@@ -20,7 +19,8 @@ from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import TokenSequence
 from trainers.algorithms import make_algorithm
 from trainers.batching import MicroBatch, Row, make_micro_batches
-from trainers.config import ConfigError, TrainConfig, validate
+from trainers.config import ConfigError, SamplingConfig, TrainConfig, validate
+from trainers.demonstrations import Player, tokenize
 from trainers.memory import BatchShape, MemoryEstimate, estimate_memory, on_gpu
 from trainers.metrics import holds_run
 from trainers.model import ModelUnusable, choose_device, load_tokenizer
@@ -30,8 +30,8 @@ from trainers.rollouts import World, open_world
 from trainers.settings import to_mapping
 from trainers.throughput import TokenCount
 
-# First observations whose length is measured.
-_PROMPTS = 16
+# Training tasks whose lengths are measured.
+_TASKS = 8
 _WEIGHTS = ("*.safetensors", "*.bin", "*.safetensors.index.json")
 
 
@@ -41,9 +41,10 @@ class BatchPlan:
 
     Attributes:
         episodes: Played in a step, greedy ones included.
-        turns: Most turns of an episode.
+        turns: Of the longest of some episodes whose replies are empty.
         prompt: Tokens of the shortest, the mean and the longest first prompt of some training tasks.
         reply: Most tokens sampled in an episode.
+        longest: Tokens of the longest conversation.
         optimizer_steps: In a step, over all passes.
         micro_batches: In one optimizer step, by layout.
         count: Tokens of one optimizer step.
@@ -54,6 +55,7 @@ class BatchPlan:
     turns: int
     prompt: tuple[int, float, int]
     reply: int
+    longest: int
     optimizer_steps: int
     micro_batches: dict[str, int]
     count: TokenCount
@@ -108,14 +110,15 @@ def dry_run(config: TrainConfig, *, world: World | None = None) -> DryRun:
     tokenizer = load_tokenizer(config.model.path)
     world = world or open_world(config.env)
     plan = _plan(config, world, ChatRenderer(tokenizer))
+    available = _available(device)
     memory = estimate_memory(
         config.model,
         config.optimizer,
         plan.largest,
         reference=config.algorithm.kl > 0,
-        sampler_tokens=config.env.parallel * (plan.prompt[2] + plan.reply),
+        sampler_tokens=config.env.parallel * plan.longest,
+        sampler_limit=available // (2 if device.type == "cuda" else 4),
     )
-    available = _available(device)
     if memory.peak > available:
         warnings.append(
             f"{_size(memory.peak)} are more than the {_size(available)} there are; what helps, most first: "
@@ -142,17 +145,18 @@ def _check_weights(path: str) -> None:
 
 
 def _plan(config: TrainConfig, world: World, renderer: ChatRenderer) -> BatchPlan:
-    algorithm, options = make_algorithm(config.algorithm, config.value, config.sampling), config.algorithm
-    drawn = algorithm.plan()
-    prompts, turns = _first_prompts(config, world, renderer)
-    lengths = [len(prompt) for prompt in prompts]
-    limits = config.sampling
-    reply = min(turns * limits.max_tokens, limits.max_response_tokens or 1 << 30)
-    if limits.context_length:
-        reply = max(1, min(reply, limits.context_length - max(lengths)))
+    options = config.algorithm
+    drawn = make_algorithm(options, config.value, config.sampling).plan()
+    played = _play(world, renderer)
+    turns = min(max(played.turns), config.env.max_turns or 1 << 30)
     groups = -(-options.groups_per_step // options.minibatches)
-    learnt = sum(not draw.greedy for draw in drawn)
-    rows = list(_longest_rows(prompts, groups, learnt, reply))
+    rng = np.random.default_rng(0)
+    rows = [
+        row
+        for group in range(groups)
+        for _ in range(sum(not draw.greedy for draw in drawn))
+        for row in _longest(played.episodes[group % len(played.episodes)], config.sampling, turns, rng)
+    ]
     batches = make_micro_batches(
         rows,
         tokens_per_microbatch=config.optimizer.tokens_per_microbatch,
@@ -165,11 +169,13 @@ def _plan(config: TrainConfig, world: World, renderer: ChatRenderer) -> BatchPla
         layouts[layout] = layouts.get(layout, 0) + 1
     largest = max(batches, key=lambda batch: batch.ids_BT.numel())
     size, length = largest.ids_BT.shape
+    prompts = [episode[0].mask.index(1) for episode in played.episodes]
     return BatchPlan(
         episodes=options.groups_per_step * len(drawn),
         turns=turns,
-        prompt=(min(lengths), sum(lengths) / len(lengths), max(lengths)),
-        reply=reply,
+        prompt=(min(prompts), sum(prompts) / len(prompts), max(prompts)),
+        reply=min(turns * config.sampling.max_tokens, config.sampling.max_response_tokens or 1 << 30),
+        longest=max(len(row.sequence) for row in rows),
         optimizer_steps=options.epochs * options.minibatches,
         micro_batches=layouts,
         count=count,
@@ -177,38 +183,45 @@ def _plan(config: TrainConfig, world: World, renderer: ChatRenderer) -> BatchPla
     )
 
 
-def _first_prompts(config: TrainConfig, world: World, renderer: ChatRenderer) -> tuple[list[tuple[int, ...]], int]:
-    """Token ids that the model is shown at first in some training tasks, and most turns of an episode."""
-    kwargs = dict(world.train_kwargs)
-    env: Any = gymnasium.make(world.env, **kwargs) if isinstance(world.env, str) else world.env(**kwargs)
+@dataclass(frozen=True, slots=True)
+class _Played:
+    """Episodes as token sequences, a branch of the conversation each, and how many turns each had."""
+
+    episodes: list[list[TokenSequence]]
+    turns: list[int]
+
+
+def _play(world: World, renderer: ChatRenderer) -> _Played:
+    """Some training tasks, answered with nothing: how much the environment says, and how the agent shows it."""
+    player = Player(world, lambda env, rng: "", {})
     try:
-        prompts = []
-        for index in range(min(_PROMPTS, len(world.train))):
-            agent = world.agent()
-            agent.reset()
-            observation, info = env.reset(seed=index, options={"task": world.train[index]})
-            tools = str(info.get("tools", "[]")) if agent.uses_tools else "[]"
-            agent.update_from_env(observation, 0.0, False, info)
-            prompts.append(renderer.extend(None, list(agent.chat_completions), tools).context_ids)
-        turns = int(getattr(env.unwrapped, "max_turns", 1))
+        played = [player.play(world.train[index], index) for index in range(min(_TASKS, len(world.train)))]
     finally:
-        env.close()
-    if not prompts:
-        raise ConfigError(f"env.id={config.env.id!r} has no training tasks")
-    return prompts, min(turns, config.env.max_turns or turns)
+        player.close()
+    if not played:
+        raise ConfigError("the environment has no training tasks")
+    return _Played([tokenize(episode, renderer) for episode in played], [len(episode.turns) for episode in played])
 
 
-def _longest_rows(prompts: list[tuple[int, ...]], groups: int, size: int, reply: int) -> Iterator[Row]:
-    """A step's episodes with every reply as long as it may be and no two alike."""
-    rng = np.random.default_rng(0)
-    for group in range(groups):
-        prompt = prompts[group % len(prompts)]
-        n = len(prompt)
-        for _ in range(size):
-            ids = (*prompt, *rng.integers(0, 1 << 31, reply).tolist())
-            mask = (0,) * n + (1,) * reply
-            nothing = (0.0,) * len(ids)
-            yield Row(TokenSequence(ids, mask, nothing, mask, nothing, mask), {"adv": np.ones(reply)})
+def _longest(
+    episode: Sequence[TokenSequence], sampling: SamplingConfig, turns: int, rng: np.random.Generator
+) -> Iterator[Row]:
+    """An episode with every reply as long as it may be. Nothing but the first prompt is like that of another."""
+    prompt = episode[0].ids[: episode[0].mask.index(1)]
+    left = sampling.max_response_tokens or turns * sampling.max_tokens
+    for sequence in episode:
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prompt, sequence.ids, strict=False)))
+        ids, mask = list(sequence.ids[:same]), [0] * same
+        for marked, run in groupby(sequence.mask[same:]):
+            length = min(sampling.max_tokens, left) if marked else len(list(run))
+            left -= length if marked else 0
+            ids += rng.integers(0, 1 << 31, length).tolist()
+            mask += [marked] * length
+        n = min(len(ids), sampling.context_length or len(ids))
+        nothing, kept = (0.0,) * n, tuple(mask[:n])
+        if sampled := sum(kept):
+            row = TokenSequence(tuple(ids[:n]), kept, nothing, kept, nothing, kept)
+            yield Row(row, {"adv": np.ones(sampled)})
 
 
 def _layout(batch: MicroBatch) -> str:
@@ -245,14 +258,13 @@ def _plan_lines(found: DryRun) -> Iterator[str]:
     plan, config = found.plan, found.config
     algorithm = config.algorithm
     low, mean, high = plan.prompt
-    yield "each step, if every reply is as long as it may be"
+    yield "each step, if every reply is as long as it may be, measured on some tasks answered with nothing"
     greedy = plan.episodes - algorithm.groups_per_step * algorithm.group_size
     drawn = f"{algorithm.groups_per_step} tasks x {algorithm.group_size}" + (f" + {greedy} greedy" if greedy else "")
-    yield f"  episodes          {plan.episodes} ({drawn}), at most {plan.turns} turn{'s' * (plan.turns > 1)} each"
-    asked = min(_PROMPTS, found.train_tasks)
+    yield f"  episodes          {plan.episodes} ({drawn}), {plan.turns} turn{'s' * (plan.turns > 1)} each"
+    asked = min(_TASKS, found.train_tasks)
     yield f"  first prompts     {low} … {high} tokens, {mean:.0f} in the mean of {asked} tasks"
-    later = "; what the environment says later is not counted" if plan.turns > 1 else ""
-    yield f"  replies           at most {plan.reply} tokens an episode{later}"
+    yield f"  replies           at most {plan.reply} tokens an episode; the longest conversation has {plan.longest}"
     passes = f"{algorithm.epochs} passes x {algorithm.minibatches}" if plan.optimizer_steps > 1 else "one pass"
     yield f"  optimizer steps   {plan.optimizer_steps} ({passes})"
     layouts = ", ".join(f"{number} {layout}" for layout, number in sorted(plan.micro_batches.items()))

@@ -95,6 +95,7 @@ def estimate_memory(
     *,
     reference: bool = False,
     sampler_tokens: int | None = None,
+    sampler_limit: int | None = None,
 ) -> MemoryEstimate:
     """What a run needs for its tensors. The interpreter and its libraries come on top: half a gigabyte or so.
 
@@ -104,6 +105,7 @@ def estimate_memory(
         batch: The largest micro-batch.
         reference: A KL term asks for a reference model.
         sampler_tokens: Tokens whose keys and values the embedded sampler keeps at once; ``None`` for no sampler here.
+        sampler_limit: Most bytes it takes for them; what does not fit waits.
 
     Raises:
         ModelUnusable: There is no configuration of the model, or the adapters do not fit it.
@@ -122,7 +124,7 @@ def estimate_memory(
         "reference": _reference_bytes(model, config) if reference and whole else 0,
     }
     if sampler_tokens is not None:
-        held |= _sampler_bytes(model, config, sampler_tokens)
+        held |= _sampler_bytes(model, config, sampler_tokens, sampler_limit)
     kept, block = activation_bytes(model, config, batch)
     passing = {
         "a block's backward pass": block,
@@ -251,7 +253,7 @@ def _logprob_bytes(text: Any, batch: BatchShape, *, head_trained: bool, device: 
     return total
 
 
-def _sampler_bytes(model: Any, config: ModelConfig, tokens: int) -> dict[str, int]:
+def _sampler_bytes(model: Any, config: ModelConfig, tokens: int, limit: int | None) -> dict[str, int]:
     plain = model.get_base_model() if config.tuning != "full" else model
     item = 2 if config.dtype == "bfloat16" else 4
     base = item * sum(parameter.numel() for name, parameter in plain.named_parameters() if ".lora_" not in name)
@@ -262,10 +264,11 @@ def _sampler_bytes(model: Any, config: ModelConfig, tokens: int) -> dict[str, in
     text = plain.config.get_text_config()
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    cache: int = 2 * text.num_hidden_layers * heads * width * item * tokens
     return {
         "sampler's weights": base,
         "sampler's base of merges": adapted,
-        "sampler's keys and values": 2 * text.num_hidden_layers * heads * width * item * tokens,
+        "sampler's keys and values": cache if limit is None else min(cache, limit),
     }
 
 

@@ -1,0 +1,117 @@
+"""rllm-gym train --dry-run: says what a run would do, reads no weights, writes nothing, stops where the run would."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from echo_options import echo_config
+
+from rllm_gym.commands.errors import CommandError
+from trainers import commands
+from trainers.config import ConfigError, TrainConfig
+from trainers.dry_run import dry_run, report
+from trainers.loop import train
+from trainers.metrics import read_metrics
+from trainers.settings import from_mapping, to_mapping, write_yaml
+
+
+def command(tmp_path: Path, config: TrainConfig, *words: str) -> int:
+    write_yaml(tmp_path / "options.yaml", config)
+    return commands.train(["--dry-run", "--config", str(tmp_path / "options.yaml"), *words])
+
+
+def test_it_shows_memory_plan_tasks_and_every_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = echo_config(tmp_path, algorithm={"name": "remax", "group_size": 2, "groups_per_step": 3})
+    weights = tmp_path / "tiny" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])  # nobody reads them
+    before = sorted(tmp_path.rglob("*"))
+    assert command(tmp_path, config, "--steps", "7") == 0
+    shown = capsys.readouterr().out
+    memory, plan, options = shown.split("\n\n")
+    for part in ("weights", "gradients", "optimizer states", "activations", "log-probs", "keys and values", "peak"):
+        assert part in memory
+    assert "adapters" not in memory
+    assert "9 (3 tasks x 2 + 3 greedy), 2 turns each" in plan
+    assert "at most 6 tokens an episode" in plan
+    assert "30 to train on, 30 to validate on" in plan
+    assert "7 steps, 21 tasks, 63 episodes" in plan
+    resolved = yaml.safe_load(options.partition("\n")[2])
+    assert from_mapping(TrainConfig, resolved) == replace(config, steps=7)
+    assert resolved == to_mapping(replace(config, steps=7))
+    assert sorted(path for path in tmp_path.rglob("*") if path.name != "options.yaml") == before
+
+
+def test_what_it_foretells_happens(tmp_path: Path) -> None:
+    """As many episodes, and no more tokens."""
+    config = echo_config(tmp_path, steps=2, algorithm={"group_size": 4, "groups_per_step": 4})
+    found = dry_run(config)
+    train(config)
+    rows = [row for row in read_metrics(tmp_path / "run") if "padded_tokens" in row]
+    for row in rows:
+        assert row["episodes"] == found.plan.episodes == 16
+        assert row["sampled_tokens"] <= found.plan.reply * found.plan.episodes
+
+
+def test_the_plan_is_the_batching_s_own(tmp_path: Path) -> None:
+    def planned(**optimizer: Any) -> Any:
+        sections = {"algorithm": {"group_size": 4, "groups_per_step": 4, "minibatches": 2}, "optimizer": optimizer}
+        return dry_run(echo_config(tmp_path, **sections)).plan
+
+    whole, small = planned(), planned(tokens_per_microbatch=40)
+    assert whole.optimizer_steps == small.optimizer_steps == 2
+    assert whole.count.sequences == small.count.sequences == 2 * 4 * whole.longest
+    assert sum(small.micro_batches.values()) > sum(whole.micro_batches.values())
+    assert small.largest.rows * small.largest.columns <= 40
+
+
+def test_less_memory_where_it_is_asked_for(tmp_path: Path) -> None:
+    model = {"path": str(echo_config(tmp_path).model.path)}
+    full = dry_run(echo_config(tmp_path))
+    lora = dry_run(echo_config(tmp_path, model={**model, "tuning": "lora", "lora": {"rank": 4}}))
+    eight = dry_run(echo_config(tmp_path, optimizer={"name": "adamw8bit"}))
+    kl = dry_run(echo_config(tmp_path, algorithm={"kl": 0.1}))
+    assert lora.memory.held["gradients"] < 0.5 * full.memory.held["gradients"]
+    assert eight.memory.held["optimizer states"] < 0.7 * full.memory.held["optimizer states"]
+    assert kl.memory.held["reference"] == full.memory.held["weights"]
+    assert "reference" not in report(full).split("\n\n")[0]
+
+
+def test_a_run_that_does_not_fit_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainers.dry_run._available", lambda device: 1 << 20)
+    assert "WARNING" in report(dry_run(echo_config(tmp_path)))
+    assert "gradient_checkpointing" in "".join(dry_run(echo_config(tmp_path)).warnings)
+
+
+def test_it_stops_where_the_run_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = echo_config(tmp_path)
+    for sections, named in (
+        ({"env": {"id": "rllm/NoSuch-v0"}}, "NoSuch"),
+        ({"env": {"kwargs": {"sise": 4}}}, "sise"),
+        ({"model": {"path": str(tmp_path / "nowhere")}}, "nowhere"),
+        ({"model": {"device": "cuda:99"}}, "cuda:99"),
+        ({"model": {"tuning": "lora", "lora": {"targets": "no_such_layer"}}}, "no_such_layer"),
+        ({"algorithm": {"group_size": 1}}, "group_size"),
+    ):
+        with pytest.raises(CommandError, match=named):
+            command(tmp_path, echo_config(tmp_path, **sections))  # type: ignore[arg-type]
+
+    with monkeypatch.context() as without:
+        for name in ("bitsandbytes", "bitsandbytes.optim"):
+            without.setitem(sys.modules, name, None)
+        with pytest.raises(ConfigError, match="needs bitsandbytes"):
+            dry_run(echo_config(tmp_path, optimizer={"name": "adamw8bit"}))
+        with pytest.raises(ConfigError, match="needs bitsandbytes"):
+            dry_run(echo_config(tmp_path, model={"tuning": "qlora"}))
+
+    (tmp_path / "run" / "checkpoints" / "step-00000001").mkdir(parents=True)
+    with pytest.raises(CommandError, match="already holds a run"):
+        command(tmp_path, config)
+    assert command(tmp_path, config, "--resume") == 0
+    (tmp_path / "tiny" / "model.safetensors").unlink()
+    with pytest.raises(CommandError, match="holds no weights"):
+        command(tmp_path, config, "--resume")
