@@ -14,7 +14,7 @@ from torch import Tensor
 
 from trainers.algorithms import Algorithm, Asked, Signals, Targets
 from trainers.algorithms.advantages import FloatArray
-from trainers.algorithms.losses import kl_to_reference
+from trainers.algorithms.losses import clipped_value_loss, kl_to_reference
 from trainers.batching import MicroBatch, Row, make_micro_batches, rows_of, split_for_minibatches
 from trainers.batching.microbatch import Aggregation
 from trainers.config import OptimizerConfig, ValueConfig
@@ -104,6 +104,7 @@ class Learner:
         self.ranks = ranks
         self.version = 0
         self._head: list[torch.nn.Parameter] = []
+        self._judged: list[_Judged] = []
         further: list[dict[str, Any]] = []
         if value is not None:
             self._head = list(policy.add_value_head(detach=value.detach).parameters())
@@ -171,6 +172,7 @@ class Learner:
         stats, config = UpdateStats(), algorithm.config
         optimizer_steps = 0
         for epoch in range(config.epochs):
+            self._judged.clear()
             for part, rows in enumerate(split_for_minibatches(kept, per_token, config.minibatches)):
                 shares = _Shares.of(rows, algorithm)
                 loss = 0.0
@@ -184,6 +186,7 @@ class Learner:
                 optimizer_steps += 1
                 if epoch == 0 and part == 0:
                     first = (stats.gap_mean, stats.gap_max)
+        self._fit_head(step, stats)
         # Later optimizer steps move away from the sampler on purpose: the mismatch is that of the first.
         stats.gap_mean, stats.gap_max = first
         stats.merge(self.ranks.gather(stats))
@@ -322,6 +325,7 @@ class Learner:
             stats.value_loss += value_loss.item()
             weight = 1.0 if self.value.detach else self.value.weight
             loss = weight * value_loss + (0.0 if self._warming_up(step) else loss)
+            self._judged.append(_Judged.of(outputs, batch))
         loss.backward()  # type: ignore[no-untyped-call]
 
         gap_N = logp_N.detach() - batch.sampler_logp_N
@@ -334,13 +338,34 @@ class Learner:
         stats.forward.add(batch)
         return loss.item()
 
+    def _fit_head(self, step: int, stats: UpdateStats) -> None:
+        """Further steps of the value head alone, on the states that the passes over the batch have seen."""
+        if self.value is None or not self.value.extra_steps:
+            return
+        head = self.policy.value_head
+        assert head is not None
+        decisions = sum(self.ranks.gather(sum(len(judged.return_M) for judged in self._judged)))
+        for _ in range(self.value.extra_steps):
+            loss = 0.0
+            for judged in self._judged:
+                error_M = clipped_value_loss(
+                    head(judged.state_MD), judged.value_M, judged.return_M, clip=self.value.clip
+                )
+                part = error_M.sum() / decisions
+                part.backward()  # type: ignore[no-untyped-call]
+                loss += part.item()
+            self.ranks.sum_gradients(self._head)
+            self._step(step, sum(self.ranks.gather(loss)), stats, head_only=True)
+        self._judged.clear()
+
     def _warming_up(self, step: int) -> bool:
         return self.value is not None and step < self.value.warmup_steps
 
-    def _step(self, step: int, loss: float, stats: UpdateStats) -> float:
+    def _step(self, step: int, loss: float, stats: UpdateStats, *, head_only: bool = False) -> float:
         """Clip, step, clear. Returns the norm of the policy's gradient before clipping."""
         parameters = [parameter for _, parameter in self.policy.parameters]
-        if self._warming_up(step):  # the value loss may have reached the model
+        head_only = head_only or self._warming_up(step)
+        if head_only:  # the value loss may have reached the model
             for parameter in parameters:
                 parameter.grad = None
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm).item()
@@ -350,7 +375,7 @@ class Learner:
             set_learning_rate(self.optimizer, self.learning_rate(step))
             self.optimizer.step()
             self._bad_steps = 0
-            self.version += not self._warming_up(step)
+            self.version += not head_only
             stats.value_grad_norm = max(stats.value_grad_norm, value_norm)
         else:
             stats.skipped += 1
@@ -363,6 +388,21 @@ class Learner:
                 f"{step}; a lower optimizer.lr (now {self.config.lr:g}) mostly helps. The last checkpoint is intact"
             )
         return norm if math.isfinite(norm) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """The M states of a micro-batch that the value head judges, with what it is to learn of them."""
+
+    state_MD: Tensor
+    value_M: Tensor
+    return_M: Tensor
+
+    @classmethod
+    def of(cls, outputs: TokenOutputs, batch: MicroBatch) -> _Judged:
+        assert outputs.state_ND is not None
+        at_M = batch.targets["decision"].nonzero().squeeze(-1)
+        return cls(outputs.state_ND[at_M], batch.targets["value"][at_M], batch.targets["return"][at_M])
 
 
 @dataclass(frozen=True, slots=True)

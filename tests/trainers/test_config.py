@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rllm_gym.commands.errors import CommandError
 from trainers import commands
-from trainers.config import ConfigError, SftConfig, TrainConfig, validate, validate_sft
+from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig, validate, validate_sft
 from trainers.settings import RECIPES, from_mapping, known_keys, load_yaml, read_command_line, to_mapping, write_yaml
 
 GOOD: dict[str, Any] = {"env": {"id": "rllm/Math-v0"}, "model": {"path": "somewhere"}}
@@ -65,6 +65,15 @@ def test_what_is_unknown_or_of_the_wrong_type_is_named(content: dict[str, Any], 
         ({"deterministic": True, "model": {"path": "x", "device": "cuda"}}, "only the CPU"),
         ({"sampling": {"temperature": 0.0}}, "is greedy"),
         ({"model": {"path": "x", "tuning": "full", "lora": {"rank": 8}}}, "model.lora does nothing"),
+        ({"model": {"path": "x", "reference": "cpu"}}, "model.reference='cpu' does nothing with model.tuning=lora"),
+        ({"model": {"path": "x", "tuning": "full", "reference": "cpu"}}, "does nothing without a KL term"),
+        ({"model": {"path": "x", "lora": {"targets": " "}}}, "model.lora.targets is empty"),
+        (
+            {"model": {"path": "x", "tuning": "full"}, "optimizer": {"lora_plus_ratio": 16.0}},
+            "lora_plus_ratio=16.0 does",
+        ),
+        ({"optimizer": {"lora_plus_ratio": 0.0}}, "lora_plus_ratio=0.0 must be above 0"),
+        ({"optimizer": {"schedule": "constant", "final_lr_fraction": 0.5}}, "with optimizer.schedule=constant"),
         ({"model": {}}, "model.path is missing"),
         ({"env": {}}, "env.id is missing"),
         ({"env": {"id": "x", "agent_kwargs": {"a": 1}}}, "without env.agent"),
@@ -81,7 +90,7 @@ def test_what_is_unknown_or_of_the_wrong_type_is_named(content: dict[str, Any], 
         ({"algorithm": {"overlong_penalty": 1.0}}, "sampling.max_response_tokens, and that is not set"),
         ({"value": {"lr": 0.1}}, "value.lr=0.1 does nothing with algorithm.name=grpo"),
         ({"algorithm": {"name": "ppo"}, "value": {"weight": 1.0}}, "value.weight=1.0 does nothing with value.detach"),
-        ({"algorithm": {"name": "ppo"}, "value": {"clip": 0.0}}, "no value has moved yet"),
+        ({"algorithm": {"name": "ppo"}, "value": {"clip": 0.0, "extra_steps": 0}}, "no value has moved yet"),
         ({"entropy": {"bonus": -0.01}}, "bonus=-0.01 must be 0 or more"),
     ],
 )
@@ -176,14 +185,15 @@ def test_recipes_are_valid(recipe: Path) -> None:
         assert validate(replace(loaded, model=replace(loaded.model, path="x"))) == []
 
 
-@pytest.mark.parametrize("command", [commands.train, commands.sft])
+@pytest.mark.parametrize("command", [commands.train, commands.sft, commands.dpo])
 def test_help_explains_every_option_and_errors_are_one_thing(command: Any, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         command(["--help"])
     assert stop.value.code == 0
     shown = capsys.readouterr().out
-    for key in known_keys(TrainConfig if command is commands.train else SftConfig):
+    kind: Any = {commands.train: TrainConfig, commands.sft: SftConfig, commands.dpo: DpoConfig}[command]
+    for key in known_keys(kind):
         assert f"--{key.replace('_', '-')}" in shown or f"{key} options" in shown, key
-    assert "rllm-gym sft --config frozen_lake_sft" in shown
+    assert f"  rllm-gym {command.__name__} --" in shown, "an example"
     with pytest.raises(CommandError, match="is missing"):
-        command(["--env.id", ""])
+        command([])

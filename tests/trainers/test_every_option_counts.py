@@ -60,7 +60,7 @@ OTHER: dict[str, Any] = {
     "overlong_buffer": 3,
     "format_penalty": 0.3,
 }
-VALUE: dict[str, Any] = {"lr": 0.5, "detach": False, "weight": 2.0, "clip": 0.01, "warmup_steps": 0}
+VALUE: dict[str, Any] = {"lr": 0.5, "detach": False, "weight": 2.0, "clip": 0.01, "extra_steps": 3, "warmup_steps": 0}
 # What must be set for an option to be read, where that is another option.
 SETTINGS: list[dict[str, Any]] = [
     {"kl": 0.2},
@@ -223,9 +223,10 @@ def test_every_option_under_every_algorithm(bench: Bench, name: str) -> None:
     assert ("gae_lambda" in taken) == (name == "ppo")
     assert {"kl", "kl_in", "kl_estimator", "kl_straight_through", "importance_mode", "overlong_buffer"} <= taken
     valued = {option for option, other in VALUE.items() if check(bench, {"name": name}, {}, f"value.{option}", other)}
-    assert valued == ({"lr", "detach", "warmup_steps"} if name == "ppo" else set())
+    assert valued == ({"lr", "detach", "clip", "extra_steps", "warmup_steps"} if name == "ppo" else set())
     if name == "ppo":
-        assert check(bench, {"name": name, "minibatches": 2}, {"lr": 0.01}, "value.clip", 0.01)
+        assert check(bench, {"name": name, "minibatches": 2}, {"lr": 0.01, "extra_steps": 0}, "value.clip", 0.01)
+        assert not check(bench, {"name": name}, {"extra_steps": 0}, "value.clip", 0.01)
         assert check(bench, {"name": name}, {"detach": False}, "value.weight", 2.0)
 
 

@@ -21,7 +21,10 @@ class ValueConfig:
     """Weight of the value loss beside the policy's, where both shape the model (`detach=False`)."""
     clip: float = 0.2
     """How far a value may move from what it was before the update until it gets no gradient; 0 for no limit. It counts
-    where a batch is used for several optimizer steps."""
+    where a batch is used for several steps."""
+    extra_steps: int = 10
+    """Further optimizer steps of the head alone on each batch, from the hidden states that the update has computed
+    anyway: they cost next to nothing, and one step a batch lags behind a policy that learns."""
     warmup_steps: int = 5
     """Steps at the beginning in which only the value head learns."""
 
@@ -34,9 +37,9 @@ def check_value(value: ValueConfig, algorithm: AlgorithmConfig, problems: list[s
     positive(value, "value.", ("lr", "weight"), problems)
     if value.detach:
         idle(value, "value.", ("weight",), "with value.detach: nothing but the head feels the value loss", problems)
-    if algorithm.epochs * algorithm.minibatches == 1:
-        why = "with algorithm.epochs=1 and minibatches=1: in the only optimizer step of a batch no value has moved yet"
+    if algorithm.epochs * algorithm.minibatches == 1 and value.extra_steps == 0:
+        why = "with one optimizer step a batch (epochs=1, minibatches=1, value.extra_steps=0): no value has moved yet"
         idle(value, "value.", ("clip",), why, problems)
-    for name in ("clip", "warmup_steps"):
+    for name in ("clip", "extra_steps", "warmup_steps"):
         if not getattr(value, name) >= 0:
             problems.append(f"value.{name}={getattr(value, name)!r} must be 0 or more")
