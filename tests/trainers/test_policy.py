@@ -104,7 +104,7 @@ def test_gradient_of_a_batch_equals_the_naive_one(
     rng = np.random.default_rng(1)
     drawn = sequences(9) + [with_prompt(s, (4, 5, 6, 7, 8, 9, 10, 11) * 2) for s in sequences(9, seed=5)]
     rows = [Row(sequence, {"adv": rng.normal(size=sum(sequence.mask))}) for sequence in drawn]
-    config = AlgorithmConfig()
+    config = AlgorithmConfig(clip_low=0.2, clip_high=0.28)
     naive(policy.model, rows, config, 0.7, entropy=0.01).backward()
     expected = {name: parameter.grad.clone() for name, parameter in policy.parameters if parameter.grad is not None}
     policy.model.zero_grad()
