@@ -29,6 +29,9 @@ class ServedAdapters:
         # Of this sampler alone: an endpoint may outlive a run, and remembers names.
         self._run = f"{model}-{uuid.uuid4().hex[:8]}"
         self._names = [model]
+        self._written = 0
+        self.pending = ""
+        """Name of what was written last, whether it serves yet or not."""
         self.version = 0
 
     @property
@@ -53,7 +56,10 @@ class ServedAdapters:
             raise SamplerError("endpoints do not serve DoRA adapters; train with plain LoRA, or with the torch sampler")
         from safetensors.torch import save_file
 
-        folder = self._place(self.version + 1)
+        # Numbered by attempts: what failed once may be known to the endpoint all the same.
+        self._written += 1
+        self.pending = f"{self._run}-v{self._written}"
+        folder = self._folder / self.pending
         try:
             folder.mkdir(parents=True, exist_ok=True)
             tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in update.tensors}
@@ -62,7 +68,7 @@ class ServedAdapters:
         except OSError as error:
             raise SamplerError(f"the adapter cannot be written to {folder}: {error}; free space, or choose another "
                                "adapter_folder") from error  # fmt: skip
-        return "/load_lora_adapter", {"lora_name": self._name(self.version + 1), "lora_path": str(folder)}
+        return "/load_lora_adapter", {"lora_name": self.pending, "lora_path": str(folder)}
 
     def advance(self) -> tuple[str, dict[str, Any]] | None:
         """The version that was written serves now; the request that unloads the last but one, if there is one.
@@ -70,20 +76,14 @@ class ServedAdapters:
         The last one stays: its replies may be under way.
         """
         self.version += 1
-        self._names.append(self._name(self.version))
+        self._names.append(self.pending)
         if self.version < 3:
             return None
-        return "/unload_lora_adapter", {"lora_name": self._name(self.version - 2)}
+        return "/unload_lora_adapter", {"lora_name": self._names[-3]}
 
     def remove_old(self) -> None:
         """Delete the files of the version that was unloaded."""
-        shutil.rmtree(self._place(self.version - 2), ignore_errors=True)
-
-    def _name(self, version: int) -> str:
-        return f"{self._run}-v{version}"
-
-    def _place(self, version: int) -> Path:
-        return self._folder / self._name(version)
+        shutil.rmtree(self._folder / self._names[-3], ignore_errors=True)
 
 
 def _plain(value: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from rllm_gym.samplers import openai_replies as replies
 from rllm_gym.samplers.openai_adapters import ServedAdapters
 from rllm_gym.samplers.openai_http import Answer, Call, Endpoint, Refused
-from rllm_gym.samplers.protocol import Completion, Request, SamplerError, SamplingParams, WeightUpdate
+from rllm_gym.samplers.protocol import Completion, Probe, Request, SamplerError, SamplingParams, WeightUpdate
 from rllm_gym.samplers.rate_limit import Pace, RateLimit
 from rllm_gym.workers import DeadlineExceeded, WorkerPool
 
@@ -53,6 +53,8 @@ class OpenAISampler:
         context_length: Most tokens of prompt and reply together; ``None``: what the endpoint says, with token ids.
         adapter_folder: Folder that the endpoint can read, too: :meth:`push` writes adapters there and has them loaded
             (vLLM with ``--enable-lora`` and ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=1``). Needs ``token_ids=True``.
+        probe_tolerance: Most that log-probs of a pushed adapter may differ from the trainer's, where the update has a
+            probe: what rounding of the endpoint's dtype explains (bfloat16: about 0.25).
         extra_body: Fields added to every request; ``None`` as a value leaves a field out (``{"seed": None}`` for
             endpoints that know no seeds).
         rate_limit: Most requests and tokens a minute. Limits that replies tell (``x-ratelimit-*``) are kept anyway.
@@ -79,6 +81,7 @@ class OpenAISampler:
         tokenizer: Any = None,
         context_length: int | None = None,
         adapter_folder: str | os.PathLike[str] | None = None,
+        probe_tolerance: float = 1e-3,
         extra_body: Mapping[str, Any] | None = None,
         rate_limit: RateLimit | None = None,
         timeout: float = 600.0,
@@ -95,6 +98,7 @@ class OpenAISampler:
             silence_timeout=timeout if silence_timeout is None else silence_timeout,
             parallel=parallel,
             max_reply_bytes=max_reply_bytes,
+            probe_tolerance=probe_tolerance,
         )
         if retries < 0 or max_pause < 0:
             raise ValueError(f"retries={retries!r} and max_pause={max_pause!r} must be 0 or more")
@@ -118,6 +122,7 @@ class OpenAISampler:
         self.why_no_tokens = "chat completions carry no token ids; make the sampler with token_ids=True"
         """Why replies have no token ids and log-probs; ``""`` where they have."""
         self._logprobs: replies.LogprobMode = "unknown"
+        self._probe_tolerance = probe_tolerance
         self._extra = dict(extra_body or {})
         self._timeout, self._retries, self._max_pause = timeout, retries, max_pause
         self._pace = Pace(rate_limit or RateLimit())
@@ -170,7 +175,8 @@ class OpenAISampler:
         Each version has a name of its own at the endpoint, so that no reply can come from another than it says.
 
         Raises:
-            SamplerError: There is no ``adapter_folder``, the update is no LoRA adapter, or the endpoint refuses it.
+            SamplerError: There is no ``adapter_folder``, the update is no LoRA adapter, the endpoint refuses it, or
+                what it serves then does not agree with the update's probe.
         """
         if self._adapters is None:
             raise SamplerError(
@@ -180,6 +186,8 @@ class OpenAISampler:
         path, body = await asyncio.to_thread(self._adapters.write, update)
         try:
             await self._ask(path, body, 0, read=replies.said_yes)
+            if update.probe is not None:
+                await self._check_probe(update.probe)
             old = self._adapters.advance()
             if old is not None:
                 await self._ask(*old, 0, read=replies.said_yes)
@@ -190,6 +198,23 @@ class OpenAISampler:
                 "and vLLM needs --enable-lora, --max-lora-rank and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1)"
             ) from refused
         return self._adapters.version
+
+    async def _check_probe(self, probe: Probe) -> None:
+        """Compare what the adapter that was just loaded says of a text with what the trainer says.
+
+        Raises:
+            SamplerError: They differ: it serves something else.
+        """
+        from rllm_gym.samplers.vllm.probing import compare
+
+        assert self._adapters is not None
+        body = {"model": self._adapters.pending, "prompt": list(probe.ids), "max_tokens": 1, "prompt_logprobs": 0}
+
+        def read(answer: Answer) -> list[float]:
+            return replies.prompt_logprobs(replies.parse(answer), probe.ids)
+
+        said = await self._ask("/completions", self._with_extra(body), len(probe.ids) + 1, read=read)
+        compare(probe, said, self._probe_tolerance, "after a push")
 
     async def release(self, conversation: str) -> None:
         """Nothing is kept on this side."""

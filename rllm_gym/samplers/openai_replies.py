@@ -105,6 +105,23 @@ def token_completion(answer: Any, version: int) -> Completion:
     return Completion(tuple(ids), tuple(min(0.0, float(logp)) for logp in logprobs), text, finish, version)
 
 
+def prompt_logprobs(answer: Any, ids: Sequence[int]) -> list[float]:
+    """The log-prob of each id of a prompt but the first, asked for with ``prompt_logprobs`` (vLLM).
+
+    Raises:
+        Refused: They are missing.
+    """
+    try:
+        choice = answer["choices"][0]
+        rows = choice.get("prompt_logprobs") or answer.get("prompt_logprobs")
+        values = [row[str(token)]["logprob"] for row, token in zip(rows[1:], ids[1:], strict=True)]
+        if not all(map(_is_logprob, values)):
+            raise TypeError(f"{values[:5]} are no log-probs")
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        raise Refused(f"no log-probs of the prompt came back for a probe ({error})", may_pass=False) from error
+    return values
+
+
 def used_tokens(answer: Any) -> int | None:
     """Tokens of prompt and reply as the endpoint counts them; ``None`` where it does not say."""
     usage = answer.get("usage") if isinstance(answer, dict) else None

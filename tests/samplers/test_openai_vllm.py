@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM
 from rllm_gym.engine import AgentExecutionEngine
 from rllm_gym.samplers import Request, SamplerError, SamplingParams, WeightUpdate
 from rllm_gym.samplers.openai_compatible import OpenAISampler
+from rllm_gym.samplers.protocol import Probe
 
 __all__ = ["vllm_server"]
 
@@ -44,6 +45,13 @@ def largest_gap(model: Any, requests: list[Request], completions: Any) -> float:
         for place, (token, logp) in enumerate(zip(completion.ids, completion.logprobs, strict=True)):
             gaps.append(abs(float(logp_TV[len(request.ids) - 1 + place, token]) - logp))
     return max(gaps)
+
+
+def probe_of(model: Any) -> Probe:
+    ids = (*PROMPT, 40, 41, 42)
+    with torch.no_grad():
+        logp_TV = model(torch.tensor([ids])).logits[0].float().log_softmax(-1)
+    return Probe(ids, tuple(float(logp_TV[place, token]) for place, token in enumerate(ids[1:])))
 
 
 def test_replies_carry_the_ids_and_log_probs_that_the_model_itself_gives(
@@ -171,17 +179,23 @@ def test_pushed_adapters_serve_under_their_own_version(
                     list(get_peft_model_state_dict(adapted).items()),
                     kind="lora",
                     lora_config=adapted.peft_config["default"].to_dict(),
+                    probe=probe_of(adapted),
                 )
                 assert await sampler.push(update) == sampler.weight_version == version
                 completions = await sampler.sample(requests)
                 assert {completion.weight_version for completion in completions} == {version}
                 assert largest_gap(adapted, requests, completions) < 1e-4
                 assert largest_gap(model, requests, completions) > 1e-2
+            # Adapters that are not those the trainer has: found out, and the ones before go on serving.
+            stale = WeightUpdate(update.tensors, "lora", update.lora_config, probe=probe_of(model))
+            with pytest.raises(SamplerError, match="stale"):
+                await sampler.push(stale)
+            assert largest_gap(adapted, requests, await sampler.sample(requests)) < 1e-4
             with pytest.raises(SamplerError, match="kind='full'"):
                 await sampler.push(WeightUpdate([]))
 
     run(play())
-    assert len(list(tmp_path.iterdir())) == 2  # the one that serves and the one before
+    assert len(list(tmp_path.iterdir())) == 3  # the one that serves, the one before, and the one that was refused
 
 
 def test_what_it_takes_to_push_is_said() -> None:
