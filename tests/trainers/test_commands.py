@@ -55,7 +55,7 @@ def test_fine_tune_train_and_resume(tmp_path: Path, capsys: pytest.CaptureFixtur
 
     with pytest.raises(CommandError, match="already holds a run"):
         commands.train(train)
-    with pytest.raises(CommandError, match="model.tuning 'lora' → 'full'"):
+    with pytest.raises(CommandError, match=r"model\.tuning 'lora' → 'full'"):
         commands.train([*train, "--resume", "--steps", "4", "--model.tuning", "full"])
     for state in (tmp_path / "run" / "checkpoints").glob("*/state.pt"):
         state.write_bytes(state.read_bytes()[:100])

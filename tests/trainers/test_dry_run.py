@@ -75,6 +75,11 @@ def test_less_memory_where_it_is_asked_for(tmp_path: Path) -> None:
     lora = dry_run(echo_config(tmp_path, model={**model, "tuning": "lora", "lora": {"rank": 4}}))
     eight = dry_run(echo_config(tmp_path, optimizer={"name": "adamw8bit"}))
     kl = dry_run(echo_config(tmp_path, algorithm={"kl": 0.1}))
+    elsewhere = {"backend": "openai", "url": "http://localhost:1/v1", "model": "x", "adapter_folder": str(tmp_path)}
+    far = dry_run(echo_config(tmp_path, model={**model, "tuning": "lora", "lora": {"rank": 4}}, sampler=elsewhere))
+    assert lora.memory.peak - far.memory.peak == sum(
+        size for name, size in lora.memory.held.items() if name.startswith("sampler's")
+    )
     assert lora.memory.held["gradients"] < 0.5 * full.memory.held["gradients"]
     assert eight.memory.held["optimizer states"] < 0.7 * full.memory.held["optimizer states"]
     assert kl.memory.held["reference"] == full.memory.held["weights"]
