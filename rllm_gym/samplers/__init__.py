@@ -14,12 +14,16 @@ from rllm_gym.samplers.protocol import (
 from rllm_gym.samplers.scripted import ScriptedSampler
 
 if TYPE_CHECKING:
+    from rllm_gym.samplers.openai_compatible import OpenAISampler
+    from rllm_gym.samplers.rate_limit import RateLimit
     from rllm_gym.samplers.torch_sampler import TorchSampler
     from rllm_gym.samplers.vllm import VLLMSampler, VLLMServerSampler
 
 __all__ = [
     "Completion",
+    "OpenAISampler",
     "Probe",
+    "RateLimit",
     "Request",
     "Sampler",
     "SamplerError",
@@ -38,6 +42,14 @@ def __getattr__(name: str) -> Any:
         from rllm_gym.samplers.torch_sampler import TorchSampler
 
         return TorchSampler
+    if name == "OpenAISampler":
+        from rllm_gym.samplers.openai_compatible import OpenAISampler
+
+        return OpenAISampler
+    if name == "RateLimit":
+        from rllm_gym.samplers.rate_limit import RateLimit
+
+        return RateLimit
     if name in ("VLLMSampler", "VLLMServerSampler"):
         from rllm_gym.samplers import vllm
 
