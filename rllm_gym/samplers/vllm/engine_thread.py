@@ -16,6 +16,10 @@ from typing import Any
 from rllm_gym.samplers.protocol import SamplerError
 
 
+class EngineLost(SamplerError):
+    """An errand left the engine in a state from which it cannot go on; it ends."""
+
+
 @dataclass(eq=False, slots=True)
 class Draw:
     """One request to the engine.
@@ -156,6 +160,9 @@ class EngineThread:
     def _do(self, errand: Errand, engine: Any) -> None:
         try:
             result = errand.action(engine)
+        except EngineLost as error:
+            errand.done(error)
+            raise
         except Exception as error:
             result = error
         errand.done(result)

@@ -17,7 +17,7 @@ from typing import Any
 from rllm_gym.samplers.protocol import Completion, Probe, Request, SamplerError, WeightUpdate
 from rllm_gym.samplers.vllm.adapter import write_adapter
 from rllm_gym.samplers.vllm.checkpoint_files import checked, tensor_shapes
-from rllm_gym.samplers.vllm.engine_thread import Draw, EngineThread, Errand
+from rllm_gym.samplers.vllm.engine_thread import Draw, EngineLost, EngineThread, Errand
 from rllm_gym.samplers.vllm.model_facts import ModelFacts
 from rllm_gym.samplers.vllm.probing import TOLERANCES, compare
 from rllm_gym.samplers.vllm.scratch import private_folder
@@ -177,7 +177,8 @@ class VLLMSampler:
 
         Raises:
             ValueError: The tensors do not fit the model; nothing was changed.
-            SamplerError: The sampler is closed, or the engine does not serve what was pushed.
+            SamplerError: The sampler is closed, the engine does not serve what was pushed, or tensors that were made
+                while they were read broke off; then the engine is lost.
         """
         if update.kind not in ("full", "lora"):
             raise ValueError(f"vLLM takes weight updates of kind 'full' or 'lora'; got kind={update.kind!r}")
@@ -299,10 +300,12 @@ class VLLMSampler:
             self._load_adapter(engine, folder)
         else:
             tensors = checked(update.tensors, self._shapes, tied=self._facts.tied)
-            # What fails half-way leaves the engine with a mixture; what is whole clears this below.
-            self._suspect = "the last push failed half-way, so that the engine serves a mixture of weights; push again"
-            engine.collective_rpc("reload_weights", kwargs={"weights_iterator": tensors})
-            engine.collective_rpc("rllm_gym_repack_heads")
+            try:
+                engine.collective_rpc("reload_weights", kwargs={"weights_iterator": tensors})
+                engine.collective_rpc("rllm_gym_repack_heads")
+            except Exception as error:
+                # vLLM takes its layers apart to load them, and cannot begin again.
+                raise EngineLost(f"new weights broke off half-way: {type(error).__name__}: {error}") from error
             self._drop_adapter(engine)
         self._forget_prefixes(engine)
         self._probe = update.probe

@@ -15,9 +15,12 @@ def compare(probe: Probe, logprobs: Sequence[float], tolerance: float, what: str
     """Raise where an engine's log-probs of a probe are not the trainer's.
 
     Raises:
-        SamplerError: They differ by more than ``tolerance``: the engine serves other weights.
+        SamplerError: They differ by more than ``tolerance``: the engine serves other weights. Below -10 the tolerance
+            grows with the log-prob, as rounding does.
     """
-    gap = max(abs(ours - theirs) for ours, theirs in zip(logprobs, probe.logprobs, strict=True))
+    gap = max(
+        abs(ours - theirs) / max(1.0, abs(theirs) / 10) for ours, theirs in zip(logprobs, probe.logprobs, strict=True)
+    )
     if not gap <= tolerance:  # nan is no match either
         shown = "not a number" if math.isnan(gap) else f"{gap:.2g}"
         raise SamplerError(

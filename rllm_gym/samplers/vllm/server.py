@@ -441,9 +441,16 @@ class VLLMServerSampler:
 
     async def _load(self, api: ServerApi, *, whole: bool, old: Path | None) -> None:
         if whole and self._whole is not None:
-            self._suspect = "the last push failed half-way, so that the engine serves a mixture of weights; push again"
-            await api.call_workers("reload_weights", self._start_timeout, weights_path=str(self._whole))
-            await api.call_workers("rllm_gym_repack_heads", self._start_timeout)
+            self._suspect = "the last push failed half-way, and the server serves nothing that anyone knows; restart it"
+            try:
+                await api.call_workers("reload_weights", self._start_timeout, weights_path=str(self._whole))
+                await api.call_workers("rllm_gym_repack_heads", self._start_timeout)
+            except ServerLost:
+                # vLLM takes its layers apart to load them, and cannot begin again.
+                if self._server is not None:
+                    self._server.kill()
+                    self._suspect = ""
+                raise
             await self._forget_prefixes(api)
             self._suspect = ""
         if self._adapter is not None:

@@ -1,0 +1,311 @@
+"""vLLM in this process against transformers: log-probs, pushes, staleness, cancellation. One real engine for all."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import vllm_models as models
+from vllm_models import adapted, full_update, gap, lora_update, moved, probe_of, requests
+
+from rllm_gym.samplers import Request, Sampler, SamplerError, SamplingParams, WeightUpdate
+from rllm_gym.samplers.vllm import VLLMSampler, make_vllm
+
+pytest.importorskip("vllm")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return models.tiny(tmp_path_factory.mktemp("vllm") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def base(folder: Path) -> Any:
+    return models.load(folder)
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> Iterator[VLLMSampler]:
+    set_num_threads = torch.set_num_threads
+    random.seed(1), np.random.seed(2), torch.manual_seed(3)  # noqa: NPY002
+    expected = random.random(), np.random.random(), torch.rand(()).item()  # noqa: NPY002
+    random.seed(1), np.random.seed(2), torch.manual_seed(3)  # noqa: NPY002
+    sampler = make_vllm(folder, max_batch=16, context_length=512, lora_rank=8, dtype="float32", cache_gib=0.0625)
+    assert isinstance(sampler, VLLMSampler)
+    # vLLM seeds everything and takes set_num_threads away; a trainer's randomness and threads are not its own.
+    assert (random.random(), np.random.random(), torch.rand(()).item()) == expected  # noqa: NPY002
+    assert torch.set_num_threads is set_num_threads
+    yield sampler
+    asyncio.run(sampler.close())
+
+
+@pytest.fixture
+def sampler(engine: VLLMSampler, base: Any, run: Callable[..., Any]) -> VLLMSampler:
+    """With the base weights and no adapter."""
+    run(engine.push(full_update(base)))
+    return engine
+
+
+def test_log_probs_are_of_the_distribution_at_the_temperature_before_it_is_cut(
+    sampler: VLLMSampler, base: Any, run: Callable[..., Any]
+) -> None:
+    assert isinstance(sampler, Sampler)
+    asked = [
+        Request((40 + i, 50, 60), SamplingParams(temperature, top_p, top_k, 12), seed=i)
+        for i, (temperature, top_p, top_k) in enumerate(
+            [(1.0, 1.0, 0), (0.5, 1.0, 0), (1.4, 0.7, 0), (1.0, 1.0, 5), (0.0, 1.0, 0), (0.7, 0.9, 20)]
+        )
+    ]
+    replies = run(sampler.sample(asked))
+    assert gap(base, asked, replies) < 1e-4
+    greedy = replies[4]
+    with torch.no_grad():
+        logits_TV = base(torch.tensor([[*asked[4].ids, *greedy.ids]])).logits[0]
+    assert tuple(logits_TV[2:-1].argmax(-1).tolist()) == greedy.ids
+
+
+def test_a_seed_decides_a_reply_whatever_else_is_in_the_batch(sampler: VLLMSampler, run: Callable[..., Any]) -> None:
+    asked = requests(6)
+    together = run(sampler.sample(asked))
+    for request, reply in zip(asked, together, strict=True):
+        (alone,) = run(sampler.sample([request]))
+        assert alone.ids == reply.ids
+        assert alone.text == sampler.tokenizer.decode(reply.ids, skip_special_tokens=True)
+    assert len({reply.ids for reply in run(sampler.sample([Request((50, 51), seed=i) for i in range(4)]))}) == 4
+
+
+def test_replies_end_where_they_should(sampler: VLLMSampler, run: Callable[..., Any]) -> None:
+    (free,) = run(sampler.sample([Request((40, 50, 60), SamplingParams(max_tokens=12), seed=5)]))
+    assert (len(free.ids), free.finish_reason) == (12, "length")
+    middle = sampler.tokenizer.decode(free.ids[5:6], skip_special_tokens=True)
+    (string,) = run(sampler.sample([Request((40, 50, 60), SamplingParams(max_tokens=12, stop=(middle,)), seed=5)]))
+    assert string.finish_reason == "stop"
+    assert string.ids == free.ids[: len(string.ids)]
+    assert middle in sampler.tokenizer.decode(string.ids)  # the ids keep it, the text does not
+    assert string.text == sampler.tokenizer.decode(string.ids, skip_special_tokens=True).split(middle)[0]
+    token = SamplingParams(max_tokens=12, stop_token_ids=(free.ids[3],))
+    (by_id,) = run(sampler.sample([Request((40, 50, 60), token, seed=5)]))
+    assert (by_id.finish_reason, by_id.ids[-1], len(by_id.logprobs)) == ("stop", free.ids[3], len(by_id.ids))
+    (full,) = run(sampler.sample([Request(tuple([50] * 508), SamplingParams(max_tokens=100, temperature=0.0))]))
+    assert len(full.ids) <= 4  # no more fits the context
+
+
+def test_the_end_of_turn_ends_a_reply(sampler: VLLMSampler, run: Callable[..., Any]) -> None:
+    eos = sampler.tokenizer.eos_token_id
+    replies = run(sampler.sample(requests(16, tokens=300)))
+    ended = [reply for reply in replies if reply.finish_reason == "stop"]
+    assert ended
+    assert all(reply.ids[-1] == eos and sampler.tokenizer.eos_token not in reply.text for reply in ended)
+    assert all(eos not in reply.ids[:-1] for reply in replies)
+
+
+def test_what_cannot_be_asked_is_named(sampler: VLLMSampler, run: Callable[..., Any]) -> None:
+    good = requests(1)[0]
+    for ids, words in [
+        ((), "request 1 is empty"),
+        ((5,) * 512, "512 tokens"),
+        ((5, 10**6), "outside 0.."),
+        ((-1,), "outside"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            run(sampler.sample([good, Request(ids)]))
+    with pytest.raises(TypeError, match="seed of request 0"):
+        run(sampler.sample([Request((5,), seed=0.5)]))  # type: ignore[arg-type]
+    assert run(sampler.sample([])) == []
+
+
+def test_five_adapters_in_a_row_are_each_served_and_read_once(
+    sampler: VLLMSampler, folder: Path, base: Any, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm.lora.lora_model import LoRAModel
+
+    reads = []
+    read = LoRAModel.from_local_checkpoint.__func__  # type: ignore[attr-defined]
+
+    def counting(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        reads.append(args[0])
+        return read(cls, *args, **kwargs)
+
+    monkeypatch.setattr(LoRAModel, "from_local_checkpoint", classmethod(counting))
+    model = adapted(folder, use_rslora=True, alpha_pattern={"q_proj": 3}, rank_pattern={"down_proj": 2})
+    asked = requests(6)
+    for push in range(5):
+        models.shake(model, push)
+        before = sampler.weight_version
+        assert run(sampler.push(lora_update(model))) == before + 1 == sampler.weight_version
+        replies = run(sampler.sample(asked))
+        assert gap(model, asked, replies) < 1e-4
+        assert gap(base, asked, replies) > 0.1
+        assert {reply.weight_version for reply in replies} == {before + 1}
+    assert len(reads) == len(set(reads)) == 5  # none again, in fifty steps of the engine
+
+
+def test_an_adapter_that_vllm_did_not_take_up_is_detected(
+    sampler: VLLMSampler, folder: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from vllm.lora.lora_model import LoRAModel
+
+    model = adapted(folder)
+    run(sampler.push(lora_update(model)))
+    assert sampler._thread.adapter is not None
+    shutil.copytree(sampler._thread.adapter.lora_path, tmp_path / "old")
+    read = LoRAModel.from_local_checkpoint.__func__  # type: ignore[attr-defined]
+    models.shake(model, 7)
+    version = sampler.weight_version
+    with monkeypatch.context() as stale:
+        stale.setattr(
+            LoRAModel,
+            "from_local_checkpoint",
+            classmethod(lambda cls, path, *args, **kwargs: read(cls, str(tmp_path / "old"), *args, **kwargs)),
+        )
+        with pytest.raises(SamplerError, match="stale adapter"):
+            run(sampler.push(lora_update(model)))
+    with pytest.raises(SamplerError, match="stale adapter"):
+        run(sampler.sample(requests(1)))  # nobody trains on what nobody knows
+    assert sampler.weight_version == version
+    run(sampler.push(lora_update(model)))
+    assert gap(model, requests(2), run(sampler.sample(requests(2)))) < 1e-4
+
+
+def test_whole_weights_are_served_embedding_and_tied_head_included(
+    sampler: VLLMSampler, folder: Path, run: Callable[..., Any]
+) -> None:
+    run(sampler.push(lora_update(adapted(folder))))  # is gone with the weights it belongs to
+    asked = requests(6)
+    for seed in range(2):
+        model = moved(folder, seed)
+        run(sampler.push(full_update(model)))
+        assert gap(model, asked, run(sampler.sample(asked))) < 1e-4
+
+
+def test_weights_that_do_not_fit_change_nothing(
+    sampler: VLLMSampler, base: Any, folder: Path, run: Callable[..., Any]
+) -> None:
+    state = list(base.state_dict().items())
+    name, tensor = state[3]
+    for tensors, words in [
+        (state[:3] + state[4:], "lacks 1 of"),
+        ([*state[:3], ("model.strange", tensor), *state[4:]], "model.strange"),
+        ([*state[:3], (name, tensor[:1]), *state[4:]], "has shape"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            run(sampler.push(WeightUpdate(tensors)))
+    for changes, words in [({"r": 16}, "rank 16"), ({"use_dora": True}, "DoRA")]:
+        with pytest.raises(ValueError, match=words):
+            run(sampler.push(lora_update(adapted(folder, **changes), probe_of(base))))
+    with pytest.raises(ValueError, match="kind='shared'"):
+        run(sampler.push(WeightUpdate((), "shared")))
+    assert gap(base, requests(2), run(sampler.sample(requests(2)))) < 1e-4
+
+
+def test_overlapping_calls_share_steps_and_cancelled_ones_leave(
+    sampler: VLLMSampler, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+    steps: list[int] = []
+    step = LLMEngine.step
+
+    def counting(engine: Any) -> Any:
+        steps.append(engine.get_num_unfinished_requests())
+        return step(engine)
+
+    monkeypatch.setattr(LLMEngine, "step", counting)
+
+    async def scene() -> None:
+        ignored = [Request((50 + i,), SamplingParams(max_tokens=500), seed=i) for i in range(3)]
+        given_up = asyncio.create_task(sampler.sample(ignored))
+        calls = [asyncio.create_task(sampler.sample([request])) for request in requests(5, tokens=20)]
+        await asyncio.gather(*calls)
+        assert max(steps) == 8
+        given_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+        await sampler.sample(requests(1, tokens=2))
+        assert steps[-1] == 1
+
+    run(scene())
+
+
+def test_a_push_waits_for_the_replies_under_way(
+    sampler: VLLMSampler, base: Any, folder: Path, run: Callable[..., Any]
+) -> None:
+    model = moved(folder, 4)
+
+    async def scene() -> None:
+        before = sampler.weight_version
+        early = asyncio.create_task(sampler.sample(requests(2, tokens=40)))
+        await asyncio.sleep(0)  # it is asked first
+        push = asyncio.create_task(sampler.push(full_update(model)))
+        await asyncio.sleep(0)
+        late = asyncio.create_task(sampler.sample(requests(2, tokens=40)))
+        old, version, new = await asyncio.gather(early, push, late)
+        assert {reply.weight_version for reply in old} == {before}
+        assert {reply.weight_version for reply in new} == {version} == {before + 1}
+        assert gap(base, requests(2, tokens=40), old) < 1e-4
+        assert gap(model, requests(2, tokens=40), new) < 1e-4
+
+    run(scene())
+
+
+def test_what_this_machine_or_process_cannot_do_is_said(
+    sampler: VLLMSampler, folder: Path, run: Callable[..., Any]
+) -> None:
+    with pytest.raises(SamplerError, match="already has an engine"):
+        make_vllm(folder)
+    with pytest.raises(SamplerError, match="cannot sleep"):
+        run(sampler.sleep())
+    with pytest.raises(SamplerError, match="does not sleep"):
+        run(sampler.wake())
+    with pytest.raises(SamplerError, match="no model can be read"):
+        make_vllm(folder / "absent")
+    for option in (
+        {"max_batch": 0},
+        {"lora_rank": -1},
+        {"lora_rank": 1000},
+        {"dtype": "int4"},
+        {"memory": 0},
+        {"cache_gib": 0},
+    ):
+        with pytest.raises(ValueError, match=next(iter(option))):
+            make_vllm(folder, **option)
+
+
+def test_an_engine_that_dies_says_so_at_once_and_another_can_be_made(
+    sampler: VLLMSampler, folder: Path, base: Any, run: Callable[..., Any]
+) -> None:
+    """Last here: it is the end of the shared engine."""
+    half = WeightUpdate(iter(list(base.state_dict().items())[:5]))
+
+    async def scene() -> None:
+        # Replies asked for before the push are done, those after it are lost with the engine.
+        calls = [sampler.sample(requests(2)), sampler.push(half), sampler.sample(requests(2))]
+        early, push, late = await asyncio.gather(*calls, return_exceptions=True)
+        assert len(early) == 2
+        for lost in (push, late):
+            assert isinstance(lost, SamplerError)
+            assert "half-way" in str(lost)
+        with pytest.raises(SamplerError, match="make a new sampler"):
+            await sampler.sample(requests(1))
+        await sampler.close()
+        await sampler.close()
+
+        async with make_vllm(folder, max_batch=4, context_length=64, dtype="float32", cache_gib=0.0625) as another:
+            assert gap(base, requests(2), await another.sample(requests(2))) < 1e-4
+            with pytest.raises(ValueError, match="lora_rank"):
+                await another.push(WeightUpdate((), "lora", {"r": 1}))
+            under_way = asyncio.create_task(another.sample([Request((50,), SamplingParams(max_tokens=60))]))
+            await asyncio.sleep(0)
+        with pytest.raises(SamplerError, match="closed"):
+            await under_way
+        with pytest.raises(SamplerError, match="closed"):
+            await another.sample(requests(1))
+
+    run(scene())

@@ -1,0 +1,196 @@
+"""The parts of the vLLM samplers that need no engine: adapters as files, probes, order of pushes, scratch folders."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from rllm_gym.samplers import Probe, SamplerError, WeightUpdate
+from rllm_gym.samplers.vllm import scratch
+from rllm_gym.samplers.vllm.adapter import max_rank, write_adapter
+from rllm_gym.samplers.vllm.checkpoint_files import checked, tensor_shapes, write_checkpoint
+from rllm_gym.samplers.vllm.probing import compare
+from rllm_gym.samplers.vllm.turnstile import Turnstile
+
+
+def update_of(modules: dict[str, int], seed: int = 0, name: str = "", **config: Any) -> WeightUpdate:
+    generator = torch.Generator().manual_seed(seed)
+    tensors = []
+    for module, rank in modules.items():
+        for part, shape in (("lora_A", (rank, 6)), ("lora_B", (4, rank))):
+            full_name = f"base_model.model.{module}.{part}{name}.weight"
+            tensors.append((full_name, torch.randn(shape, generator=generator)))
+    return WeightUpdate(tensors, "lora", {"r": 4, "lora_alpha": 8} | config)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    ranks=st.lists(st.integers(1, 8), min_size=1, max_size=3),
+    alphas=st.lists(st.integers(1, 64), min_size=3, max_size=3),
+    rank_stabilised=st.booleans(),
+    name=st.sampled_from(["", ".default"]),
+)
+def test_what_vllm_computes_of_the_file_is_what_peft_computes(
+    tmp_path_factory: pytest.TempPathFactory, ranks: list[int], alphas: list[int], rank_stabilised: bool, name: str
+) -> None:
+    """vLLM: ``lora_alpha / r * B @ A`` with the file's one alpha and r. PEFT: an alpha and a rank for each module."""
+    modules = {f"model.layers.{layer}.self_attn.q_proj": rank for layer, rank in enumerate(ranks)}
+    patterns = {f"layers.{layer}.self_attn.q_proj": alpha for layer, alpha in enumerate(alphas)}
+    update = update_of(modules, name=name, alpha_pattern=patterns, use_rslora=rank_stabilised)
+    folder = tmp_path_factory.mktemp("adapter") / "written"
+    write_adapter(update, folder, rank=8)
+    config = json.loads((folder / "adapter_config.json").read_text())
+    written = load_file(folder / "adapter_model.safetensors")
+    given_tensors = dict(update.tensors)
+    for (module, rank), alpha in zip(modules.items(), alphas, strict=False):
+        down, up = (
+            np.asarray(given_tensors[f"base_model.model.{module}.lora_{side}{name}.weight"], np.float64)
+            for side in "AB"
+        )
+        expected = alpha / (math.sqrt(rank) if rank_stabilised else rank) * up @ down
+        file_down, file_up = (
+            np.asarray(written[f"base_model.model.{module}.lora_{side}.weight"], np.float64) for side in "AB"
+        )
+        scale = config["lora_alpha"] / config["r"]
+        np.testing.assert_allclose(scale * file_up @ file_down, expected, rtol=1e-5, atol=1e-6)
+    assert config["r"] == max(ranks)
+
+
+def test_adapters_that_vllm_would_get_wrong_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    folder = tmp_path / "adapter"
+    q = "model.layers.0.self_attn.q_proj"
+    whole = update_of({q: 4})
+    cases = [
+        (WeightUpdate(whole.tensors, "lora"), "lora_config"),
+        (update_of({q: 4}, use_dora=True), "DoRA"),
+        (update_of({q: 9}), "rank 9"),
+        (WeightUpdate(list(whole.tensors)[:1], "lora", {"r": 4}), "needs lora_A and lora_B"),
+        (WeightUpdate([("base_model.model.lm_head.weight", torch.ones(2, 2))], "lora", {"r": 4}), "modules_to_save"),
+        (WeightUpdate([], "lora", {"r": 4}), "no tensors"),
+    ]
+    for update, words in cases:
+        with pytest.raises(ValueError, match=words):
+            write_adapter(update, folder, rank=8)
+    assert not folder.exists()
+
+
+def test_an_engine_is_started_for_a_rank_it_knows() -> None:
+    assert [max_rank(rank) for rank in (0, 1, 2, 8, 9, 100, 512)] == [1, 1, 8, 8, 16, 128, 512]
+    with pytest.raises(ValueError, match="lora_rank=513"):
+        max_rank(513)
+
+
+def test_a_probe_tells_rounding_from_other_weights() -> None:
+    probe = Probe((1, 2, 3), (-1.0, -2.0))
+    compare(probe, [-1.00005, -2.0], 1e-4, "now")
+    for wrong in ([-1.0002, -2.0], [-1.0, math.nan], [-math.inf, -2.0]):
+        with pytest.raises(SamplerError, match="stale adapter or weights now"):
+            compare(probe, wrong, 1e-4, "now")
+    compare(Probe((1, 2), (-3000.0,)), [-3000.02], 1e-4, "where logits are large")
+    for ids, logprobs in [((1,), ()), ((1, 2), ()), ((1, 2), (-1.0, -1.0))]:
+        with pytest.raises(ValueError, match="probe of"):
+            Probe(ids, logprobs)
+
+
+def test_whole_weights_are_checked_against_the_models_files(tmp_path: Path) -> None:
+    tensors = {"embed.weight": torch.ones(5, 3), "norm.weight": torch.ones(3)}
+    save_file(tensors, tmp_path / "model.safetensors")
+    shapes = tensor_shapes(tmp_path)
+    assert shapes == {"embed.weight": (5, 3), "norm.weight": (3,)}
+    tied = [*tensors.items(), ("lm_head.weight", tensors["embed.weight"])]
+    assert dict(checked(tied, shapes, tied=True)).keys() == tensors.keys()
+    with pytest.raises(ValueError, match="lm_head"):
+        checked(tied, shapes, tied=False)
+    with pytest.raises(ValueError, match="lacks 1 of 2"):
+        checked(list(tensors.items())[:1], shapes, tied=True)
+    stream = checked(iter(list(tensors.items())[:1]), shapes, tied=True)
+    assert next(stream)[0] == "embed.weight"  # what is made while it is read is looked at as it passes
+    with pytest.raises(ValueError, match="lacks 1 of 2"):
+        next(stream)
+
+
+def test_whole_weights_are_written_in_files_of_bounded_size_or_not_at_all(tmp_path: Path) -> None:
+    tensors = {f"layer.{number}": torch.full((10,), float(number)) for number in range(5)}
+    write_checkpoint(iter(tensors.items()), tmp_path / "new", file_bytes=80)
+    files = sorted((tmp_path / "new").iterdir())
+    assert len(files) == 3
+    read = {name: tensor for file in files for name, tensor in load_file(file).items()}
+    assert all(torch.equal(read[name], tensor) for name, tensor in tensors.items())
+
+    def breaks_off() -> Any:
+        yield "layer.0", tensors["layer.0"]
+        raise ValueError("out of layers")
+
+    with pytest.raises(ValueError, match="out of layers"):
+        write_checkpoint(breaks_off(), tmp_path / "half", file_bytes=1)
+    assert not (tmp_path / "half").exists()
+
+
+def test_pushes_wait_for_those_inside_and_keep_others_behind_them() -> None:
+    async def scene() -> list[str]:
+        gate, said, done = Turnstile(), [], asyncio.Event()
+
+        async def entered() -> None:
+            return None
+
+        async def sample(name: str) -> None:
+            async with gate.together(entered):
+                said.append(f"{name} in")
+                await done.wait()
+                said.append(f"{name} out")
+
+        async def push() -> None:
+            async with gate.alone():
+                said.append("push")
+
+        tasks = [asyncio.create_task(work) for work in (sample("a"), sample("b"), push(), sample("c"))]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert said == ["a in", "b in"]
+        done.set()
+        await asyncio.gather(*tasks)
+        return said
+
+    said = asyncio.run(asyncio.wait_for(scene(), 10))
+    assert said[-3:] == ["push", "c in", "c out"]
+
+
+def test_folders_of_dead_owners_are_removed_and_those_of_living_ones_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scratch, "_MEMORY", tmp_path)
+    monkeypatch.setattr(scratch.tempfile, "gettempdir", lambda: str(tmp_path))
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    left, kept, foreign = (
+        tmp_path / name
+        for name in (f"rllm-gym-vllm-{dead.pid}-x", f"rllm-gym-vllm-{os.getppid()}-x", "rllm-gym-vllm-notes")
+    )
+    for folder in (left, kept, foreign):
+        folder.mkdir()
+    mine = scratch.private_folder()
+    assert mine.stat().st_mode & 0o077 == 0
+    assert str(os.getpid()) in mine.name
+    assert not left.exists()
+    assert kept.exists()
+    assert foreign.exists()
+
+
+def test_the_samplers_are_imported_only_when_used() -> None:
+    code = (
+        "import rllm_gym.samplers, sys; assert not {'torch', 'vllm', 'aiohttp'} & set(sys.modules), sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

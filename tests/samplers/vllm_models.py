@@ -1,0 +1,91 @@
+"""A tiny model for vLLM's tests, adapters of it, and what transformers says of a completion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from rllm_gym.samplers import Completion, Probe, Request, SamplingParams, WeightUpdate
+from trainers.tiny_model import make_tiny_model
+
+PROBE_IDS = tuple(range(40, 80))
+
+
+def tiny(folder: Path) -> Path:
+    return make_tiny_model(folder, hidden_size=64, num_heads=2)
+
+
+def load(folder: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def logprobs_of(model: Any, prompt: Sequence[int], ids: Sequence[int], temperature: float = 1.0) -> list[float]:
+    """Log-probs of ``ids`` after ``prompt`` by one plain forward pass."""
+    with torch.no_grad():
+        logits_TV = model(torch.tensor([[*prompt, *ids]])).logits[0].double() / (temperature or 1.0)
+    logp_TV = logits_TV.log_softmax(-1)
+    return [float(logp_TV[len(prompt) - 1 + place, index]) for place, index in enumerate(ids)]
+
+
+def gap(model: Any, requests: Sequence[Request], completions: Sequence[Completion]) -> float:
+    """Largest difference between a sampler's log-probs and transformers' own."""
+    return max(
+        abs(ours - theirs)
+        for request, reply in zip(requests, completions, strict=True)
+        for ours, theirs in zip(
+            logprobs_of(model, request.ids, reply.ids, request.params.temperature), reply.logprobs, strict=True
+        )
+    )
+
+
+def requests(number: int, tokens: int = 10, **params: Any) -> list[Request]:
+    return [
+        Request(tuple(range(30 + i, 45 + 2 * i)), SamplingParams(max_tokens=tokens, **params), seed=i)
+        for i in range(number)
+    ]
+
+
+def probe_of(model: Any) -> Probe:
+    return Probe(PROBE_IDS, tuple(logprobs_of(model, PROBE_IDS[:1], PROBE_IDS[1:])))
+
+
+def adapted(folder: Path, seed: int = 0, **changes: Any) -> Any:
+    """A PEFT model whose adapter changes a lot."""
+    from peft import LoraConfig, get_peft_model
+
+    settings = {"r": 8, "lora_alpha": 16, "target_modules": "all-linear"} | changes
+    model = get_peft_model(load(folder), LoraConfig(**settings)).eval()
+    shake(model, seed)
+    return model
+
+
+def shake(model: Any, seed: int) -> None:
+    """Other weights of the adapter."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        if "lora_A" in name or "lora_B" in name:
+            parameter.data.normal_(0.0, 0.1, generator=generator)
+
+
+def lora_update(model: Any, probe: Probe | None = None) -> WeightUpdate:
+    from peft import get_peft_model_state_dict
+
+    tensors = [(name, tensor.detach().clone()) for name, tensor in get_peft_model_state_dict(model).items()]
+    return WeightUpdate(tensors, "lora", model.peft_config["default"].to_dict(), probe or probe_of(model))
+
+
+def moved(folder: Path, seed: int) -> Any:
+    """The whole model with other weights, the embedding included."""
+    model = load(folder)
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.data.add_(torch.randn(parameter.shape, generator=generator), alpha=0.03)
+    return model
+
+
+def full_update(model: Any) -> WeightUpdate:
+    return WeightUpdate(list(model.state_dict().items()), "full", probe=probe_of(model))
