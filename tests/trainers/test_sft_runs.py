@@ -226,7 +226,7 @@ def test_the_command_takes_several_files(model: str, tmp_path: Path, capsys: pyt
     ("given", "named"),
     [
         ({"demonstrations": {"policy": "m:f"}}, "either a file or a policy"),
-        ({"demonstrations": {"per_task": 2}}, "per_task=2 does nothing without demonstrations.policy"),
+        ({"demonstrations": {"per_task": 2}}, "per_task does nothing without demonstrations.policy"),
         ({"demonstrations": {"best_per": "group"}}, "best_per='group' does nothing without demonstrations.best"),
         ({"demonstrations": {"best": 0}}, "best=0 must be above 0"),
         ({"demonstrations": {"file": "", "policy": "m:f", "best": 2}}, "best=2 does nothing with"),

@@ -113,7 +113,9 @@ def validate_sft(config: SftConfig) -> list[str]:
         if not 0 < config.stop.at_least <= 1:
             problems.append(f"stop.at_least={config.stop.at_least} is a success rate, in (0, 1]")
     else:
-        idle(config.stop, "stop.", ("at_least", "every", "tasks"), "without stop.metric", problems)
+        for name in ("at_least", "every", "tasks"):
+            if getattr(config.stop, name) != default(config.stop, name):
+                problems.append(f"stop.{name} does nothing without stop.metric; leave it out")
         if config.sampling != SamplingConfig():
             problems.append("sampling does nothing without stop.metric: nothing is sampled; leave it out")
     check_model(config.model, problems, required=not tiny.enabled)
@@ -146,8 +148,9 @@ def _check_demonstrations(demonstrations: DemonstrationConfig, validates: bool, 
         names = ("min_reward", "best", "distinct", *(() if validates else ("strings",)))
         idle(demonstrations, "demonstrations.", names, "with demonstrations.policy", problems)
     else:
-        names = ("policy_kwargs", "per_task")
-        idle(demonstrations, "demonstrations.", names, "without demonstrations.policy", problems)
+        for name in ("policy_kwargs", "per_task"):
+            if getattr(demonstrations, name) != default(demonstrations, name):
+                problems.append(f"demonstrations.{name} does nothing without demonstrations.policy; leave it out")
     if demonstrations.best is None:
         idle(demonstrations, "demonstrations.", ("best_per",), "without demonstrations.best", problems)
     positive(demonstrations, "demonstrations.", ("per_task", "best"), problems)

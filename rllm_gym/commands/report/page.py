@@ -39,6 +39,17 @@ PANELS = (
     ),
     Panel("Reward", "Mean reward of an episode.", (("reward", "training"), ("validation/reward", "validation"))),
     Panel(
+        "Held-out loss",
+        "Of fine-tuning, on examples that are not trained on.",
+        (("validation/loss", "loss"),),
+    ),
+    Panel(
+        "Preferences",
+        "Share of pairs whose chosen answer has gained more than the rejected one, in training and on pairs held back.",
+        (("rewards/accuracy", "training"), ("validation/rewards/accuracy", "held back")),
+        "share",
+    ),
+    Panel(
         "pass@k on validation",
         "Chance that at least one of k tries solves a task.",
         (("validation/pass@[2-9]*", "pass@*"), ("validation/pass@1[0-9]*", "pass@*")),
