@@ -9,8 +9,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peft import LoraConfig, get_peft_model
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from trainers.model.token_logprobs import LogitForm, linear_logprobs
+from trainers.model.token_logprobs import LogitForm, linear_logprobs, token_logprobs
 
 FORMS = [LogitForm(), LogitForm(scale=0.3, temperature=0.7), LogitForm(softcap=2.5, scale=1.7, temperature=1.3)]
 
@@ -31,7 +34,7 @@ def draw(n: int, d: int, v: int, seed: int, *, head: bool, bias: bool) -> tuple[
     return hidden_ND, weight_VD, bias_V, torch.randint(0, v, (n,), generator=generator)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     n=st.integers(1, 9),
     v=st.integers(2, 23),
@@ -111,3 +114,70 @@ def test_no_tokens_at_all() -> None:
     logp_N, entropy_N = linear_logprobs(hidden_ND, torch.ones(9, 4), None, torch.zeros(0, dtype=torch.long))
     assert logp_N.shape == entropy_N.shape == (0,)
     (logp_N.sum() + entropy_N.sum()).backward()
+
+
+@pytest.mark.parametrize("head", ["frozen", "lora", "saved", "tied", "capped"])
+def test_heads_that_adapters_wrap_get_their_gradient(head: str) -> None:
+    """LoRA on the head, a trained copy of it, one tied to the embeddings, one with a soft cap and a LoRA: as by plain
+    logits."""
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {
+        "vocab_size": 30,
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "intermediate_size": 16,
+        "initializer_range": 0.3,
+        "tie_word_embeddings": head == "tied",
+    }
+    model: Any = (
+        Gemma2ForCausalLM(Gemma2Config(**sizes, head_dim=8, final_logit_softcapping=2.0))
+        if head == "capped"
+        else Qwen2ForCausalLM(Qwen2Config(**sizes))
+    ).double()
+    if head in ("frozen", "lora", "capped"):
+        targets = ["q_proj", "lm_head"] if head != "frozen" else ["q_proj"]
+        model = get_peft_model(model, LoraConfig(r=2, target_modules=targets, init_lora_weights=False)).double()
+    elif head == "saved":
+        settings = LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=["lm_head"], init_lora_weights=False)
+        model = get_peft_model(model, settings).double()
+    base = model if head == "tied" else model.get_base_model()
+    ids_BT = torch.randint(0, 30, (2, 7), generator=torch.Generator().manual_seed(1))
+    target_N = ids_BT[:, 1:].flatten()
+    hidden_ND = base.base_model(input_ids=ids_BT).last_hidden_state[:, :-1].flatten(0, 1)
+    logp_N, entropy_N = token_logprobs(base, hidden_ND, target_N, temperature=0.7, tokens_per_chunk=4)
+    logp_NV = torch.log_softmax(model(input_ids=ids_BT).logits[:, :-1].flatten(0, 1) / 0.7, -1)
+    expected_N = logp_NV.gather(-1, target_N[:, None]).squeeze(-1)
+    expected_entropy_N = -(logp_NV.exp() * logp_NV).sum(-1)
+    torch.testing.assert_close(logp_N, expected_N, rtol=1e-9, atol=1e-9)
+    weight_N = torch.linspace(-1, 1, len(target_N), dtype=torch.float64)
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    assert any("lm_head" in name or "embed" in name for name in trained) == (head != "frozen")
+    ours = torch.autograd.grad((weight_N * (logp_N + entropy_N)).sum(), list(trained.values()))
+    theirs = torch.autograd.grad((weight_N * (expected_N + expected_entropy_N)).sum(), list(trained.values()))
+    for name, mine, expected in zip(trained, ours, theirs, strict=True):
+        torch.testing.assert_close(mine, expected, rtol=1e-9, atol=1e-9, msg=name)
+
+
+def test_nothing_of_the_size_of_tokens_times_vocabulary_ever_exists() -> None:
+    """Forward and backward, frozen and trained: the largest tensor is the head itself, or its gradient."""
+    largest = 0
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal largest
+            result = func(*args, **(kwargs or {}))
+            for tensor in result if isinstance(result, tuple) else (result,):
+                if isinstance(tensor, torch.Tensor):
+                    largest = max(largest, tensor.untyped_storage().nbytes())
+            return result
+
+    for trained in (False, True):
+        hidden_ND = torch.randn(300, 4, requires_grad=True)
+        weight_VD = torch.randn(3000, 4, requires_grad=trained)
+        target_N = torch.randint(0, 3000, (300,))
+        with Watch():
+            logp_N, entropy_N = linear_logprobs(hidden_ND, weight_VD, None, target_N, tile_bytes=1 << 17)
+            (logp_N.sum() + 0.1 * entropy_N.sum()).backward()  # type: ignore[no-untyped-call]
+    assert 1 << 16 < largest <= 1 << 18
