@@ -130,26 +130,22 @@ class Learner:
         columns: dict[str, list[FloatArray]] = {
             name: [np.zeros(sample.num_sampled) for sample in samples] for name in asked
         }
-        final = [np.zeros(len(sample.sequences)) for sample in samples]
         for batch in self._own_micro_batches(rows, "token-mean"):
             batch = batch.to(self.policy.device)
             measured = {"ref_logp": self.policy.reference_logprobs(batch)} if "ref_logp" in asked else {}
             if "values" in asked:
-                measured["values"], final_S = self.policy.values(batch)
-                for row, value in zip(batch.sequence_S.tolist(), final_S.tolist(), strict=True):
-                    final[owners[row].sample][owners[row].sequence] = value
+                measured["values"] = self.policy.values(batch)
             sequence_N, column_N = batch.sequence_N.cpu().numpy(), batch.column_N.cpu().numpy()
             order = np.lexsort((column_N, sequence_N))
             for name, value_N in measured.items():
                 sorted_N = value_N.double().cpu().numpy()[order]
                 begin = 0
                 for row, number in zip(*np.unique(sequence_N, return_counts=True), strict=True):
-                    start = owners[row].start
-                    columns[name][owners[row].sample][start : start + number] = sorted_N[begin : begin + number]
+                    sample, start = owners[row]
+                    columns[name][sample][start : start + number] = sorted_N[begin : begin + number]
                     begin += number
         columns = {name: self.ranks.sum_each(values) for name, values in columns.items()}
-        final = self.ranks.sum_each(final)
-        return Signals(**columns, final_values=final if "values" in asked else None)
+        return Signals(**columns)
 
     def update(
         self,
@@ -431,23 +427,15 @@ class _Shares:
         return cls(tokens, decisions, aggregation, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Owner:
-    """Where a row comes from: a sequence of a sample, whose sampled tokens begin at ``start`` among the sample's."""
-
-    sample: int
-    sequence: int
-    start: int
-
-
-def _owners(samples: Sequence[Sample]) -> list[_Owner]:
-    """Those of the rows that :func:`trainers.batching.rows_of` makes of the samples."""
+def _owners(samples: Sequence[Sample]) -> list[tuple[int, int]]:
+    """Of each row that :func:`trainers.batching.rows_of` makes of the samples: the sample it comes from, and where its
+    sampled tokens begin among the sample's."""
     owners = []
     for index, sample in enumerate(samples):
         start = 0
-        for number, sequence in enumerate(sample.sequences):
+        for sequence in sample.sequences:
             sampled = sum(sequence.mask)
             if sampled:
-                owners.append(_Owner(index, number, start))
+                owners.append((index, start))
             start += sampled
     return owners

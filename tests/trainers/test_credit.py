@@ -41,14 +41,12 @@ class Played:
 
     episodes: list[Episode] = field(default_factory=list)
     value: dict[int, float] = field(default_factory=dict)
-    final: dict[int, float] = field(default_factory=dict)
     ref: dict[int, float] = field(default_factory=dict)
     logp: dict[int, float] = field(default_factory=dict)
 
     def signals(self, samples: list[Sample]) -> Signals:
         return Signals(
             values=[np.array([self.value[i] for i in sampled_ids(sample)]) for sample in samples],
-            final_values=[np.array([self.final[s.ids[-1]] for s in sample.sequences]) for sample in samples],
             ref_logp=[np.array([self.ref[i] for i in sampled_ids(sample)]) for sample in samples],
         )
 
@@ -62,12 +60,10 @@ def play(batch: list[tuple[list[list[Turn]], StopReason]], seed: int) -> Played:
             for turn in drawn:
                 ids = tuple(next(number) for _ in range(turn.tokens))
                 for token in ids:
-                    played.value[token], played.final[token] = rng.normal(), rng.normal()
+                    played.value[token] = rng.normal()
                     played.logp[token], played.ref[token] = -rng.exponential(), -rng.exponential()
-                context = next(number)  # a token of the observation is the last of a sequence after a silent turn
-                played.final[context] = rng.normal()
                 logprobs = tuple(played.logp[token] for token in ids)
-                tokens = TurnTokens((context,), ids, logprobs, branch=turn.branch)
+                tokens = TurnTokens((next(number),), ids, logprobs, branch=turn.branch)
                 steps.append(Step(reward=turn.reward, tokens=tokens, info={"invalid_action": turn.invalid}))
             episode.trajectories.append(Trajectory(f"agent_{name}", steps=steps))
         episode.reward = sum(step.reward for step in episode.trajectories[0].steps)
@@ -144,7 +140,7 @@ def test_ppo_by_turns(batch: list, seed: int, gamma: float, lam: float, penalty:
     for episode, turns in streams(played, penalty):
         values = [played.value[ids[0]] for ids, _ in turns]
         cut = episode.stop_reason in (StopReason.MAX_TURNS, StopReason.CONTEXT_LENGTH)
-        final = _final(played, episode, turns[-1][0][-1]) if cut else 0.0
+        final = values[-1] if cut else 0.0
         for (ids, _), a, v in zip(
             turns, gae_sum([r for _, r in turns], values, final, gamma, lam), values, strict=True
         ):
@@ -168,20 +164,11 @@ def test_ppo_by_tokens_skips_what_the_environment_says(batch: list, seed: int, g
         tokens = [token for ids, _ in turns for token in ids]
         rewards = [reward if token == ids[-1] else 0.0 for ids, reward in turns for token in ids]
         cut = episode.stop_reason in (StopReason.MAX_TURNS, StopReason.CONTEXT_LENGTH)
-        final = _final(played, episode, tokens[-1]) if cut else 0.0
         values = [played.value[token] for token in tokens]
+        final = values[-1] if cut else 0.0
         expected |= dict(zip(tokens, gae_sum(rewards, values, final, gamma, lam), strict=True))
     close(by_token(samples, per_token["adv"]), expected)
     assert all(values.all() for values in per_token["decision"])
-
-
-def _final(played: Played, episode: Episode, token: int) -> float:
-    """The value after the sequence that holds the last token sampled."""
-    for trajectory in episode.trajectories:
-        for sequence in trajectory.branches():
-            if token in sequence.ids:
-                return played.final[sequence.ids[-1]]
-    raise AssertionError(token)
 
 
 def whitened(values: dict[int, float], decisions: list[int]) -> dict[int, float]:

@@ -33,14 +33,12 @@ class Batch:
         keep_B: Those that are trained on: only they count in the statistics of the batch.
         cost: What each sampled token pays on the way (the KL in the reward).
         values: Of the state in which each token was sampled, where there is a value head.
-        final_values: Of the state after each sequence.
     """
 
     samples: Sequence[Sample]
     keep_B: BoolArray
     cost: list[FloatArray]
     values: list[FloatArray] | None = None
-    final_values: list[FloatArray] | None = None
 
     @property
     def reward_B(self) -> FloatArray:
@@ -91,13 +89,11 @@ class _Decisions:
         sample: Index of the episode.
         tokens: Sampled tokens of each decision, as positions among those of the sample.
         reward_T: What followed each, with the cost of its tokens.
-        last_sequence: The sequence that ends with the last.
     """
 
     sample: int
     tokens: list[NDArray[np.int64]]
     reward_T: FloatArray
-    last_sequence: int
 
 
 def _turns(batch: Batch) -> list[_Decisions]:
@@ -106,7 +102,6 @@ def _turns(batch: Batch) -> list[_Decisions]:
             index,
             [turn.tokens for turn in turns],
             np.array([turn.reward - batch.cost[index][turn.tokens].sum() for turn in turns]),
-            turns[-1].sequence,
         )
         for index, turns in _played(batch)
     ]
@@ -119,7 +114,7 @@ def _tokens(batch: Batch) -> list[_Decisions]:
         last = np.cumsum([len(turn.tokens) for turn in turns]) - 1
         reward_T[last] += [turn.reward for turn in turns]
         tokens = np.concatenate([turn.tokens for turn in turns])
-        decisions.append(_Decisions(index, list(tokens[:, None]), reward_T, turns[-1].sequence))
+        decisions.append(_Decisions(index, list(tokens[:, None]), reward_T))
     return decisions
 
 
@@ -146,13 +141,14 @@ def _whitened_returns(batch: Batch, decisions: list[_Decisions], config: Algorit
 
 def _ppo(batch: Batch, config: AlgorithmConfig) -> PerToken:
     assert batch.values is not None
-    assert batch.final_values is not None
     decisions = _turns(batch) if config.gae_level == "turn" else _tokens(batch)
     advantages, values = [], []
     for each in decisions:
         sample = batch.samples[each.sample]
         value_T = batch.values[each.sample][[tokens[0] for tokens in each.tokens]]
-        final = 0.0 if sample.terminated else float(batch.final_values[each.sample][each.last_sequence])
+        # Where a limit cut the episode off, the last state that the head judged stands for the one after it: that one
+        # no prompt was made of, and what follows the end of a reply the head has never learnt to judge.
+        final = 0.0 if sample.terminated else float(value_T[-1])
         values.append(value_T)
         advantages.append(generalized(each.reward_T, value_T, final, gamma=config.gamma, lam=config.gae_lambda))
     shift, scale = _batch_whitening(batch, decisions, advantages) if config.whiten else (0.0, 1.0)

@@ -39,12 +39,10 @@ class Signals:
 
     Attributes:
         values: The value head's, at the state in which each token was sampled.
-        final_values: And after the last token of each sequence: ``(number of sequences,)`` per sample.
         ref_logp: Log-probs by the reference model.
     """
 
     values: list[FloatArray] | None = None
-    final_values: list[FloatArray] | None = None
     ref_logp: list[FloatArray] | None = None
 
 
@@ -142,7 +140,7 @@ class Algorithm:
             if getattr(signals, name) is None:
                 raise ValueError(f"algorithm {self.config.name!r} needs {name} of the samples, and none were measured")
         keep_B = self.informative(samples)
-        batch = Batch(samples, keep_B, self._cost(samples, signals), signals.values, signals.final_values)
+        batch = Batch(samples, keep_B, self._cost(samples, signals), signals.values)
         per_token = CREDIT[self.config.name](batch, self.config)
         return Targets(keep_B, per_token, _numbers(keep_B, per_token))
 

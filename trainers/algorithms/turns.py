@@ -17,25 +17,21 @@ class Turn:
     Attributes:
         tokens: Positions of its tokens among the sampled tokens of the sample, in the order they were sampled.
         reward: What the environment paid for it, shaping included.
-        sequence: Which sequence of the sample holds it.
     """
 
     tokens: NDArray[np.int64]
     reward: float
-    sequence: int
 
 
 def turns_of(sample: Sample) -> list[list[Turn]]:
     """For each agent its turns in order. A turn in which nothing was sampled decided nothing: the one before gets its
     reward, or, where there is none before, the one after."""
     tokens: dict[tuple[int, int], NDArray[np.int64]] = {}
-    holder: dict[tuple[int, int], int] = {}
     start = 0
-    for index, (sequence, trajectory) in enumerate(zip(sample.sequences, sample.trajectory_S, strict=True)):
+    for sequence, trajectory in zip(sample.sequences, sample.trajectory_S, strict=True):
         turn_N = np.asarray(sequence.turns)[np.asarray(sequence.mask) == 1]
         for turn in dict.fromkeys(turn_N.tolist()):
             tokens[trajectory, turn] = start + np.flatnonzero(turn_N == turn)
-            holder[trajectory, turn] = index
         start += len(turn_N)
     played = []
     for trajectory, rewards in enumerate(sample.turn_rewards):
@@ -45,5 +41,5 @@ def turns_of(sample: Sample) -> list[list[Turn]]:
             payee = max((other for other in decided if other <= turn), default=decided[0] if decided else None)
             if payee is not None:
                 paid[payee] += reward
-        played.append([Turn(tokens[trajectory, turn], paid[turn], holder[trajectory, turn]) for turn in decided])
+        played.append([Turn(tokens[trajectory, turn], paid[turn]) for turn in decided])
     return played

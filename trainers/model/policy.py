@@ -35,14 +35,12 @@ class TokenOutputs:
         logp_N: Log-prob of each at the sampling temperature.
         entropy_N: Entropy of the distribution it was drawn from, in nats.
         value_N: Value of the state it was drawn in, where there is a value head.
-        final_value_S: And after the last token of each sequence.
         state_ND: The hidden states that the values were read from, without gradient.
     """
 
     logp_N: Tensor
     entropy_N: Tensor
     value_N: Tensor | None = None
-    final_value_S: Tensor | None = None
     state_ND: Tensor | None = None
 
 
@@ -119,14 +117,13 @@ class Policy:
         return TokenOutputs(logp_N, entropy_N, *self._values(hidden_BTD, batch))
 
     @torch.no_grad()
-    def values(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
-        """By the value head: of the state each token was drawn in, ``(N,)``, and after each sequence, ``(S,)``."""
+    def values(self, batch: MicroBatch) -> Tensor:
+        """By the value head: of the state each token was drawn in, ``(N,)``."""
         with self._precision(self.device.type):
             hidden_BTD = self._hidden(self._plain(), batch)
-        value_N, final_value_S, _ = self._values(hidden_BTD, batch)
+        value_N, _ = self._values(hidden_BTD, batch)
         assert value_N is not None, "add_value_head comes first"
-        assert final_value_S is not None
-        return value_N, final_value_S
+        return value_N
 
     def add_value_head(self, *, detach: bool) -> ValueHead:
         """Give the policy a value head; with ``detach`` its loss does not reach the model."""
@@ -217,12 +214,11 @@ class Policy:
             entropy_gradient=entropy_gradient,
         )
 
-    def _values(self, hidden_BTD: Tensor, batch: MicroBatch) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    def _values(self, hidden_BTD: Tensor, batch: MicroBatch) -> tuple[Tensor | None, Tensor | None]:
         if self.value_head is None:
-            return None, None, None
+            return None, None
         state_ND = hidden_BTD[batch.row_N, batch.source_N]
-        final_SD = hidden_BTD[batch.last_S[:, 0], batch.last_S[:, 1]]
-        return self.value_head(state_ND), self.value_head(final_SD), state_ND.detach()
+        return self.value_head(state_ND), state_ND.detach()
 
     @contextlib.contextmanager
     def _precision(self, device: str) -> Iterator[None]:
