@@ -112,6 +112,11 @@ class Run:
     def _open(self, opened: contextlib.ExitStack, world: World | None, sampler: Sampler | None) -> None:
         config = self.config
         self.ranks = opened.enter_context(open_ranks(_patience(config)))
+        if self.ranks.size > 1 and config.sampler.backend == "vllm":
+            raise ConfigError(
+                "sampler.backend=vllm under torchrun: its engine takes torchrun's ranks for its own; use "
+                "sampler.backend=vllm-server"
+            )
         if self.ranks.leads:
             if not config.resume and holds_run(self.output):
                 raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import torch
@@ -47,9 +48,10 @@ def make_sampler(policy: Policy, config: TrainConfig) -> Sampler:
     from rllm_gym.samplers.vllm import make_vllm
 
     adapters = policy.adapted and not options.merge_adapters
+    server = options.backend == "vllm-server"
     return make_vllm(
         policy.write_sampling_base(Path(config.output) / "sampling_base"),
-        server=options.backend == "vllm-server",
+        server=server,
         tokenizer=policy.tokenizer,
         max_batch=config.env.parallel,
         context_length=config.sampling.context_length,
@@ -61,6 +63,7 @@ def make_sampler(policy: Policy, config: TrainConfig) -> Sampler:
         probe_tolerance=options.probe_tolerance,
         timeout=options.timeout,
         engine_args=dict(options.engine_args),
+        **({"log": Path(config.output) / f"vllm-{os.environ.get('RANK', '0')}.log"} if server else {}),
     )
 
 

@@ -26,7 +26,7 @@ class SamplerConfig:
     for DoRA."""
     gpu_memory: float = 0.5
     """Share of a GPU's memory that vLLM takes for weights and cache."""
-    cache_gib: int = 1
+    cache_gib: float = 1.0
     """GiB of keys and values that vLLM holds on a CPU."""
     probe_tolerance: float | None = None
     """Largest difference between vLLM's and the trainer's log-probs of a probe text, compared after every push. None
