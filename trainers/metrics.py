@@ -125,12 +125,11 @@ def group_metrics(episodes: Sequence[Episode], samples: Sequence[Sample]) -> dic
     """Share of groups that teach something, and of those that do not because all succeeded (too easy) or not (too
     hard). The three sum to 1."""
     rewards: defaultdict[str, list[float]] = defaultdict(list)
-    for sample in samples:
-        if not sample.greedy:
-            rewards[sample.group_id].append(sample.reward)
+    for sample in samples:  # greedy ones too: they are what ReMax compares with
+        rewards[sample.group_id].append(sample.reward)
     solved = success_by_group(episodes)
     kinds = Counter(
-        "useful" if max(group) > min(group) else "too_easy" if solved[name] == 1.0 else "too_hard"
+        "useful" if max(group) > min(group) else "too_easy" if solved.get(name) == 1.0 else "too_hard"
         for name, group in rewards.items()
     )
     return {f"groups/{kind}": kinds[kind] / max(1, len(rewards)) for kind in ("useful", "too_easy", "too_hard")}

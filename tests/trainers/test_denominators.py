@@ -1,0 +1,87 @@
+"""What a loss is divided by: only what is trained on counts, in each way of weighing tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_value_head import some_samples
+
+from trainers.algorithms import Signals, make_algorithm
+from trainers.config import AlgorithmConfig, ModelConfig, OptimizerConfig, SamplingConfig
+from trainers.learner import Learner
+from trainers.model import Policy
+from trainers.samples import Sample
+from trainers.tiny_model import make_tiny_model
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Policy:
+    folder = tmp_path_factory.mktemp("denominators") / "tiny"
+    make_tiny_model(folder, hidden_size=32, num_heads=1, num_layers=1, vocab_size=300)
+    return Policy(ModelConfig(path=str(folder), tuning="full"))
+
+
+def batch() -> list[Sample]:
+    """Two groups that teach, one that does not, and an episode that a limit cut off."""
+    sampled = [sample for sample in some_samples(0, 40) if sample.num_sampled][:8]
+    rewards, groups = (1.0, 0.0, 0.5, 0.25, 0.7, 0.7, 0.0, 0.9), (0, 0, 1, 1, 2, 2, 1, 1)
+    return [
+        replace(sample, reward=reward, group_id=f"g{group}", overlong=index == 7, turn_rewards=())
+        for index, (sample, reward, group) in enumerate(zip(sampled, rewards, groups, strict=True))
+    ]
+
+
+def token_losses(policy: Policy, sample: Sample, adv: float) -> list[list[float]]:
+    """The clipped loss of each sampled token of each sequence, from a forward pass of it alone."""
+    losses = []
+    for sequence in sample.sequences:
+        with torch.no_grad():
+            logp_TV = policy.model(torch.tensor([sequence.ids])).logits[0].log_softmax(-1)
+        of_sequence = []
+        for t, sampled in enumerate(sequence.mask):
+            if sampled:
+                ratio = np.exp(logp_TV[t - 1, sequence.ids[t]].item() - sequence.logprobs[t])
+                of_sequence.append(-min(ratio * adv, np.clip(ratio, 0.8, 1.28) * adv))
+        if of_sequence:
+            losses.append(of_sequence)
+    return losses
+
+
+@pytest.mark.parametrize("aggregation", ["token-mean", "sequence-mean", "constant"])
+@pytest.mark.parametrize("budget", [16384, 20])
+def test_the_loss_is_over_what_is_trained_on_alone(policy: Policy, aggregation: Any, budget: int) -> None:
+    samples = batch()
+    config = AlgorithmConfig(aggregation=aggregation, overlong="mask", clip_low=0.2, clip_high=0.28)
+    algorithm = make_algorithm(config, sampling=SamplingConfig(max_tokens=7))
+    targets = algorithm.targets(samples, Signals())
+    assert targets.keep_B.tolist() == [True, True, True, True, False, False, True, False]
+    learner = Learner(policy, OptimizerConfig(lr=1e-12, tokens_per_microbatch=budget), 10)
+    stats = learner.update(0, samples, targets, algorithm, 0.0)
+
+    kept = [0, 1, 2, 3, 6]
+    # The episode that was cut off is no part of the update; its reward stays part of what its group is compared with.
+    means = {"g0": 0.5, "g1": (0.5 + 0.25 + 0.0 + 0.9) / 4}
+    by_sequence = [
+        losses
+        for i in kept
+        for losses in token_losses(policy, samples[i], samples[i].reward - means[samples[i].group_id])
+    ]
+    flat = [loss for losses in by_sequence for loss in losses]
+    expected = {
+        "token-mean": sum(flat) / len(flat),
+        "sequence-mean": float(np.mean([np.mean(losses) for losses in by_sequence])),
+        "constant": sum(flat) / (7 * len(by_sequence)),
+    }
+    assert stats.tokens == len(flat)
+    assert stats.loss == pytest.approx(expected[aggregation], rel=1e-4)
+
+
+def test_algorithms_and_losses_have_their_own_way_of_weighing() -> None:
+    assert make_algorithm(AlgorithmConfig()).aggregation == "token-mean"
+    assert make_algorithm(AlgorithmConfig(name="dr-grpo")).aggregation == "constant"
+    assert make_algorithm(AlgorithmConfig(loss="gspo")).aggregation == "sequence-mean"
+    assert make_algorithm(AlgorithmConfig(name="dr-grpo", aggregation="token-mean")).aggregation == "token-mean"
