@@ -81,6 +81,14 @@ def test_a_seed_decides_a_reply_whatever_else_is_in_the_batch(sampler: VLLMSampl
     assert len({reply.ids for reply in run(sampler.sample([Request((50, 51), seed=i) for i in range(4)]))}) == 4
 
 
+def test_more_prompt_tokens_than_a_step_holds_do_not_kill_the_engine(
+    sampler: VLLMSampler, base: Any, run: Callable[..., Any]
+) -> None:
+    """vLLM computes a prompt in parts where it does not fit a step, and on a CPU dies of it if the request is seeded."""
+    asked = [Request((100 + i, *range(30, 500)), SamplingParams(max_tokens=2), seed=i) for i in range(16)]
+    assert gap(base, asked, run(sampler.sample(asked))) < 1e-4
+
+
 def test_replies_end_where_they_should(sampler: VLLMSampler, run: Callable[..., Any]) -> None:
     (free,) = run(sampler.sample([Request((40, 50, 60), SamplingParams(max_tokens=12), seed=5)]))
     assert (len(free.ids), free.finish_reason) == (12, "length")

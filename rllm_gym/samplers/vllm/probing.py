@@ -18,11 +18,11 @@ def compare(probe: Probe, logprobs: Sequence[float], tolerance: float, what: str
         SamplerError: They differ by more than ``tolerance``: the engine serves other weights. Below -10 the tolerance
             grows with the log-prob, as rounding does.
     """
-    gap = max(
+    gaps = [
         abs(ours - theirs) / max(1.0, abs(theirs) / 10) for ours, theirs in zip(logprobs, probe.logprobs, strict=True)
-    )
-    if not gap <= tolerance:  # nan is no match either
-        shown = "not a number" if math.isnan(gap) else f"{gap:.2g}"
+    ]
+    if not all(gap <= tolerance for gap in gaps):  # nan is no match either
+        shown = "what is not a number" if any(map(math.isnan, gaps)) else f"{max(gaps):.2g}"
         raise SamplerError(
             f"stale adapter or weights {what}: vLLM's log-probs of the probe differ from the trainer's by {shown}, and "
             f"rounding explains {tolerance:g} (probe_tolerance). The engine serves other weights than were pushed; "

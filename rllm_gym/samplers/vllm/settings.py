@@ -13,6 +13,11 @@ from rllm_gym.samplers.vllm.adapter import max_rank
 from rllm_gym.samplers.vllm.probing import TOLERANCES
 
 WORKER_EXTENSION = "rllm_gym.samplers.vllm.worker.WorkerExtension"
+_TOKENS_PER_STEP = 4096  # most prompt tokens of one step of an engine on a CPU, where no single prompt is longer
+
+
+# On a CPU, where prompts are computed whole: most tokens of prompts in one step.
+_PROMPT_TOKENS = 8192
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,9 @@ class EngineSettings:
             arguments["enforce_eager"] = self.eager is None or self.eager
             arguments["distributed_executor_backend"] = "uni"
             arguments["kv_cache_memory_bytes"] = int(self.cache_gib * (1 << 30))
+            # A seeded prompt that is computed in parts kills vLLM on a CPU ("CPU Generator does not use offset").
+            arguments["enable_chunked_prefill"] = False
+            arguments["max_num_batched_tokens"] = max(self.context_length, _PROMPT_TOKENS)
         return arguments | dict(self.engine_args)
 
     def environment(self, *, cuda: bool) -> dict[str, str]:
