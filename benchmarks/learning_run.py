@@ -54,11 +54,11 @@ _RECIPES = Path(__file__).with_name("recipes")
 FAMILIES = {
     "lake": Family("frozen_lake_sft", {"full": "frozen_lake_full", "lora": "frozen_lake_lora"}, 100, 20),
     "letters": Family(
-        str(_RECIPES / "count_letters_sft.yaml"), {"full": str(_RECIPES / "count_letters_full.yaml")}, 60, 12
+        str(_RECIPES / "count_letters_sft.yaml"), {"full": str(_RECIPES / "count_letters_full.yaml")}, 100, 20
     ),
 }
 
-# Every step is 128 episodes, those included that are played for a baseline alone.
+# On the lake every step is 128 episodes, those included that are played for a baseline alone.
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "grpo": {"algorithm": {"name": "grpo", "normalize_std": True, "group_size": 8, "groups_per_step": 16}},
     "dr-grpo": {"algorithm": {"name": "dr-grpo", "group_size": 8, "groups_per_step": 16}},
@@ -183,8 +183,9 @@ def train_once(folder: Path, base: Path, family: str, algorithm: str, tuning: st
 def config_of(output: Path, base: Path, family: str, algorithm: str, tuning: str, seed: int) -> TrainConfig:
     place = FAMILIES[family]
     options = to_mapping(load_yaml(TrainConfig, place.recipes[tuning]))
-    for section, changes in ALGORITHMS[algorithm].items():
-        options[section] = options[section] | changes
+    if family == "lake":
+        for section, changes in ALGORITHMS[algorithm].items():
+            options[section] = options[section] | changes
     options |= {"output": str(output), "seed": seed, "steps": place.steps, "progress": False}
     options["model"] |= {"path": str(base / "sft" / "model")}
     options["validation"] = {
