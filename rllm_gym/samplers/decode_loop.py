@@ -390,7 +390,7 @@ class DecodeLoop:
         count = len(self._jobs)
         tokens, positions = self._ints[0, :count], self._ints[1, :count]
         longest = self._longest()
-        if self._static is not None:
+        if self._static is not None and self._kv.is_plain:
             self._absorb(self._static.logits(tokens, positions, longest), 0, count)
             return
         self._kv.reserve(count, longest)

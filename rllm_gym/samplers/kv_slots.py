@@ -104,8 +104,8 @@ class KVSlots(Cache):  # type: ignore[misc]
 
     @property
     def is_plain(self) -> bool:
-        """Whether passes are computed by :class:`~rllm_gym.samplers.plain_decoder.PlainDecoder`."""
-        return self._plain is not None
+        """Whether passes are computed by :class:`~rllm_gym.samplers.plain_decoder.PlainDecoder` now."""
+        return self._plain is not None and self._plain.stands_for_model
 
     def fits(self, slots: int, length: int) -> bool:
         """Whether this many slots of this many positions keep to ``max_bytes``."""
@@ -258,6 +258,8 @@ class KVSlots(Cache):  # type: ignore[misc]
                 f"TorchSampler needs a decoder that keeps keys and values for every layer; {name} is not one ({error})"
             ) from error
         self._recording = False
+        if self._windows.get("all") and not self._heeds_window(ids):
+            self._windows = {"all": None}
         if not bool(torch.isfinite(expected).all()):
             raise ValueError(f"{name} gives NaN or infinite logits: its weights are broken; load others")
         if len(set(self._shapes)) != 1:
@@ -280,10 +282,29 @@ class KVSlots(Cache):  # type: ignore[misc]
             )
         if self._attention == "sdpa" and len(self._windows) == 1:
             self._plain = PlainDecoder.of(model)
-            if self._plain is not None:
-                self._plain.reserve(self.length)
-                if not self._gap(ids, positions, expected) < max(gap, most / 100):
-                    self._plain = None  # the model's own pass, then
+            if self._plain is not None and not self._plain_agrees(ids, positions, expected, max(gap, most / 100)):
+                self._plain = None  # the model's own pass, then
+
+    def _plain_agrees(self, ids: Tensor, positions: Tensor, expected: Tensor, most: float) -> bool:
+        assert self._plain is not None
+        self._plain.reserve(self.length)
+        try:
+            return self._gap(ids, positions, expected) < most
+        except (AttributeError, RuntimeError, TypeError):
+            return False  # a part of a known model that somebody put there
+
+    def _heeds_window(self, ids: Tensor) -> bool:
+        """Whether the model has the window of its configuration: Llama's code has none, whatever checkpoints say."""
+        config, window = self._config, self._config.sliding_window
+        if any(getattr(module, "sliding_window", None) for module in self._model.modules()):
+            return True
+        wide: Tensor = self._model(input_ids=ids, use_cache=False).logits
+        config.sliding_window = 2
+        try:
+            narrow: Tensor = self._model(input_ids=ids, use_cache=False).logits
+        finally:
+            config.sliding_window = window
+        return not torch.equal(wide, narrow)
 
     def _gap(self, ids: Tensor, positions: Tensor, expected: Tensor) -> float:
         """How far the last logits, computed in two passes, are from the expected ones, relative to the largest."""

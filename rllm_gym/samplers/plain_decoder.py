@@ -38,7 +38,7 @@ class PlainDecoder:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._layers = list(model.model.layers)
+        self._passed_by = _passed_by(model)
         self._cos_TD = self._sin_TD = torch.empty(0)
 
     @classmethod
@@ -50,17 +50,17 @@ class PlainDecoder:
         rotary = getattr(model.model, "rotary_emb", None)
         if getattr(rotary, "rope_type", None) not in _FIXED_ROPE:
             return None
-        # Whatever is wrapped around modules (offloading, hooks of measuring) is to be called.
-        whole = [model, model.model, *model.model.layers, *(layer.mlp for layer in model.model.layers)]
-        whole += [layer.self_attn for layer in model.model.layers]
-        if any(_is_hooked(module) for module in whole):
-            return None
-        return cls(model)
+        plain = cls(model)
+        return plain if plain.stands_for_model else None
 
     @property
     def stands_for_model(self) -> bool:
-        """Whether nobody has wrapped the model's own forward since."""
-        return not _is_hooked(self._model)
+        """Whether the modules that it passes by are those it was made for, and nobody has put hooks on them since.
+
+        Whatever is wrapped around modules (offloading, measuring, steering) is to be called.
+        """
+        now = _passed_by(self._model)
+        return now == self._passed_by and not any(map(_is_hooked, now))
 
     def reserve(self, length: int) -> None:
         """Make the table of rotary angles this long."""
@@ -85,15 +85,15 @@ class PlainDecoder:
         hidden_NQE = decoder.embed_tokens(ids_NQ)
         rows, new = ids_NQ.shape
         cos_N1QD, sin_N1QD = self._cos_TD[positions_NQ].unsqueeze(1), self._sin_TD[positions_NQ].unsqueeze(1)
-        for number, layer in enumerate(self._layers):
+        for number, layer in enumerate(decoder.layers):
             attention, mlp = layer.self_attn, layer.mlp
             normed_NQE = _rms_norm(layer.input_layernorm, hidden_NQE)
             shape = (rows, new, -1, attention.head_dim)
             query = _project(attention.q_proj, normed_NQE).view(shape)
             key = _project(attention.k_proj, normed_NQE).view(shape)
             value = _project(attention.v_proj, normed_NQE).view(shape)
-            if hasattr(attention, "q_norm"):  # Qwen3
-                query, key = _rms_norm(attention.q_norm, query), _rms_norm(attention.k_norm, key)
+            if norms := _head_norms(attention):
+                query, key = _rms_norm(norms[0], query), _rms_norm(norms[1], key)
             query = _rotate(query.transpose(1, 2), cos_N1QD, sin_N1QD)
             key = _rotate(key.transpose(1, 2), cos_N1QD, sin_N1QD)
             seen = attend(number, attention, query, key, value.transpose(1, 2))
@@ -125,6 +125,20 @@ def _rotate(states_NHQD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     half = states_NHQD.shape[-1] // 2
     turned = torch.cat((-states_NHQD[..., half:], states_NHQD[..., :half]), dim=-1)
     return states_NHQD * cos + turned * sin
+
+
+def _passed_by(model: Any) -> list[Any]:
+    """The modules whose own forward is not called."""
+    decoder = model.model
+    modules = [model, decoder, decoder.norm]
+    for layer in decoder.layers:
+        modules += (layer, *layer._modules.values(), *_head_norms(layer.self_attn))
+    return modules
+
+
+def _head_norms(attention: Any) -> list[Any]:
+    """Those of queries and keys, which Qwen3 has."""
+    return [attention.q_norm, attention.k_norm] if "q_norm" in attention._modules else []
 
 
 def _is_hooked(module: Any) -> bool:

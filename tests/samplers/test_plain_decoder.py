@@ -108,6 +108,47 @@ def test_a_wrapped_model_is_called_as_it_is() -> None:
     assert PlainDecoder.of(model) is None
 
 
+def steer(model: Any) -> None:
+    model.model.layers[0].register_forward_hook(lambda module, args, output: output + 1)
+
+
+def watch_norm(model: Any) -> None:
+    model.model.norm.register_forward_hook(lambda module, args, output: output * 2)
+
+
+def swap_norm(model: Any) -> None:
+    model.model.norm = torch.nn.LayerNorm(64)
+
+
+def swap_layer(model: Any) -> None:
+    model.model.layers[0] = type(model.model.layers[0])(model.config, 0).eval()
+
+
+@pytest.mark.parametrize("change", [steer, watch_norm, swap_norm, swap_layer])
+@pytest.mark.parametrize("later", [False, True])
+def test_what_somebody_does_to_a_part_counts(change: Any, later: bool) -> None:
+    """Steering vectors, measuring, parts of another make: before the sampler is made, or afterwards."""
+    model = qwen()
+    if not later:
+        change(model)
+    with torch.inference_mode():
+        slots = KVSlots(model, 4)
+    if later:
+        assert slots.is_plain
+        change(model)
+        assert not slots.is_plain
+    assert largest_gap(model, slots) < 1e-5
+
+
+def test_a_window_that_only_the_configuration_has_is_none() -> None:
+    """Checkpoints converted from Mistral's keep its window, and Llama's code knows none."""
+    model = LlamaForCausalLM(LlamaConfig(**SIZES, sliding_window=14)).eval()
+    with torch.inference_mode():
+        slots = KVSlots(model, 4)
+    assert largest_gap(model, slots) < 1e-5
+    assert model.config.sliding_window == 14
+
+
 class Scaled(Qwen2ForCausalLM):  # type: ignore[misc]
     """Somebody's own model on top of a known one."""
 
