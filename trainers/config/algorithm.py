@@ -38,8 +38,9 @@ class AlgorithmConfig:
     whole episodes, and later turns of different episodes have no baseline in common: they take 1 only."""
     gae_level: Literal["turn", "token"] = "turn"
     """What PPO's value head judges: the state before each turn, or before each sampled token."""
-    gae_lambda: float = 0.95
-    """PPO's mixture: 1 trusts the returns alone, 0 the value head alone."""
+    gae_lambda: float = 1.0
+    """PPO's mixture: 1 trusts the returns alone and takes the value head for a baseline, 0 trusts the value head
+    alone. Less than 1 pays once `value/explained_variance` is well above 0: before that it is a bias."""
     whiten: bool = True
     """Bring PPO's advantages to mean 0 and deviation 1 over the batch."""
     loss: Literal["clip", "gspo", "cispo", "dppo", "reinforce"] = "clip"
