@@ -37,7 +37,7 @@ def engine(folder: Path) -> Iterator[VLLMSampler]:
     random.seed(1), np.random.seed(2), torch.manual_seed(3)  # noqa: NPY002
     expected = random.random(), np.random.random(), torch.rand(()).item()  # noqa: NPY002
     random.seed(1), np.random.seed(2), torch.manual_seed(3)  # noqa: NPY002
-    sampler = make_vllm(folder, max_batch=16, context_length=512, lora_rank=8, dtype="float32", cache_gib=0.0625)
+    sampler = make_vllm(folder, max_batch=24, context_length=512, lora_rank=8, dtype="float32", cache_gib=0.0625)
     assert isinstance(sampler, VLLMSampler)
     # vLLM seeds everything and takes set_num_threads away; a trainer's randomness and threads are not its own.
     assert (random.random(), np.random.random(), torch.rand(()).item()) == expected  # noqa: NPY002
@@ -51,6 +51,13 @@ def sampler(engine: VLLMSampler, base: Any, run: Callable[..., Any]) -> VLLMSamp
     """With the base weights and no adapter."""
     run(engine.push(full_update(base)))
     return engine
+
+
+def test_many_long_prompts_with_seeds_at_once(sampler: VLLMSampler, run: Callable[..., Any]) -> None:
+    """More than vLLM takes in one step: cutting a seeded prompt in parts would kill the engine on a CPU."""
+    prompts = [tuple(5 + (index + column) % 50 for column in range(500)) for index in range(48)]
+    asked = [Request(prompt, SamplingParams(max_tokens=2), seed=seed) for seed, prompt in enumerate(prompts)]
+    assert len(run(sampler.sample(asked))) == 48
 
 
 def test_log_probs_are_of_the_distribution_at_the_temperature_before_it_is_cut(
@@ -84,8 +91,8 @@ def test_a_seed_decides_a_reply_whatever_else_is_in_the_batch(sampler: VLLMSampl
 def test_more_prompt_tokens_than_a_step_holds_do_not_kill_the_engine(
     sampler: VLLMSampler, base: Any, run: Callable[..., Any]
 ) -> None:
-    """vLLM computes a prompt in parts where it does not fit a step, and on a CPU dies of it if the request is seeded."""
-    asked = [Request((100 + i, *range(30, 500)), SamplingParams(max_tokens=2), seed=i) for i in range(16)]
+    """vLLM would compute what does not fit a step in parts; on a CPU it dies of that where requests are seeded."""
+    asked = [Request((100 + i, *range(30, 500)), SamplingParams(max_tokens=2), seed=i) for i in range(24)]
     assert gap(base, asked, run(sampler.sample(asked))) < 1e-4
 
 
