@@ -16,7 +16,7 @@ from trainers.config import ConfigError
 from trainers.config.merge import MergeConfig
 from trainers.model import ModelUnusable
 from trainers.model.adapters import TRAINED_ON
-from trainers.model.loading import load_causal_lm
+from trainers.model.loading import check_adapter_is_whole, load_causal_lm
 from trainers.model.quantization import dequantized_copy, load_quantized_lm
 
 # Logits of the merged model, relative to their scale, may differ by rounding alone.
@@ -119,9 +119,12 @@ def _merge(config: MergeConfig, base_path: str, nf4: torch.dtype | None) -> tupl
         ) from error
     try:
         adapted = PeftModel.from_pretrained(base, config.adapter).eval()
+        check_adapter_is_whole(adapted, config.adapter)
         expected_TV = _logits(adapted)
         merged = adapted.merge_and_unload(safe_merge=True)
     except (ValueError, RuntimeError, OSError, KeyError, AttributeError, SafetensorError) as error:
+        if isinstance(error, ModelUnusable):
+            raise
         raise ConfigError(
             f"the adapter {config.adapter} cannot be merged into {base_path!r}: is that its base? ({error})"
         ) from error
@@ -161,7 +164,7 @@ def _write(model: Any, tokenizer: Any | None, output: Path) -> None:
         model.save_pretrained(partial)
         if tokenizer is not None:
             tokenizer.save_pretrained(partial)
-        for file in partial.iterdir():
+        for file in filter(Path.is_file, partial.rglob("*")):
             with open(file, "rb") as written:
                 os.fsync(written.fileno())
         os.rename(partial, output)

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rllm_gym.commands.errors import CommandError
 from trainers import commands
-from trainers.config import LoraConfig, ModelConfig
+from trainers.config import ConfigError, LoraConfig, ModelConfig
 from trainers.config.merge import MergeConfig
 from trainers.merge import merge_adapter
 from trainers.model import Policy
@@ -136,3 +136,39 @@ def test_what_cannot_be_merged_is_named_and_nothing_is_left(base: Path, tmp_path
     with pytest.raises(CommandError, match="cannot be written"):
         commands.merge([str(adapter), "--output", str(file / "merged")])
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("change", ["lacks", "has, and its configuration has not,"])
+def test_an_adapter_that_is_not_whole_is_refused(base: Path, tmp_path: Path, change: str) -> None:
+    """PEFT only warns, and what is missing would be left out of the merged model in silence."""
+    adapter_of(base, tmp_path / "adapter")
+    file = tmp_path / "adapter" / "adapter_model.safetensors"
+    tensors = load_file(file)
+    some = next(iter(tensors))
+    if change == "lacks":
+        del tensors[some]
+    else:
+        tensors[some.replace("layers.0", "layers.9")] = tensors[some].clone()
+    save_file(tensors, file, metadata={"format": "pt"})
+    with pytest.raises(ConfigError, match=change):
+        merge_adapter(MergeConfig(str(tmp_path / "adapter"), str(tmp_path / "merged")))
+    assert not (tmp_path / "merged").exists()
+    with pytest.raises(ConfigError, match=change):  # as the start of a run, too
+        Policy(ModelConfig(str(tmp_path / "adapter"), "full"))
+
+
+def test_what_a_base_brings_along_does_not_stop_it_from_being_written(base: Path, tmp_path: Path) -> None:
+    """Several chat templates lie in a folder of their own; settings of generation may be ones nobody may write."""
+    adapter_of(base, tmp_path / "adapter")
+    odd = shutil.copytree(base, tmp_path / "odd")
+    settings = json.loads((odd / "generation_config.json").read_text())
+    kept = {name: value for name, value in settings.items() if name.endswith("_token_id")}
+    (odd / "generation_config.json").write_text(json.dumps({**settings, "do_sample": False, "temperature": 0.7}))
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "adapter")
+    tokenizer.chat_template = {"default": tokenizer.chat_template, "tool_use": "{{ messages }}"}
+    tokenizer.save_pretrained(tmp_path / "adapter")
+    merged = merge_adapter(MergeConfig(str(tmp_path / "adapter"), str(tmp_path / "merged"), base=str(odd)))
+    assert AutoTokenizer.from_pretrained(merged.output).chat_template.keys() == {"default", "tool_use"}
+    written = json.loads((merged.output / "generation_config.json").read_text())
+    assert kept.items() <= written.items()
+    assert "temperature" not in written

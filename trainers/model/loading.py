@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from trainers.config import ConfigError
+
+_log = logging.getLogger(__name__)
 
 
 class ModelUnusable(ConfigError):
@@ -51,7 +54,9 @@ def load_causal_lm(path: str, *, dtype: torch.dtype | None, **options: Any) -> A
                     f"model.path={path!r} is an adapter, which cannot be loaded quantised; write the merged model "
                     f"first: rllm-gym merge {path} --output FOLDER"
                 )
-            return AutoPeftModelForCausalLM.from_pretrained(path, dtype=dtype).merge_and_unload()
+            adapted = AutoPeftModelForCausalLM.from_pretrained(path, dtype=dtype)
+            check_adapter_is_whole(adapted, path)
+            return _writable(adapted.merge_and_unload())
         if getattr(AutoConfig.from_pretrained(path), "quantization_config", None):
             raise ModelUnusable(
                 f"model.path={path!r} was saved quantised, and what samples for it needs whole weights; give the "
@@ -68,6 +73,47 @@ def load_causal_lm(path: str, *, dtype: torch.dtype | None, **options: Any) -> A
         raise ModelUnusable(
             f"model.path={path!r} lacks {len(missing)} of the model's weights, such as {missing[0]!r}, and random ones "
             "would stand in for them; is it whole, and written by save_pretrained?"
+        )
+    return _writable(model)
+
+
+def check_adapter_is_whole(model: Any, path: str) -> None:
+    """PEFT loads an adapter that lacks tensors, or has others, and only warns: the rest would change nothing.
+
+    Args:
+        model: What PEFT made of it.
+        path: Folder or hub id of the adapter.
+
+    Raises:
+        ModelUnusable: Its tensors are not those of its configuration.
+    """
+    from peft import set_peft_model_state_dict
+    from peft.utils import load_peft_weights
+
+    found = set_peft_model_state_dict(model, load_peft_weights(path, device="cpu"))
+    missing = [name for name in found.missing_keys if ".default" in name]  # the base's are not in the file
+    for names, what in ((missing, "lacks"), (list(found.unexpected_keys), "has, and its configuration has not,")):
+        if names:
+            raise ModelUnusable(
+                f"the adapter {path} {what} {len(names)} tensors, such as {names[0]!r}; is it whole, and is this its "
+                "base?"
+            )
+
+
+def _writable(model: Any) -> Any:
+    """transformers loads settings of generation that it refuses to write: a run would break off when it saves."""
+    settings: Any = getattr(model, "generation_config", None)
+    if settings is None:
+        return model
+    try:
+        settings.validate(strict=True)
+    except ValueError as error:
+        ids = {name: value for name, value in settings.to_dict().items() if name.endswith("_token_id")}
+        model.generation_config = GenerationConfig(**ids)
+        _log.warning(
+            "of the model's generation_config.json only the token ids are kept, since transformers would not write "
+            "it: %s",
+            str(error).splitlines()[0],
         )
     return model
 
