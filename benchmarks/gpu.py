@@ -251,7 +251,7 @@ class Machine:
         size = 8192 if self.cuda else 1024
         a = torch.randn(size, size, device=self.device, dtype=self.dtype)
         seconds = min(self.time(lambda: a @ a) for _ in range(5))
-        return 2 * size**3 / seconds
+        return float(2 * size**3) / seconds
 
 
 def measure_updates(

@@ -1,6 +1,6 @@
 """One run of ``learning.py`` in a process of its own: a base model, or an algorithm trained from it and evaluated.
 
-    python -m benchmarks.learning_run FOLDER base LAKE 0
+    python -m benchmarks.learning_run FOLDER base lake 0
     python -m benchmarks.learning_run FOLDER train lake grpo full 0
 
 What an algorithm changes against the recipe of its family is in ``ALGORITHMS``; everything else is the recipe's.
@@ -120,6 +120,7 @@ def make_base(folder: Path, family: str, seed: int) -> dict[str, Any]:
     )
     result = sft(config)
     cpu = time.process_time() - began
+    assert result.model is not None, "the fine-tuning was interrupted"
     recipe = load_yaml(TrainConfig, FAMILIES[family].recipes["full"])
     return {
         "family": family,

@@ -71,7 +71,7 @@ CASES = [
     Case("150k vocabulary, T 2048", "memory", 1024, (1024, 1024), 2, 1, 2.0, vocabulary=150_000),
 ]
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "model": {"hidden_size": 96, "num_layers": 2, "num_heads": 3, "intermediate_size": 192},
     "lora": {"rank": 16, "alpha": 32, "targets": "all-linear"},
     "lr": 1e-5,
