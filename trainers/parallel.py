@@ -8,6 +8,7 @@ gradient of its share of the micro-batches, and the sum is what one process woul
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
@@ -17,6 +18,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, distributed
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 T = TypeVar("T")
 FloatArray = NDArray[np.float64]
@@ -120,6 +123,7 @@ class Ranks:
 
 
 ALONE = Ranks()
+_opened = itertools.count()
 
 
 @contextlib.contextmanager
@@ -137,8 +141,12 @@ def open_ranks(timeout: float) -> Iterator[Ranks]:
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         backend = "cpu:gloo,cuda:nccl"
-    distributed.init_process_group(backend, timeout=timedelta(seconds=timeout))
+    limit = timedelta(seconds=timeout)
+    store, rank, _ = next(rendezvous("env://", timeout=limit))
+    # Where a script has one run after the other, the second must not find the addresses that the first one left.
+    store = PrefixStore(f"run {next(_opened)}", store)
+    distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
     try:
-        yield Ranks(distributed.get_rank(), size, timeout)
+        yield Ranks(rank, size, timeout)
     finally:
         distributed.destroy_process_group()
