@@ -251,13 +251,13 @@ class OpenAISampler:
             raise SamplerError(f"{self._endpoint.url}: {why}")
 
     async def _one(self, request: Request) -> Completion:
-        tokens = (len(request.ids) or _estimate(request.messages)) + request.params.max_tokens
+        tokens = _booked(request)
         limited = True
         while True:
             name, version = (self.model, 0) if self._adapters is None else self._adapters.serving
             path, body = self._body(request, name, limited=limited)
             try:
-                return await self._ask(path, body, tokens, read=partial(self._completion, tokens, version))
+                return await self._ask(path, body, tokens, read=partial(self._completion, request, version))
             except replies.PromptTooLong:
                 if self.returns_tokens or not limited or self._length_field in self._extra:
                     return Completion((), (), "", "context_length", version)
@@ -266,13 +266,20 @@ class OpenAISampler:
             except Refused as refused:
                 raise SamplerError(await self._explained(refused)) from refused
 
-    def _completion(self, booked: int, version: int, answer: Answer) -> Completion:
+    def _completion(self, request: Request, version: int, answer: Answer) -> Completion:
         content = replies.parse(answer)
         used = replies.used_tokens(content)
         if used is not None:
-            self._pace.correct(used - booked)
-        read = replies.token_completion if self.returns_tokens else replies.chat_completion
-        return read(content, version)
+            self._pace.correct(used - _booked(request))
+        if not self.returns_tokens:
+            return replies.chat_completion(content, version)
+        completion = replies.token_completion(content, version)
+        if len(completion.ids) > request.params.max_tokens:
+            raise Refused(
+                f"{request.params.max_tokens} tokens were asked for at most, and {len(completion.ids)} came",
+                may_pass=False,
+            )
+        return completion
 
     def _body(self, request: Request, name: str, *, limited: bool) -> tuple[str, dict[str, Any]]:
         """Path and content of a request; ``limited``: with its ``max_tokens``."""
@@ -487,9 +494,10 @@ def _unlike(params: SamplingParams, mode: replies.LogprobMode) -> str:
     return ""
 
 
-def _estimate(messages: Sequence[Mapping[str, Any]]) -> int:
-    """Tokens of messages, roughly: four characters each, for rate limits alone."""
-    return sum(len(str(message.get("content") or "")) for message in messages) // 4
+def _booked(request: Request) -> int:
+    """Tokens of prompt and longest reply, for rate limits; of messages roughly, four characters each."""
+    written = sum(len(str(message.get("content") or "")) for message in request.messages) // 4
+    return (len(request.ids) or written) + request.params.max_tokens
 
 
 def _load_tokenizer(tokenizer: Any) -> Any:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from rllm_gym.parsing.function_calls import TOOL_CALL_CLOSE, TOOL_CALL_OPEN
@@ -36,16 +36,21 @@ def parse(answer: Answer) -> Any:
     """The JSON of a good answer.
 
     Raises:
-        Refused: The status is an error, said with what the endpoint says; or the body is no JSON.
+        Refused: The status is an error, said with what the endpoint says; or there is one inside; or it is no JSON.
         PromptTooLong: The error is that of a prompt that does not fit.
     """
     said_yes(answer)
     try:
-        return json.loads(answer.body)
+        content = json.loads(answer.body)
     except (ValueError, RecursionError) as error:
         raise Refused(
             f"the reply is no JSON ({type(error).__name__}): {answer.body[:200]!r}", may_pass=False
         ) from error
+    if isinstance(content, dict) and content.get("error") and "choices" not in content:
+        # Routers send the head before they know: the status is good, and the real one stands inside.
+        code = content["error"].get("code") if isinstance(content["error"], dict) else None
+        raise _error(replace(answer, status=code if type(code) is int and 400 <= code < 600 else 400))
+    return content
 
 
 def said_yes(answer: Answer) -> None:

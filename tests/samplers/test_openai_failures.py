@@ -91,6 +91,8 @@ def test_silence_has_a_limit_of_its_own() -> None:
         (answer(b"<html>\n<h1>502  Bad\nGateway</h1></html>", 502), "502: <html> <h1>502 Bad Gateway</h1></html>"),
         (answer(b"", 500), "500: no reason given"),
         (refusal("You exceeded your current quota", 429, "insufficient_quota"), "429: You exceeded"),
+        (answer({"error": {"message": "no provider", "code": "odd"}}), "400: no provider"),
+        (answer({"error": "upstream"}), "400: upstream"),
         (refusal("no such key", 401), "401: no such key .*OPENAI_API_KEY"),
     ],
 )
@@ -107,6 +109,7 @@ def test_nonsense_is_an_error_that_says_what_came(reply: Reply, said: str) -> No
         b"HTTP/1.1 200 OK\r\nContent-Length: 90\r\nConnection: close\r\n\r\n{",
         answer(b"busy", 503),
         answer(b"busy", 429),
+        answer({"error": {"message": "busy", "code": 502}}),
         answer(chat(finish="abort")),
     ],
 )

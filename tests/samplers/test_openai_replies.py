@@ -207,6 +207,14 @@ def test_a_reply_that_loses_its_ids_on_the_way_is_an_error() -> None:
         play(server, token_ids=True)
 
 
+def test_more_tokens_than_were_asked_for_are_an_error() -> None:
+    with (
+        HostileEndpoint([*scaled(1), answer(tokens("4, 5, 6", "-1, -1, -1"))]) as server,
+        pytest.raises(SamplerError, match="2 tokens were asked for at most, and 3 came"),
+    ):
+        play(server, Request((1, 2), SamplingParams(max_tokens=2)), token_ids=True)
+
+
 def test_what_does_not_fit_gets_what_is_left_and_then_ends_the_conversation() -> None:
     too_long = refusal("maximum context length is 8 tokens", 400)
     with HostileEndpoint([too_long, answer(chat("short"))]) as server:
