@@ -19,10 +19,18 @@ import yaml
 from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import TokenSequence
 from trainers.algorithms import make_algorithm
-from trainers.batching import MicroBatch, Row, make_micro_batches
+from trainers.batching import Costs, MicroBatch, Row, make_micro_batches
 from trainers.config import ConfigError, SamplingConfig, TrainConfig, validate
 from trainers.demonstrations import Player, tokenize
-from trainers.memory import BatchShape, MemoryEstimate, SamplerShape, estimate_memory, on_gpu
+from trainers.memory import (
+    BatchShape,
+    MemoryEstimate,
+    SamplerShape,
+    estimate_memory,
+    model_shape,
+    on_gpu,
+    shares_prompts,
+)
 from trainers.metrics import holds_run
 from trainers.model import ModelUnusable, choose_device, load_tokenizer
 from trainers.model.quantization import check_bitsandbytes
@@ -115,7 +123,7 @@ def dry_run(config: TrainConfig, *, world: World | None = None) -> DryRun:
     _check_weights(config.model.path)
     tokenizer = load_tokenizer(config.model.path)
     world = world or open_world(config.env)
-    plan = _plan(config, world, ChatRenderer(tokenizer))
+    plan = _plan(config, world, ChatRenderer(tokenizer), device)
     available = _available(device)
     memory = estimate_memory(
         config.model,
@@ -149,8 +157,8 @@ def _check_weights(path: str) -> None:
         raise ModelUnusable(f"model.path={path!r} holds no weights (*.safetensors)")
 
 
-def _plan(config: TrainConfig, world: World, renderer: ChatRenderer) -> BatchPlan:
-    options = config.algorithm
+def _plan(config: TrainConfig, world: World, renderer: ChatRenderer, device: torch.device) -> BatchPlan:
+    model, options = model_shape(config.model), config.algorithm
     drawn = make_algorithm(options, config.value, config.sampling).plan()
     played = _play(world, renderer)
     turns = min(max(played.turns), config.env.max_turns or 1 << 30)
@@ -165,7 +173,8 @@ def _plan(config: TrainConfig, world: World, renderer: ChatRenderer) -> BatchPla
     batches = make_micro_batches(
         rows,
         tokens_per_microbatch=config.optimizer.tokens_per_microbatch,
-        share_prompts=True,
+        share_prompts=shares_prompts(model, config.model),
+        costs=Costs.of(model.config, device, full=config.model.tuning == "full"),
     )
     count, layouts = TokenCount(), dict[str, int]()
     for batch in batches:

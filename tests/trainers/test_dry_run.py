@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 import yaml
 from echo_options import echo_config
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from rllm_gym.commands.errors import CommandError
 from trainers import commands
 from trainers.config import ConfigError, TrainConfig
 from trainers.dry_run import dry_run, report
 from trainers.loop import train
+from trainers.memory import model_shape, shares_prompts
 from trainers.metrics import read_metrics
+from trainers.model import Policy
 from trainers.settings import from_mapping, to_mapping, write_yaml
 
 
@@ -67,6 +70,22 @@ def test_the_plan_is_the_batching_s_own(tmp_path: Path) -> None:
     assert whole.count.sequences == small.count.sequences == 2 * 4 * whole.longest
     assert sum(small.micro_batches.values()) > sum(whole.micro_batches.values())
     assert small.largest.rows * small.largest.columns <= 40
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "phi3"])
+def test_it_lays_out_what_the_model_can_be_shown(tmp_path: Path, family: str) -> None:
+    """Windows and caps in attention rule trees out; what it costs to compute decides the rest."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
+    window = {} if family == "llama" else {"sliding_window": 8}
+    more = {"head_dim": 16} if family == "gemma2" else {"pad_token_id": 0} if family == "phi3" else {}
+    config = echo_config(tmp_path, algorithm={"group_size": 8, "groups_per_step": 2})
+    folder = Path(config.model.path)
+    settings = AutoConfig.for_model(family, vocab_size=300, intermediate_size=32, **sizes, **window, **more)
+    AutoModelForCausalLM.from_config(settings).save_pretrained(folder)
+    model, policy = model_shape(config.model), Policy(config.model)
+    assert shares_prompts(model, config.model) == policy.shares_prompts == (family == "llama")
+    if not policy.shares_prompts:
+        assert set(dry_run(config).plan.micro_batches) == {"padded"}
 
 
 def test_less_memory_where_it_is_asked_for(tmp_path: Path) -> None:
