@@ -201,7 +201,7 @@ def operations(policy: Policy, layouts: Sequence[Layout], sampled: int) -> float
         else:
             pairs += len(layout.sequences) * layout.length * (layout.length + 1) / 2
     linear = tokens * (4 * config.num_hidden_layers * layer + 6 * trained) + 4 * sampled * head
-    return linear + 12 * config.num_hidden_layers * width * pairs
+    return float(linear + 12 * config.num_hidden_layers * width * pairs)
 
 
 class Machine:
@@ -251,7 +251,7 @@ class Machine:
         size = 8192 if self.cuda else 1024
         a = torch.randn(size, size, device=self.device, dtype=self.dtype)
         seconds = min(self.time(lambda: a @ a) for _ in range(5))
-        return float(2 * size**3) / seconds
+        return float(2 * size**3 / seconds)
 
 
 def measure_updates(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import json
 import os
 import platform
@@ -70,11 +71,11 @@ def jobs(families: Sequence[str], algorithms: Sequence[str], tunings: Sequence[s
 
 def run_all(wanted: Sequence[Job], folder: Path, parallel: int) -> list[str]:
     """Run what has no result yet, ``parallel`` processes at once. Returns the names of those that failed."""
-    folder.mkdir(parents=True, exist_ok=True)
     pending = [job for job in wanted if not (folder / f"{job.name}.json").exists()]
     running: dict[Job, subprocess.Popen[bytes]] = {}
     began, failed, total = time.perf_counter(), [], len(wanted)
     with contextlib.ExitStack() as closing:
+        closing.enter_context(_alone_in(folder))
         while pending or running:
             for job in [job for job in pending if _ready(job, folder)][: parallel - len(running)]:
                 pending.remove(job)
@@ -91,6 +92,21 @@ def run_all(wanted: Sequence[Job], folder: Path, parallel: int) -> list[str]:
             minutes = (time.perf_counter() - began) / 60
             print(f"[{done}/{total} after {minutes:.0f} min] {ended.name}: {said}", flush=True)
     return failed
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """
+    Raises:
+        SystemExit: Another process runs jobs in this folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(f"another process runs jobs in {folder}: wait for it, or give another --folder") from None
+        yield
 
 
 def _ready(job: Job, folder: Path) -> bool:

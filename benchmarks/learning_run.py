@@ -54,7 +54,7 @@ _RECIPES = Path(__file__).with_name("recipes")
 FAMILIES = {
     "lake": Family("frozen_lake_sft", {"full": "frozen_lake_full", "lora": "frozen_lake_lora"}, 100, 20),
     "letters": Family(
-        str(_RECIPES / "count_letters_sft.yaml"), {"full": str(_RECIPES / "count_letters_full.yaml")}, 100, 20
+        str(_RECIPES / "count_letters_sft.yaml"), {"full": str(_RECIPES / "count_letters_full.yaml")}, 200, 40
     ),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,15 @@ def test_what_has_a_result_is_not_run_again_and_a_failed_base_fails_what_needs_i
     monkeypatch.setattr("sys.executable", "/bin/false")
     failed = run_all(jobs(["lake"], ["grpo"], ["full"], [1]), tmp_path, parallel=2)
     assert failed == ["lake-1", "lake-grpo-full-1"]
+
+
+def test_two_schedulers_do_not_share_a_folder(tmp_path: Path) -> None:
+    with (
+        open(tmp_path / "lock", "w") as lock,
+        pytest.raises(SystemExit, match="another process runs jobs"),
+    ):
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        run_all(jobs(["lake"], ["grpo"], ["full"], [0]), tmp_path, parallel=1)
 
 
 def test_verdicts_name_medians_that_miss_runs_that_diverged_and_rises_that_are_too_small() -> None:
