@@ -75,12 +75,11 @@ def test_what_has_a_result_is_not_run_again_and_a_failed_base_fails_what_needs_i
 
 
 def test_two_schedulers_do_not_share_a_folder(tmp_path: Path) -> None:
-    with (
-        open(tmp_path / "lock", "w") as lock,
-        pytest.raises(SystemExit, match="another process runs jobs"),
-    ):
+    wanted = jobs(["lake"], ["grpo"], ["full"], [0])
+    with open(tmp_path / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        run_all(jobs(["lake"], ["grpo"], ["full"], [0]), tmp_path, parallel=1)
+        with pytest.raises(SystemExit, match="another process runs jobs"):
+            run_all(wanted, tmp_path, parallel=1)
 
 
 def test_verdicts_name_medians_that_miss_runs_that_diverged_and_rises_that_are_too_small() -> None:
