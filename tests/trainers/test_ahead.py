@@ -17,6 +17,7 @@ from echo_world import EchoEnv
 
 from rllm_gym.samplers import Completion, Request
 from trainers import loop
+from trainers.ahead import Ahead
 from trainers.config import ConfigError, TrainConfig
 from trainers.learner import Learner
 from trainers.loop import train
@@ -30,34 +31,44 @@ AHEAD = {"steps_ahead": 1}
 NO_VALIDATION = {"every": 0, "tasks": 64, "samples": 1}
 
 
-class SlowEnv(EchoEnv):
-    """Takes its time, as a browser or a test suite does, and no processor."""
+class WatchedEnv(EchoEnv):
+    """Notes that somebody acts in it."""
+
+    acted = threading.Event()
 
     def _act(self, action: str) -> Any:
-        threading.Event().wait(0.15)
+        WatchedEnv.acted.set()
         return super()._act(action)
 
 
-def test_a_step_takes_as_long_as_the_slower_of_playing_and_learning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("steps_ahead", [0, 1])
+def test_the_next_step_is_played_while_this_one_is_learnt_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps_ahead: int
 ) -> None:
-    """Playing waits 0.3 s a step for its worlds and learning is made to take 0.4 s: 0.7 s in turn, 0.4 s at once."""
+    """Each update waits for somebody to act in the environments of the next step: for ever, if they wait for it."""
     learn = Learner.update
+    played_meanwhile = []
 
-    def slow(*args: Any, **kwargs: Any) -> Any:
-        threading.Event().wait(0.4)
-        return learn(*args, **kwargs)
+    def waiting(*args: Any, **kwargs: Any) -> Any:
+        last = len(played_meanwhile) == 3
+        played_meanwhile.append(WatchedEnv.acted.wait(60.0 if steps_ahead and not last else 0.3))
+        result = learn(*args, **kwargs)
+        WatchedEnv.acted.clear()
+        return result
 
-    monkeypatch.setattr(Learner, "update", slow)
-    seconds = {}
-    for name, asynchrony in (("in turn", {}), ("at once", AHEAD)):
-        config = echo_config(
-            tmp_path, output=str(tmp_path / name), steps=8, validation=NO_VALIDATION, asynchrony=asynchrony
-        )
-        train(config, world=open_world(config.env, env=SlowEnv))
-        # The first step has nothing played ahead; what is measured is waiting, which other programs hardly disturb.
-        seconds[name] = sorted(row["seconds/total"] for row in read_metrics(tmp_path / name)[1:])[3]
-    assert seconds["at once"] < 0.8 * seconds["in turn"], seconds
+    collect = Ahead._collect
+
+    def taken(ahead: Ahead, ours: Any) -> Any:
+        harvest = collect(ahead, ours)
+        WatchedEnv.acted.clear()  # what acts from here on acts in the next step
+        return harvest
+
+    monkeypatch.setattr(Learner, "update", waiting)
+    monkeypatch.setattr(Ahead, "_collect", taken)
+    config = echo_config(tmp_path, steps=4, validation=NO_VALIDATION, asynchrony={"steps_ahead": steps_ahead})
+    train(config, world=open_world(config.env, env=WatchedEnv))
+    # Nothing is left to play during the last update.
+    assert played_meanwhile == ([True, True, True, False] if steps_ahead else [False] * 4)
 
 
 def test_it_learns_as_well_and_every_token_is_one_push_old(tmp_path: Path) -> None:
