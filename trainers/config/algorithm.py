@@ -141,6 +141,13 @@ READ_WITH: dict[str, str] = {
 """Options that are read only if another one is set."""
 
 
+_WHY = {
+    "gamma": ", which compares whole episodes: later turns of different ones have no baseline in common (rebn, "
+    "reinforce++ and ppo discount)",
+}
+"""What is worth saying of an option beyond that nobody reads it."""
+
+
 def check_algorithm(algorithm: AlgorithmConfig, problems: list[str]) -> None:
     _check_idle(algorithm, problems)
     _check_ranges(algorithm, problems)
@@ -163,8 +170,9 @@ def _check_idle(algorithm: AlgorithmConfig, problems: list[str]) -> None:
         (READ_BY_ALGORITHM, algorithm.name, "name"),
         (READ_BY_LOSS, algorithm.loss, "loss"),
     ):
-        names = dict.fromkeys(name for row in table.values() for name in row if name not in table[chosen])
-        idle(algorithm, "algorithm.", tuple(names), f"with algorithm.{option}={chosen}", problems)
+        for name in dict.fromkeys(name for row in table.values() for name in row if name not in table[chosen]):
+            why = f"with algorithm.{option}={chosen}{_WHY.get(name, '')}"
+            idle(algorithm, "algorithm.", (name,), why, problems)
     for name, needed in READ_WITH.items():
         capped = needed == "importance_cap" and algorithm.loss == "reinforce"  # which has a cap of its own
         if getattr(algorithm, needed) == default(algorithm, needed) and not capped:
