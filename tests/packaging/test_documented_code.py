@@ -19,7 +19,9 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/writing-an-environment.md", "docs/training.md", "docs/fine-tuning.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/writing-an-environment.md", "docs/training.md", "docs/fine-tuning.md"]
+)
 def test_the_python_of_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path) -> None:
     code = "\n".join(blocks(page, "python"))
     if page == "README.md":
@@ -85,3 +87,9 @@ def test_every_link_between_pages_leads_somewhere() -> None:
         for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
             if "://" not in link:
                 assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_every_test_that_is_named_exists() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for file in re.findall(r"`(tests/[\w/]+\.py)", page.read_text()):
+            assert (ROOT / file).is_file(), f"{page.name}: {file}"
