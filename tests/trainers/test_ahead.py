@@ -200,7 +200,7 @@ def test_without_replay_every_task_comes_once_a_pass_across_kills(tmp_path: Path
         ({"asynchrony": {"steps_ahead": 2}}, "not one of 0, 1"),
         ({"sampler": {"url": "http://localhost"}}, "sampler.url='http://localhost' does nothing with"),
         ({"sampler": {"backend": "vllm", "url": "x"}}, "sampler.url='x' does nothing with sampler.backend=vllm"),
-        ({"sampler": {"cache_gib": 2}}, "sampler.cache_gib=2 does nothing with sampler.backend=torch"),
+        ({"sampler": {"cache_gib": 2}}, "sampler.cache_gib=2.0 does nothing with sampler.backend=torch"),
         ({"sampler": {"engine_args": {"seed": 1}}}, "engine_args"),
         ({"sampler": {"backend": "vllm"}, "deterministic": True}, "batches depend on timing"),
         ({"sampler": {"backend": "vllm", "merge_adapters": True}}, "which has no adapters"),
