@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -96,13 +97,12 @@ class MergedWeights:
                 plain = re.sub(r"\.(modules_to_save|original_module)\.[^.]+\.", ".", name).replace(".base_layer.", ".")
                 replaced[plain] = tensor
         own = self._model.state_dict(keep_vars=True)
-        merged: dict[str, Tensor] = {}
+        adapted: dict[str, tuple[nn.Module, _Adapter]] = {}
         unmerged: list[tuple[nn.Module, Tensor, Tensor, float]] = []
         for name, tensor in replaced.items():
             if name not in own:
                 raise ValueError(f"a lora update has {name!r}, which the sampler's model has not")
             _check_shape(name, tensor, own[name])
-            merged[name] = tensor
         for module_name, parts in modules.items():
             name = f"{module_name}.weight"
             if name not in own:
@@ -115,24 +115,39 @@ class MergedWeights:
                 pair = checked_adapter(module_name, layer, parts, dora=bool(config.get("use_dora")))
                 unmerged.append((layer, *pair, _scale(module_name, pair[0].shape[0], config)))
                 continue
-            base = self._base.get(name, own[name].data)
-            merged[name] = _merge(module_name, layer, base, parts, config)
+            adapted[name] = layer, _checked(module_name, layer, own[name].data, parts, config)
         # Everything fits.
-        self._unmerged.apply(unmerged)
-        # What an earlier adapter changed and this one does not goes back to the base.
-        for name, tensor in self._base.items():
-            if name not in merged:
-                own[name].data.copy_(tensor)
-        for name, tensor in merged.items():
+        for name in replaced.keys() | adapted.keys():
             if name not in self._base:
                 self._base[name] = own[name].data.clone()
-            own[name].data.copy_(tensor)
+        self._unmerged.apply(unmerged)
+        # One at a time: all sums at once, in float32, would take twice the memory of a model in half precision.
+        for name in sorted(self._base, key=lambda name: name in replaced or name in adapted):
+            base = self._base[name]
+            if name in adapted:
+                own[name].data.copy_(_merge(base, *adapted[name]))
+            else:
+                # What an earlier adapter changed and this one does not goes back to the base.
+                own[name].data.copy_(replaced.get(name, base))
 
 
-def _merge(name: str, layer: nn.Module, base: Tensor, parts: Mapping[str, Tensor], config: Mapping[str, Any]) -> Tensor:
-    """The base weight with the adapter in it, in float32 or wider.
+@dataclass(frozen=True, slots=True)
+class _Adapter:
+    """``lora_A`` ``[r, in]``, ``lora_B`` ``[out, r]``, what their product is multiplied by, and the lengths of DoRA."""
 
-    LoRA adds ``scale * B @ A``; DoRA gives the columns of the sum their own length (Liu et al. 2024, eq. 5).
+    down: Tensor
+    up: Tensor
+    scale: float
+    magnitude: Tensor | None
+
+
+def _checked(
+    name: str, layer: nn.Module, base: Tensor, parts: Mapping[str, Tensor], config: Mapping[str, Any]
+) -> _Adapter:
+    """The adapter of a weight.
+
+    Raises:
+        ValueError: It is incomplete, or does not fit.
     """
     if not base.is_floating_point() or not isinstance(layer, nn.Linear | nn.Embedding):
         raise ValueError(
@@ -143,22 +158,33 @@ def _merge(name: str, layer: nn.Module, base: Tensor, parts: Mapping[str, Tensor
     down, up = (parts.get(f"lora_{'embedding_' if embedding else ''}{side}") for side in "AB")
     if down is None or up is None:
         raise ValueError(f"a lora update has only {sorted(parts)} for {name!r}; it needs lora_A and lora_B")
-    dtype = torch.promote_types(base.dtype, torch.float32)
-    down, up = down.to(base.device, dtype), up.to(base.device, dtype)
     rank = down.shape[0]
-    delta = _scale(name, rank, config) * (up @ down)
-    if embedding:
-        delta = delta.T
-    if delta.shape != base.shape:
-        raise ValueError(f"the adapter of {name!r} has shape {tuple(delta.shape)}; the weight has {tuple(base.shape)}")
-    merged = base.to(dtype) + delta
+    shape = (up.shape[0], down.shape[-1])
+    if up.shape[-1] != rank or (shape[::-1] if embedding else shape) != base.shape:
+        raise ValueError(
+            f"the adapter of {name!r} has shapes {tuple(down.shape)} and {tuple(up.shape)}; the weight has "
+            f"{tuple(base.shape)}"
+        )
     magnitude = parts.get("lora_magnitude_vector")
     if config.get("use_dora") and magnitude is None:
         raise ValueError(f"lora_config has use_dora, but the update has no magnitude vector for {name!r}")
-    if magnitude is not None:
-        axis = 0 if embedding else 1
-        length = torch.linalg.norm(merged, dim=axis, keepdim=True)
-        merged = merged * (magnitude.to(base.device, dtype).reshape(length.shape) / length)
+    if magnitude is not None and magnitude.numel() != shape[0]:
+        raise ValueError(f"the magnitude vector of {name!r} has {magnitude.numel()} numbers; it needs {shape[0]}")
+    return _Adapter(down, up, _scale(name, rank, config), magnitude)
+
+
+def _merge(base: Tensor, layer: nn.Module, adapter: _Adapter) -> Tensor:
+    """The base weight with the adapter in it, in float32 or wider.
+
+    LoRA adds ``scale * B @ A``; DoRA gives the columns of the sum their own length (Liu et al. 2024, eq. 5).
+    """
+    embedding = isinstance(layer, nn.Embedding)
+    dtype = torch.promote_types(base.dtype, torch.float32)
+    delta = adapter.scale * (adapter.up.to(base.device, dtype) @ adapter.down.to(base.device, dtype))
+    merged = base.to(dtype) + (delta.T if embedding else delta)
+    if adapter.magnitude is not None:
+        length = torch.linalg.norm(merged, dim=0 if embedding else 1, keepdim=True)
+        merged = merged * (adapter.magnitude.to(base.device, dtype).reshape(length.shape) / length)
     return merged
 
 

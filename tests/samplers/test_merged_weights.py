@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from typing import Any
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
 
-from rllm_gym.samplers import Request, SamplingParams, TorchSampler, WeightUpdate
+from rllm_gym.samplers import Request, SamplingParams, TorchSampler, WeightUpdate, merged_weights
 
 IDS = (5, 9, 200, 31, 7)
 
@@ -93,6 +94,24 @@ def test_pushes_do_not_drift(model: Any, tokenizer: Any, run: Any) -> None:
             assert all(torch.equal(tensor, base[name]) for name, tensor in model.state_dict().items())
 
     run(go())
+
+
+def test_sums_are_made_one_at_a_time(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them at once, in float32, would be the model a third time."""
+    merge, alive = merged_weights._merge, weakref.WeakSet[torch.Tensor]()
+
+    def watched(*arguments: Any) -> torch.Tensor:
+        assert not alive
+        result = merge(*arguments)
+        alive.add(result)
+        return result
+
+    monkeypatch.setattr(merged_weights, "_merge", watched)
+    policy, update = adapted(model)
+    with torch.inference_mode():
+        merged_weights.MergedWeights(model).apply(update)
+        ids = torch.tensor([IDS])
+        assert torch.allclose(model(input_ids=ids).logits, policy(input_ids=ids).logits, atol=1e-4)
 
 
 def test_an_adapter_that_does_not_fit_changes_nothing(model: Any, tokenizer: Any, run: Any) -> None:
