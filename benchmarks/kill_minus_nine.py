@@ -26,7 +26,7 @@ from pathlib import Path
 import psutil
 
 from trainers.config import TrainConfig
-from trainers.metrics import read_metrics
+from trainers.run.metrics import read_metrics
 from trainers.settings import from_mapping, load_yaml, write_yaml
 from trainers.tiny_model import make_tiny_model
 

@@ -15,7 +15,6 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,14 +27,12 @@ from transformers.utils.logging import disable_progress_bar
 import rllm_gym  # noqa: F401 - registers the environments
 from examples.demo import distinct_maps, evaluate
 from rllm_gym.core import Episode
-from rllm_gym.samplers import Completion, Request, TorchSampler, WeightUpdate
 from trainers.config import SftConfig, TrainConfig
+from trainers.fine_tuning.sft import sft
 from trainers.learner import TrainingDiverged
 from trainers.loop import train
-from trainers.metrics import read_metrics
-from trainers.model import load_causal_lm, load_tokenizer
+from trainers.run.metrics import read_metrics
 from trainers.settings import from_mapping, load_yaml, to_mapping
-from trainers.sft import sft
 
 TEST_TASKS = 256
 
@@ -82,33 +79,34 @@ def answer_at_random(env: Any, rng: random.Random, *, right: float) -> str:
     return f"\\boxed{{{digit}}}"
 
 
-class TimedSampler:
-    """The embedded sampler; notes the CPU time of this process whenever new weights come in."""
+class CpuByStep(threading.Thread):
+    """Notes the CPU time of this process whenever a run has written the row of a step.
 
-    returns_tokens = True
+    Args:
+        metrics: The run's file of rows, which need not exist yet.
+    """
 
-    def __init__(self, sampler: TorchSampler) -> None:
-        self._sampler = sampler
-        self.pushed_at: list[float] = []
-        self.context_length = sampler.context_length
+    def __init__(self, metrics: Path) -> None:
+        super().__init__(daemon=True)
+        self._metrics = metrics
+        self._stopping = threading.Event()
+        self._began = time.process_time()
+        self.seconds: list[float] = []
 
-    @property
-    def weight_version(self) -> int:
-        return self._sampler.weight_version
+    def run(self) -> None:
+        while not self._stopping.wait(0.2):
+            self._look()
 
-    async def sample(self, requests: Sequence[Request]) -> list[Completion]:
-        return await self._sampler.sample(requests)
+    def stop(self) -> float:
+        """CPU seconds since this was made."""
+        self._stopping.set()
+        self.join()
+        self._look()
+        return time.process_time() - self._began
 
-    async def push(self, update: WeightUpdate) -> int:
-        version = await self._sampler.push(update)
-        self.pushed_at.append(time.process_time())
-        return version
-
-    async def release(self, conversation: str) -> None:
-        await self._sampler.release(conversation)
-
-    async def close(self) -> None:
-        await self._sampler.close()
+    def _look(self) -> None:
+        rows = len(read_metrics(self._metrics)) if self._metrics.exists() else 0
+        self.seconds += [time.process_time() - self._began] * (rows - len(self.seconds))
 
 
 def make_base(folder: Path, family: str, seed: int) -> dict[str, Any]:
@@ -135,31 +133,27 @@ def make_base(folder: Path, family: str, seed: int) -> dict[str, Any]:
 def train_once(folder: Path, base: Path, family: str, algorithm: str, tuning: str, seed: int) -> dict[str, Any]:
     """Train from the base model and evaluate; the curve is over validation tasks, which are never trained on either."""
     config = config_of(folder / "run", base, family, algorithm, tuning, seed)
-    model = load_causal_lm(config.model.path, dtype=torch.float32).eval()
-    sampler = TimedSampler(
-        TorchSampler(model, load_tokenizer(config.model.path), max_batch=config.env.parallel, num_threads=1)
-    )
-    began, diverged = time.process_time(), ""
+    clock, diverged = CpuByStep(folder / "run" / "metrics.jsonl"), ""
     after = {"sampled": 0.0, "greedy": 0.0}
+    clock.start()
     try:
-        result = train(config, sampler=sampler)
-        cpu = time.process_time() - began
+        result = train(config)
+    except TrainingDiverged as error:
+        diverged = str(error)
+    cpu = clock.stop()
+    if not diverged:
         assert result.model is not None, "the run was interrupted"
         after = test_success(config, result.model, seed)
-    except TrainingDiverged as error:
-        cpu, diverged = time.process_time() - began, str(error)
     rows = read_metrics(folder / "run")
-    # The first push brings the base model's weights, before step 1.
-    pushed = [moment - began for moment in sampler.pushed_at[-config.steps - 1 :]]
     curve, episodes = [], 0
-    for row in rows:
+    for row, seconds in zip(rows, clock.seconds, strict=True):
         episodes += row.get("episodes", 0)
-        if "validation/success" in row and row["step"] < len(pushed):
+        if "validation/success" in row:
             curve.append(
                 {
                     "step": row["step"],
                     "episodes": episodes,
-                    "cpu_seconds": pushed[row["step"]],
+                    "cpu_seconds": seconds,
                     "sampled": row["validation/success"],
                     "greedy": row["validation/greedy_success"],
                 }

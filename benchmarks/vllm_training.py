@@ -28,8 +28,8 @@ from rllm_gym.samplers.protocol import Probe
 from trainers import serving
 from trainers.config import TrainConfig
 from trainers.loop import train
-from trainers.metrics import read_metrics
 from trainers.model import Policy
+from trainers.run.metrics import read_metrics
 from trainers.settings import from_mapping
 from trainers.tiny_model import make_tiny_model
 

@@ -32,11 +32,11 @@ from rllm_gym.engine import AgentExecutionEngine, EpisodeSpec, Estimate, compute
 from rllm_gym.engine.metrics import interval
 from rllm_gym.samplers import SamplingParams, TorchSampler
 from trainers.config import SftConfig, TrainConfig
+from trainers.fine_tuning.sft import sft
 from trainers.loop import train
 from trainers.model import load_causal_lm, load_tokenizer
 from trainers.rollouts import make_agent
 from trainers.settings import load_yaml
-from trainers.sft import sft
 
 TEST_MAPS = 256
 SAMPLED, GREEDY, TURNS = "success, sampled", "success, greedy", "turns"

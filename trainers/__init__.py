@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trainers.agent_trainer import AgentTrainer
     from trainers.config import ConfigError, DpoConfig, SftConfig, TrainConfig
-    from trainers.dpo import DpoResult
+    from trainers.fine_tuning.dpo import DpoResult
+    from trainers.fine_tuning.sft import SftResult
     from trainers.loop import train
     from trainers.rollouts import World
-    from trainers.run import TrainResult
-    from trainers.sft import SftResult
+    from trainers.run.run import TrainResult
     from trainers.tiny_model import make_tiny_model
 
 __all__ = [
@@ -31,11 +31,11 @@ _HOMES = {
     "AgentTrainer": "agent_trainer",
     "ConfigError": "config",
     "DpoConfig": "config",
-    "DpoResult": "dpo",
+    "DpoResult": "fine_tuning.dpo",
     "SftConfig": "config",
-    "SftResult": "sft",
+    "SftResult": "fine_tuning.sft",
     "TrainConfig": "config",
-    "TrainResult": "run",
+    "TrainResult": "run.run",
     "World": "rollouts",
     "make_tiny_model": "tiny_model",
     "train": "loop",

@@ -13,7 +13,7 @@ from rllm_gym.core import Task
 from trainers.config import ConfigError, TrainConfig
 from trainers.loop import train
 from trainers.rollouts import Tasks, World, open_world, tasks_of
-from trainers.run import TrainResult
+from trainers.run.run import TrainResult
 from trainers.settings import from_mapping, load_yaml
 
 

@@ -84,11 +84,11 @@ def train(argv: Sequence[str] | None = None) -> int:
 
     from rllm_gym.engine import EnvironmentUnavailable
     from rllm_gym.samplers import SamplerError
-    from trainers.checkpoint import CheckpointError
     from trainers.learner import TrainingDiverged
     from trainers.loop import train as run
-    from trainers.parallel import RankLost
-    from trainers.run import NothingPlayed
+    from trainers.run.checkpoint import CheckpointError
+    from trainers.run.parallel import RankLost
+    from trainers.run.run import NothingPlayed
 
     disable_progress_bar()  # of loading and writing models; the run has its own
     try:
@@ -121,10 +121,10 @@ def sft(argv: Sequence[str] | None = None) -> int:
     from transformers.utils.logging import disable_progress_bar
 
     from rllm_gym.engine import EnvironmentUnavailable
-    from trainers.checkpoint import CheckpointError
+    from trainers.fine_tuning.sft import sft as run
     from trainers.learner import TrainingDiverged
-    from trainers.parallel import RankLost
-    from trainers.sft import sft as run
+    from trainers.run.checkpoint import CheckpointError
+    from trainers.run.parallel import RankLost
 
     disable_progress_bar()
     try:
@@ -146,10 +146,10 @@ def dpo(argv: Sequence[str] | None = None) -> int:
     config = _read(DpoConfig, argv, "rllm-gym dpo", _DPO)
     from transformers.utils.logging import disable_progress_bar
 
-    from trainers.checkpoint import CheckpointError
-    from trainers.dpo import dpo as run
+    from trainers.fine_tuning.dpo import dpo as run
     from trainers.learner import TrainingDiverged
-    from trainers.parallel import RankLost
+    from trainers.run.checkpoint import CheckpointError
+    from trainers.run.parallel import RankLost
 
     disable_progress_bar()
     try:
@@ -174,7 +174,7 @@ def merge(argv: Sequence[str] | None = None) -> int:
     config = tyro.cli(MergeConfig, args=list(words), prog="rllm-gym merge", description=_MERGE)
     from transformers.utils.logging import disable_progress_bar
 
-    from trainers.merge import merge_adapter
+    from trainers.model.merge import merge_adapter
 
     disable_progress_bar()
     try:

@@ -21,7 +21,7 @@ from rllm_gym.core import TokenSequence
 from trainers.algorithms import make_algorithm
 from trainers.batching import Costs, MicroBatch, Row, make_micro_batches
 from trainers.config import ConfigError, SamplingConfig, TrainConfig, validate
-from trainers.demonstrations import Player, tokenize
+from trainers.fine_tuning.demonstrations import Player, tokenize
 from trainers.memory import (
     BatchShape,
     MemoryEstimate,
@@ -31,13 +31,13 @@ from trainers.memory import (
     on_gpu,
     shares_prompts,
 )
-from trainers.metrics import holds_run
 from trainers.model import ModelUnusable, choose_device, load_tokenizer
 from trainers.model.quantization import check_bitsandbytes
 from trainers.optimizers import check_library
 from trainers.rollouts import World, open_world
+from trainers.run.metrics import holds_run
+from trainers.run.throughput import TokenCount
 from trainers.settings import to_mapping
-from trainers.throughput import TokenCount
 
 # Training tasks whose lengths are measured.
 _TASKS = 8

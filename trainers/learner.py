@@ -20,9 +20,9 @@ from trainers.batching.microbatch import Aggregation
 from trainers.config import OptimizerConfig, ValueConfig
 from trainers.model import Policy, TokenOutputs
 from trainers.optimizers import learning_rate, make_optimizer, set_learning_rate
-from trainers.parallel import ALONE, Ranks
+from trainers.run.parallel import ALONE, Ranks
+from trainers.run.throughput import TokenCount
 from trainers.samples import Sample
-from trainers.throughput import TokenCount
 
 _log = logging.getLogger(__name__)
 

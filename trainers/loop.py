@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 
 from rllm_gym.samplers.protocol import Sampler
-from trainers.ahead import Harvest
 from trainers.config import TrainConfig
-from trainers.metrics import episode_metrics, group_metrics
 from trainers.rollouts import RolloutAbandoned, World
-from trainers.run import Run, TrainResult
+from trainers.run.ahead import Harvest
+from trainers.run.metrics import episode_metrics, group_metrics
+from trainers.run.run import Run, TrainResult
 from trainers.samples import Sample
 
 

@@ -21,8 +21,8 @@ from rllm_gym.core import Episode, Task, stream_seed
 from rllm_gym.engine import AgentExecutionEngine, Deadlines, EngineStats, EpisodeSpec
 from rllm_gym.samplers.protocol import Sampler, SamplingParams, WeightUpdate
 from trainers.algorithms import Draw
-from trainers.background_loop import BackgroundLoop
 from trainers.config import ConfigError, EnvConfig, SamplingConfig
+from trainers.run.background_loop import BackgroundLoop
 from trainers.samples import TokensMissing
 
 _log = logging.getLogger(__name__)

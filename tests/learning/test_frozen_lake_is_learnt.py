@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from trainers.config import SftConfig, TrainConfig
+from trainers.fine_tuning.sft import sft
 from trainers.loop import train
-from trainers.metrics import read_metrics
+from trainers.run.metrics import read_metrics
 from trainers.settings import load_yaml
-from trainers.sft import sft
 
 
 @pytest.mark.long

@@ -17,12 +17,12 @@ from echo_world import EchoEnv
 
 from rllm_gym.samplers import Completion, Request
 from trainers import loop
-from trainers.ahead import Ahead
 from trainers.config import ConfigError, TrainConfig
 from trainers.learner import Learner
 from trainers.loop import train
-from trainers.metrics import read_metrics
 from trainers.rollouts import open_world
+from trainers.run.ahead import Ahead
+from trainers.run.metrics import read_metrics
 from trainers.serving import make_sampler
 from trainers.settings import write_yaml
 
@@ -136,7 +136,7 @@ def test_all_episodes_of_a_step_are_drawn_by_the_same_weights(
         samplers.append(Watched(make_sampler(policy, config)))
         return samplers[-1]
 
-    monkeypatch.setattr("trainers.run.make_sampler", watched)
+    monkeypatch.setattr("trainers.run.run.make_sampler", watched)
     harvests = []
     learn = loop._sample
 
@@ -161,7 +161,7 @@ def test_samples_older_than_the_bound_are_dropped_and_counted(tmp_path: Path, mo
             completions = await super().sample(requests)
             return [replace(each, weight_version=0) if lost else each for each in completions]
 
-    monkeypatch.setattr("trainers.run.make_sampler", lambda policy, config: Forgetful(make_sampler(policy, config)))
+    monkeypatch.setattr("trainers.run.run.make_sampler", lambda policy, config: Forgetful(make_sampler(policy, config)))
     config = echo_config(tmp_path, steps=5, validation=NO_VALIDATION, asynchrony=AHEAD)
     train(config)
     stale = [row["stale_episodes"] for row in read_metrics(tmp_path / "run")]

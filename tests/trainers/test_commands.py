@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 
 from rllm_gym.commands.errors import CommandError
 from trainers import commands
-from trainers.metrics import read_metrics
+from trainers.run.metrics import read_metrics
 from trainers.tiny_model import make_tiny_model
 
 SFT = """

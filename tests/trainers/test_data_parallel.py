@@ -23,8 +23,8 @@ from safetensors.torch import load_file
 
 from trainers.config import TrainConfig
 from trainers.loop import train
-from trainers.metrics import read_metrics
-from trainers.parallel import Ranks
+from trainers.run.metrics import read_metrics
+from trainers.run.parallel import Ranks
 from trainers.settings import write_yaml
 
 HERE = Path(__file__).resolve().parent

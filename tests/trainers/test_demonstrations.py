@@ -15,9 +15,16 @@ from rllm_gym.core import Episode, Step, StopReason, Trajectory, TurnTokens
 from rllm_gym.engine import save_episodes
 from tests.chat.templates import make_tokenizer
 from trainers.config import ConfigError, DemonstrationConfig, LengthConfig
-from trainers.demonstrations import Demonstration, Turn, chat_turns, keeps_ids, read_demonstrations, tokenize
-from trainers.lessons import select
-from trainers.tokenized import LengthLimit, Tokens, cut, held_back
+from trainers.fine_tuning.demonstrations import (
+    Demonstration,
+    Turn,
+    chat_turns,
+    keeps_ids,
+    read_demonstrations,
+    tokenize,
+)
+from trainers.fine_tuning.lessons import select
+from trainers.fine_tuning.tokenized import LengthLimit, Tokens, cut, held_back
 
 FAMILIES = ["qwen2.5", "qwen3", "llama3"]
 RENDERERS = {family: ChatRenderer(make_tokenizer(family)) for family in FAMILIES}

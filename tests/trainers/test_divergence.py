@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainers.divergence import DivergenceWatch
+from trainers.run.divergence import DivergenceWatch
 
 HEALTHY: dict[str, Any] = {
     "success": 0.5,

@@ -16,19 +16,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllm_gym.chat import ChatRenderer
-from trainers import commands, offline
+from trainers import commands
 from trainers.config import ConfigError, DpoConfig, LengthConfig, ModelConfig, OptimizerConfig, PreferenceConfig
 from trainers.config.dpo import validate_dpo
-from trainers.dpo import dpo
+from trainers.fine_tuning import offline
+from trainers.fine_tuning.dpo import dpo
+from trainers.fine_tuning.pair_batches import PairBatches
+from trainers.fine_tuning.preference_loss import PreferenceLoss
+from trainers.fine_tuning.preferences import TokenPair, read_preferences, tokenize_pair
+from trainers.fine_tuning.tokenized import LengthLimit
 from trainers.learner import Learner
-from trainers.metrics import read_metrics
 from trainers.model import Policy
-from trainers.pair_batches import PairBatches
-from trainers.preference_loss import PreferenceLoss
-from trainers.preferences import TokenPair, read_preferences, tokenize_pair
+from trainers.run.metrics import read_metrics
 from trainers.settings import from_mapping
 from trainers.tiny_model import make_tiny_model
-from trainers.tokenized import LengthLimit
 
 logps = st.floats(-60, -0.01)
 
@@ -324,7 +325,7 @@ def test_options_that_cannot_be_meant_are_named(
 
 
 def test_a_step_that_is_not_finite_is_skipped(model: Path, tmp_path: Path) -> None:
-    from trainers.dpo import prefer
+    from trainers.fine_tuning.dpo import prefer
 
     policy = Policy(ModelConfig(path=str(model), tuning="full"))
     pairs = token_pairs(policy, tmp_path, PAIRS)

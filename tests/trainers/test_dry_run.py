@@ -18,8 +18,8 @@ from trainers.config import ConfigError, TrainConfig
 from trainers.dry_run import dry_run, report
 from trainers.loop import train
 from trainers.memory import model_shape, shares_prompts
-from trainers.metrics import read_metrics
 from trainers.model import Policy
+from trainers.run.metrics import read_metrics
 from trainers.settings import from_mapping, to_mapping, write_yaml
 
 

@@ -14,7 +14,6 @@ import torch
 
 from rllm_gym.core import Episode, Step, StopReason, Trajectory, TurnTokens
 from trainers import loop
-from trainers.ahead import Harvest
 from trainers.algorithms import make_algorithm
 from trainers.config import (
     AlgorithmConfig,
@@ -27,6 +26,7 @@ from trainers.config import (
 )
 from trainers.learner import Learner
 from trainers.model import Policy
+from trainers.run.ahead import Harvest
 from trainers.samples import Sample, Shaping, samples_of
 from trainers.settings import from_mapping
 from trainers.tiny_model import make_tiny_model

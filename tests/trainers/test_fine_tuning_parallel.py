@@ -13,7 +13,7 @@ import pytest
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
-from trainers.metrics import read_metrics
+from trainers.run.metrics import read_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,8 +23,8 @@ from pathlib import Path
 from trainers import DpoConfig, SftConfig
 from trainers.config import DemonstrationConfig, HeldOutConfig, ModelConfig
 from trainers.config import OptimizerConfig, PreferenceConfig, TinyConfig
-from trainers.dpo import dpo
-from trainers.sft import sft
+from trainers.fine_tuning.dpo import dpo
+from trainers.fine_tuning.sft import sft
 
 folder = Path(sys.argv[1])
 adam = OptimizerConfig(lr=1e-3, warmup_steps=0)

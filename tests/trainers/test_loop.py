@@ -24,9 +24,9 @@ from rllm_gym.samplers import ScriptedSampler
 from trainers import AgentTrainer
 from trainers.config import ConfigError
 from trainers.loop import train
-from trainers.metrics import MetricsLog, group_metrics, read_metrics, validation_metrics
 from trainers.rollouts import World, open_world
-from trainers.run import NothingPlayed
+from trainers.run.metrics import MetricsLog, group_metrics, read_metrics, validation_metrics
+from trainers.run.run import NothingPlayed
 from trainers.samples import Shaping, TokensMissing, samples_of
 
 

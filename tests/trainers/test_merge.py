@@ -17,9 +17,9 @@ from rllm_gym.commands.errors import CommandError
 from trainers import commands
 from trainers.config import ConfigError, LoraConfig, ModelConfig
 from trainers.config.merge import MergeConfig
-from trainers.merge import merge_adapter
 from trainers.model import Policy
 from trainers.model.adapters import TRAINED_ON
+from trainers.model.merge import merge_adapter
 from trainers.tiny_model import make_tiny_model
 
 IDS = torch.arange(40)[None] * 11 % 700

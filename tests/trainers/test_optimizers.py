@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from trainers.checkpoint import load_checkpoint, save_checkpoint
 from trainers.config import ConfigError, LoraConfig, ModelConfig, OptimizerConfig
 from trainers.model import Policy
 from trainers.optimizers import learning_rate, make_optimizer, parameter_groups, rate_warning, set_learning_rate
+from trainers.run.checkpoint import load_checkpoint, save_checkpoint
 from trainers.tiny_model import make_tiny_model
 
 NAMES = ("adamw", "adamw8bit", "paged_adamw", "paged_adamw8bit")

@@ -19,9 +19,9 @@ from trainers.batching import MicroBatch, Row, make_micro_batches
 from trainers.config import LoraConfig, ModelConfig, OptimizerConfig
 from trainers.learner import Learner
 from trainers.loop import train
-from trainers.metrics import read_metrics
 from trainers.model import ModelUnusable, Policy
 from trainers.model.quantization import dequantized_copy, load_quantized_lm
+from trainers.run.metrics import read_metrics
 from trainers.tiny_model import make_tiny_model
 
 PROMPTS = [(5, 6, 7, 8), (9, 10, 11)]

@@ -22,13 +22,13 @@ from echo_options import echo_config
 from transformers import AutoModelForCausalLM
 
 from rllm_gym.core import Episode, StopReason
-from trainers.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from trainers.config import ConfigError, TrainConfig
 from trainers.loop import train
-from trainers.metrics import read_metrics
-from trainers.recovery import generator_states, set_generator_states
-from trainers.run import Run
-from trainers.run_folder import hold_folder
+from trainers.run.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from trainers.run.metrics import read_metrics
+from trainers.run.recovery import generator_states, set_generator_states
+from trainers.run.run import Run
+from trainers.run.run_folder import hold_folder
 from trainers.settings import write_yaml
 from trainers.tiny_model import make_tiny_model
 
@@ -280,7 +280,7 @@ def test_a_checkpoint_that_finds_no_room_is_an_error_that_leaves_the_one_before(
 _NO_ROOM = """
 import resource, sys, torch
 from pathlib import Path
-from trainers.checkpoint import CheckpointError, save_checkpoint
+from trainers.run.checkpoint import CheckpointError, save_checkpoint
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 try:
     save_checkpoint(Path(sys.argv[1]), 2, {"value": torch.zeros(100_000)}, keep=1)
@@ -302,7 +302,7 @@ def test_checkpoints_of_a_branch_that_could_not_be_used_are_forgotten(tmp_path: 
 def test_two_runs_cannot_write_into_one_folder_and_a_killed_one_leaves_it_free(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     program = (
-        "import sys, time; from pathlib import Path; from trainers.run_folder import hold_folder\n"
+        "import sys, time; from pathlib import Path; from trainers.run.run_folder import hold_folder\n"
         "with hold_folder(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(

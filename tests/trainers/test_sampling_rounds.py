@@ -21,8 +21,8 @@ from rllm_gym.engine import load_episodes
 from trainers.algorithms import Signals, make_algorithm
 from trainers.config import AlgorithmConfig
 from trainers.loop import train
-from trainers.metrics import read_metrics
 from trainers.rollouts import World
+from trainers.run.metrics import read_metrics
 
 
 class DullEnv(EchoEnv):

@@ -17,11 +17,11 @@ from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import Episode, Step, StopReason, Task, Trajectory
 from rllm_gym.engine import save_episodes
 from trainers.config import ConfigError, EnvConfig, SftConfig
-from trainers.demonstrations import Demonstration, Player, Turn, read_demonstrations, tokenize
-from trainers.metrics import read_metrics
+from trainers.fine_tuning.demonstrations import Demonstration, Player, Turn, read_demonstrations, tokenize
+from trainers.fine_tuning.sft import sft
 from trainers.rollouts import open_world
+from trainers.run.metrics import read_metrics
 from trainers.settings import from_mapping
-from trainers.sft import sft
 from trainers.tiny_model import make_tiny_model
 
 

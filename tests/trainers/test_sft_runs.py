@@ -15,16 +15,17 @@ import torch
 from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import Episode, Step, StopReason, Trajectory
 from rllm_gym.engine import save_episodes
-from trainers import commands, offline
+from trainers import commands
 from trainers.config import ConfigError, ModelConfig, OptimizerConfig, SftConfig, validate_sft
+from trainers.fine_tuning import offline
+from trainers.fine_tuning.lessons import FileLessons
+from trainers.fine_tuning.sft import imitate, sft
+from trainers.fine_tuning.tokenized import LengthLimit
 from trainers.learner import Learner
-from trainers.lessons import FileLessons
-from trainers.metrics import read_metrics
 from trainers.model import Policy
+from trainers.run.metrics import read_metrics
 from trainers.settings import from_mapping
-from trainers.sft import imitate, sft
 from trainers.tiny_model import make_tiny_model
-from trainers.tokenized import LengthLimit
 
 
 @pytest.fixture(scope="module")

@@ -19,12 +19,12 @@ from echo_options import echo_config
 from echo_world import EchoEnv
 
 from rllm_gym.samplers import Completion, Request, SamplerError, WeightUpdate
-from trainers.checkpoint import load_checkpoint
 from trainers.config import ConfigError, TrainConfig
 from trainers.learner import TrainingDiverged
 from trainers.loop import train
-from trainers.metrics import read_metrics
 from trainers.rollouts import World, open_world
+from trainers.run.checkpoint import load_checkpoint
+from trainers.run.metrics import read_metrics
 from trainers.serving import make_sampler
 from trainers.settings import write_yaml
 
@@ -119,7 +119,7 @@ def test_a_second_sigterm_ends_the_process_at_once(tmp_path: Path) -> None:
     config = echo_config(tmp_path, steps=1000, validation={"every": 0, "tasks": 64, "samples": 1})
     write_yaml(tmp_path / "run.yaml", config)
     program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from trainers.interruption import on_sigterm; import time\n"
+        "import sys; sys.path.insert(0, sys.argv[1]); from trainers.run.interruption import on_sigterm; import time\n"
         "with on_sigterm(lambda: print('asked', flush=True)):\n"
         "    print('ready', flush=True); time.sleep(1); time.sleep(60)"
     )
@@ -229,7 +229,7 @@ def test_a_sampler_that_dies_in_a_step_is_replaced_and_nothing_is_lost(
 ) -> None:
     config = echo_config(tmp_path, steps=4, deterministic=True)
     train(replace(config, output=str(tmp_path / "straight")))
-    monkeypatch.setattr("trainers.run.make_sampler", dying([5, 2, 1 << 30]))
+    monkeypatch.setattr("trainers.run.run.make_sampler", dying([5, 2, 1 << 30]))
     train(config)
     rows, again = read_metrics(tmp_path / "straight"), read_metrics(tmp_path / "run")
     assert [(row["step"], row.get("tasks"), row.get("reward")) for row in rows] == [
@@ -243,7 +243,7 @@ def test_samplers_that_keep_dying_end_the_run_with_a_checkpoint_of_what_was_comp
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = echo_config(tmp_path, steps=4, deterministic=True, sampler={"restarts": 2})
-    monkeypatch.setattr("trainers.run.make_sampler", dying([6, 0, 0]))
+    monkeypatch.setattr("trainers.run.run.make_sampler", dying([6, 0, 0]))
     with pytest.raises(SamplerError, match="the engine died"):
         train(config)
     steps = [row["step"] for row in read_metrics(tmp_path / "run")]

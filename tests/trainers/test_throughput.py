@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rllm_gym.core import TokenSequence
 from trainers.batching import Row, make_micro_batches
-from trainers.throughput import PeakMemory, TokenCount
+from trainers.run.throughput import PeakMemory, TokenCount
 
 
 def row(prompt: tuple[int, ...], reply: tuple[int, ...]) -> Row:

@@ -20,8 +20,8 @@ from trainers.algorithms.advantages import explained_variance
 from trainers.config import AlgorithmConfig, ModelConfig, OptimizerConfig, ValueConfig
 from trainers.learner import Learner
 from trainers.loop import train
-from trainers.metrics import read_metrics
 from trainers.model import Policy
+from trainers.run.metrics import read_metrics
 from trainers.samples import Sample
 from trainers.tiny_model import make_tiny_model
 

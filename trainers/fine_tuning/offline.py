@@ -11,16 +11,16 @@ from typing import Any, Self
 
 from rllm_gym.core import stream_seed
 from rllm_gym.engine import write_manifest
-from trainers.checkpoint import load_checkpoint, save_checkpoint
 from trainers.config import ConfigError, DpoConfig, SftConfig
 from trainers.curriculum import shuffled
-from trainers.display import Display
-from trainers.interruption import on_sigterm
 from trainers.learner import Learner, UpdateStats
-from trainers.metrics import MetricsLog, PhaseClock, holds_run
-from trainers.parallel import Ranks
-from trainers.recovery import changes, generator_states, obstacles, set_generator_states, weights_fingerprint
-from trainers.run_folder import hold_folder
+from trainers.run.checkpoint import load_checkpoint, save_checkpoint
+from trainers.run.display import Display
+from trainers.run.interruption import on_sigterm
+from trainers.run.metrics import MetricsLog, PhaseClock, holds_run
+from trainers.run.parallel import Ranks
+from trainers.run.recovery import changes, generator_states, obstacles, set_generator_states, weights_fingerprint
+from trainers.run.run_folder import hold_folder
 from trainers.settings import to_mapping, write_yaml
 
 

@@ -17,8 +17,8 @@ from rllm_gym.engine import EngineStats
 from rllm_gym.samplers.protocol import SamplerError
 from trainers.algorithms import Draw
 from trainers.curriculum import Curriculum
-from trainers.parallel import Ranks
 from trainers.rollouts import Played, RolloutAbandoned, Rollouts
+from trainers.run.parallel import Ranks
 
 
 @dataclass(frozen=True, slots=True)

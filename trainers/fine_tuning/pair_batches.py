@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from trainers.batching import MicroBatch, Row, make_micro_batches
+from trainers.fine_tuning.preference_loss import PreferenceLoss
+from trainers.fine_tuning.preferences import TokenPair
 from trainers.model import Policy, TokenOutputs
-from trainers.preference_loss import PreferenceLoss
-from trainers.preferences import TokenPair
 
 LogProbs = Callable[[MicroBatch], Tensor]
 """The log-prob of each sampled token of a micro-batch."""

@@ -18,17 +18,17 @@ from torch import Tensor
 from rllm_gym.chat import ChatRenderer
 from trainers.batching import MicroBatch, make_micro_batches
 from trainers.config import ConfigError, SftConfig, TrainConfig, validate_sft
+from trainers.fine_tuning.lessons import FileLessons, Lesson, PolicyLessons, read_lessons
+from trainers.fine_tuning.offline import OfflineRun, open_folder
+from trainers.fine_tuning.tokenized import LengthLimit, context_length
 from trainers.learner import Learner, UpdateStats
-from trainers.lessons import FileLessons, Lesson, PolicyLessons, read_lessons
-from trainers.metrics import validation_metrics
 from trainers.model import Policy, TokenOutputs
-from trainers.offline import OfflineRun, open_folder
-from trainers.parallel import open_ranks
 from trainers.rollouts import Rollouts, World, open_world, sandbox_tier_of
-from trainers.run import limit_threads
+from trainers.run.metrics import validation_metrics
+from trainers.run.parallel import open_ranks
+from trainers.run.run import limit_threads
 from trainers.serving import make_sampler
 from trainers.tiny_model import make_tiny_model
-from trainers.tokenized import LengthLimit, context_length
 
 _log = logging.getLogger(__name__)
 

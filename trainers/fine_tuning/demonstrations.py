@@ -21,8 +21,8 @@ from rllm_gym.chat import ChatRenderer, Message, TokenPrefix
 from rllm_gym.core import SCHEMA_VERSION, Step, StopReason, TokenSequence, Trajectory, TurnTokens
 from rllm_gym.engine.episodes_file import episode_from_json
 from trainers.config import ConfigError, Files
+from trainers.fine_tuning.row_files import rows_of_files
 from trainers.rollouts import World
-from trainers.row_files import rows_of_files
 
 DemonstrationPolicy = Callable[..., str]
 """``policy(env, rng, **kwargs)``: the reply to imitate in the present state of the unwrapped environment."""
@@ -135,7 +135,7 @@ def read_demonstrations(
     about the model, because the world or the agent broke, are left out.
 
     Args:
-        files: See :func:`~trainers.row_files.rows_of_files`.
+        files: See :func:`~trainers.fine_tuning.row_files.rows_of_files`.
         strings: What a prompt and a completion that are plain strings are: a user's message and its reply, or text.
         option: Where the files were named, for messages.
 

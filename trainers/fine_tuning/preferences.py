@@ -10,7 +10,7 @@ from typing import Any
 
 from rllm_gym.chat import ChatRenderer
 from trainers.config import ConfigError, Files, PreferenceConfig
-from trainers.demonstrations import (
+from trainers.fine_tuning.demonstrations import (
     Demonstration,
     completion_turns,
     demonstrations_of_episode,
@@ -18,8 +18,8 @@ from trainers.demonstrations import (
     tokenize,
     tools_of,
 )
-from trainers.row_files import rows_of_files
-from trainers.tokenized import LengthLimit, Tokens
+from trainers.fine_tuning.row_files import rows_of_files
+from trainers.fine_tuning.tokenized import LengthLimit, Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def read_preferences(files: Files, options: PreferenceConfig, *, option: str = "
     Episodes are paired within their group where their rewards differ and they were asked the same.
 
     Args:
-        files: See :func:`~trainers.row_files.rows_of_files`.
+        files: See :func:`~trainers.fine_tuning.row_files.rows_of_files`.
         options: How pairs are made.
         option: Where the files were named, for messages.
 

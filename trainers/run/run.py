@@ -18,26 +18,26 @@ import torch
 from rllm_gym.core import Episode
 from rllm_gym.engine import EngineStats, save_episodes, write_manifest
 from rllm_gym.samplers.protocol import Sampler, SamplerError
-from trainers.ahead import Ahead, Harvest
 from trainers.algorithms import make_algorithm
-from trainers.checkpoint import load_checkpoint, save_checkpoint
 from trainers.config import ConfigError, TrainConfig, validate
 from trainers.curriculum import Curriculum
-from trainers.display import Display
-from trainers.divergence import DivergenceWatch
 from trainers.entropy import EntropyBonus
-from trainers.interruption import on_sigterm
 from trainers.learner import Learner, TrainingDiverged, UpdateStats
-from trainers.metrics import MetricsLog, PhaseClock, holds_run, success_by_group, validation_metrics
 from trainers.model import Policy
-from trainers.parallel import open_ranks
-from trainers.recovery import changes, fingerprints, generator_states, obstacles, set_generator_states
 from trainers.rollouts import RolloutAbandoned, Rollouts, World, open_world, sandbox_tier_of
-from trainers.run_folder import hold_folder
+from trainers.run.ahead import Ahead, Harvest
+from trainers.run.checkpoint import load_checkpoint, save_checkpoint
+from trainers.run.display import Display
+from trainers.run.divergence import DivergenceWatch
+from trainers.run.interruption import on_sigterm
+from trainers.run.metrics import MetricsLog, PhaseClock, holds_run, success_by_group, validation_metrics
+from trainers.run.parallel import open_ranks
+from trainers.run.recovery import changes, fingerprints, generator_states, obstacles, set_generator_states
+from trainers.run.run_folder import hold_folder
+from trainers.run.throughput import PeakMemory
 from trainers.samples import Sample, Shaping, samples_of
 from trainers.serving import make_sampler, weights_for
 from trainers.settings import to_mapping, write_yaml
-from trainers.throughput import PeakMemory
 
 _log = logging.getLogger(__name__)
 

@@ -19,15 +19,15 @@ from torch import Tensor
 
 from rllm_gym.chat import ChatRenderer
 from trainers.config import ConfigError, DpoConfig, Files, ModelConfig, validate_dpo
+from trainers.fine_tuning.offline import Epochs, OfflineRun, open_folder
+from trainers.fine_tuning.pair_batches import LogProbs, PairBatches
+from trainers.fine_tuning.preference_loss import PreferenceLoss
+from trainers.fine_tuning.preferences import Pair, Preferences, TokenPair, read_preferences, tokenize_pair
+from trainers.fine_tuning.tokenized import LengthLimit, context_length, fingerprint, held_back
 from trainers.learner import Learner, UpdateStats
 from trainers.model import Policy
-from trainers.offline import Epochs, OfflineRun, open_folder
-from trainers.pair_batches import LogProbs, PairBatches
-from trainers.parallel import open_ranks
-from trainers.preference_loss import PreferenceLoss
-from trainers.preferences import Pair, Preferences, TokenPair, read_preferences, tokenize_pair
-from trainers.run import limit_threads
-from trainers.tokenized import LengthLimit, context_length, fingerprint, held_back
+from trainers.run.parallel import open_ranks
+from trainers.run.run import limit_threads
 
 _log = logging.getLogger(__name__)
 

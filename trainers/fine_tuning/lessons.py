@@ -10,10 +10,10 @@ from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import stream_seed
 from trainers.config import ConfigError, DemonstrationConfig, Files, SftConfig
 from trainers.curriculum import shuffled
-from trainers.demonstrations import Demonstration, Player, keeps_ids, read_demonstrations, tokenize
-from trainers.offline import Epochs
+from trainers.fine_tuning.demonstrations import Demonstration, Player, keeps_ids, read_demonstrations, tokenize
+from trainers.fine_tuning.offline import Epochs
+from trainers.fine_tuning.tokenized import LengthLimit, Tokens, fingerprint, held_back
 from trainers.rollouts import World, load_object
-from trainers.tokenized import LengthLimit, Tokens, fingerprint, held_back
 
 Lesson = tuple[Tokens, ...]
 """One demonstration as token sequences, one per branch of the conversation; each has something to learn."""
