@@ -31,7 +31,7 @@ from trainers.settings import from_mapping, load_yaml, write_yaml
 from trainers.tiny_model import make_tiny_model
 
 RESULTS = Path(__file__).parent / "results"
-_PATIENCE = 600.0  # seconds one attempt may take; a hang would show here
+_PATIENCE = 3600.0  # seconds one attempt may take; a hang would show here
 _DEATH = 20.0  # seconds within which what a killed run started must be gone
 
 
