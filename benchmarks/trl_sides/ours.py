@@ -86,7 +86,9 @@ class Update:
         self.algorithm = make_algorithm(config.algorithm)
         self.parameters = dict(self.policy.parameters)
         load_adapters(self.parameters, data["adapters"])
-        self.samples = self._with_logprobs(samples_of(data))
+        self.samples = samples_of(data)
+        if data["case"]["kind"] == "update":  # a forward pass before memory is measured would hide some of it
+            self.samples = self._with_logprobs(self.samples)
         self._steps = 0
 
     def step(self) -> float:
