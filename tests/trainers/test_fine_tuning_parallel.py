@@ -60,7 +60,7 @@ def test_two_processes_are_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         runpy.run_path("both.py")
     ended = subprocess.run(
         [sys.executable, *torchrun, "both.py", "two"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200,
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     for kind in ("sft", "dpo"):
