@@ -55,20 +55,17 @@ FAMILIES = {
     ),
 }
 
+_PPO = {"name": "ppo", "group_size": 8, "groups_per_step": 16, "gamma": 0.95, "gae_lambda": 0.95}
 # On the lake every step is 128 episodes, those included that are played for a baseline alone.
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "grpo": {"algorithm": {"name": "grpo", "normalize_std": True, "group_size": 8, "groups_per_step": 16}},
     "dr-grpo": {"algorithm": {"name": "dr-grpo", "group_size": 8, "groups_per_step": 16}},
     "rloo": {"algorithm": {"name": "rloo", "group_size": 8, "groups_per_step": 16}},
-    "remax": {"algorithm": {"name": "remax", "group_size": 3, "groups_per_step": 32}},
+    "remax": {"algorithm": {"name": "remax", "group_size": 7, "groups_per_step": 16}},
     "reinforce++": {"algorithm": {"name": "reinforce++", "group_size": 8, "groups_per_step": 16}},
     "rebn": {"algorithm": {"name": "rebn", "group_size": 8, "groups_per_step": 16, "gamma": 0.95}},
-    "ppo-token": {
-        "algorithm": {"name": "ppo", "gae_level": "token", "group_size": 8, "groups_per_step": 16, "gamma": 0.95}
-    },
-    "ppo-turn": {
-        "algorithm": {"name": "ppo", "gae_level": "turn", "group_size": 8, "groups_per_step": 16, "gamma": 0.95}
-    },
+    "ppo-token": {"algorithm": {**_PPO, "gae_level": "token"}},
+    "ppo-turn": {"algorithm": {**_PPO, "gae_level": "turn"}},
 }
 EPISODES_PER_STEP = 128
 
