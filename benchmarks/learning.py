@@ -261,8 +261,9 @@ def plot(trained: Sequence[dict[str, Any]]) -> str:
                 Series(algorithm, _median_curve(groups.get((tuning, algorithm), []), axis), measured_rarely=True)
                 for algorithm in LAKE
             ]
-            # Algorithms without a run yet keep their colour.
-            drawn = line_chart([one if one.points else Series(one.name, [(0.0, 0.0)]) for one in series], unit="share")
+            # Algorithms without a run yet keep their colour: a point where others begin stands for them.
+            somewhere = next((one.points[:1] for one in series if one.points), [(0.0, 0.0)])
+            drawn = line_chart([one if one.points else Series(one.name, somewhere) for one in series])
             x, y = across * width, down * height
             how = "all weights" if tuning == "full" else "LoRA"
             parts.append(f'<text class="title" x="{x + 52}" y="{y + 18}">{how}: success over {words}</text>')
@@ -301,6 +302,8 @@ def write_results(trained: Sequence[dict[str, Any]], bases: dict[tuple[str, int]
     )
     (folder / "learning.svg").write_text(plot(trained))
     rows = [{**run, "before": bases[run["family"], run["seed"]]} for run in trained]
+    for row in rows:
+        row.pop("config", None)  # the recipe's, and 3 KB each
     (folder / "learning.json").write_text(json.dumps(rows) + "\n")
 
 
