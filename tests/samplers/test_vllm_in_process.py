@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -37,11 +38,13 @@ def engine(folder: Path) -> Iterator[VLLMSampler]:
     random.seed(1), np.random.seed(2), torch.manual_seed(3)  # noqa: NPY002
     expected = random.random(), np.random.random(), torch.rand(()).item()  # noqa: NPY002
     random.seed(1), np.random.seed(2), torch.manual_seed(3)  # noqa: NPY002
+    preloaded = os.environ.get("LD_PRELOAD")
     sampler = make_vllm(folder, max_batch=24, context_length=512, lora_rank=8, dtype="float32", cache_gib=0.0625)
     assert isinstance(sampler, VLLMSampler)
     # vLLM seeds everything and takes set_num_threads away; a trainer's randomness and threads are not its own.
     assert (random.random(), np.random.random(), torch.rand(()).item()) == expected  # noqa: NPY002
     assert torch.set_num_threads is set_num_threads
+    assert os.environ.get("LD_PRELOAD") == preloaded  # programs started from here are not to carry vLLM's libraries
     yield sampler
     asyncio.run(sampler.close())
 

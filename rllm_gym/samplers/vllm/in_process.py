@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import queue
 import random
 import shutil
@@ -453,11 +454,17 @@ def _global_state_kept() -> Iterator[None]:
     import torch
 
     set_num_threads = torch.set_num_threads
+    # vLLM preloads its OpenMP into every program this process starts from now on, sandboxed ones included.
+    preloaded = os.environ.get("LD_PRELOAD")
     state = random.getstate(), numpy.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     try:
         yield
     finally:
         torch.set_num_threads = set_num_threads
+        if preloaded is None:
+            os.environ.pop("LD_PRELOAD", None)
+        else:
+            os.environ["LD_PRELOAD"] = preloaded
         random.setstate(state[0])
         numpy.random.set_state(state[1])  # noqa: NPY002
         torch.set_rng_state(state[2])
