@@ -170,6 +170,28 @@ def test_samples_older_than_the_bound_are_dropped_and_counted(tmp_path: Path, mo
     assert read_metrics(tmp_path / "run")[-1]["trained_tokens"] == 0
 
 
+def test_tasks_that_were_being_played_ahead_when_the_run_broke_off_are_played_when_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = echo_config(tmp_path, steps=7, validation=NO_VALIDATION, asynchrony=AHEAD, checkpoint={"every": 2})
+    learn = Learner.update
+
+    def broken(learner: Learner, step: int, *args: Any) -> Any:
+        if step == 5:
+            raise KeyboardInterrupt
+        return learn(learner, step, *args)
+
+    monkeypatch.setattr(Learner, "update", broken)
+    with pytest.raises(KeyboardInterrupt):
+        train(config)
+    monkeypatch.undo()
+    train(replace(config, resume=True))
+    rows = read_metrics(tmp_path / "run")
+    assert [row["step"] for row in rows] == list(range(1, 8))
+    assert len({task for row in rows for task in row["tasks"]}) == 28, "30 tasks, 4 a step: none comes twice"
+
+
+@pytest.mark.long
 def test_without_replay_every_task_comes_once_a_pass_across_kills(tmp_path: Path) -> None:
     """30 tasks, 4 a step: 15 steps are two passes, also where a kill threw away what was being played ahead."""
     config = echo_config(tmp_path, steps=15, validation=NO_VALIDATION, asynchrony=AHEAD)

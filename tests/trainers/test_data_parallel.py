@@ -91,6 +91,7 @@ def test_two_processes_are_one_run(tmp_path: Path) -> None:
     assert_same_curve(tmp_path / "run", tmp_path / "two")
 
 
+@pytest.mark.long
 def test_two_processes_go_on_from_the_checkpoint_of_one(tmp_path: Path) -> None:
     """With a value head, whose values all ranks measure for each other before the update."""
     config = echo_config(
@@ -110,6 +111,7 @@ def test_two_processes_go_on_from_the_checkpoint_of_one(tmp_path: Path) -> None:
     assert max((mine[name] - theirs[name]).abs().max() for name in mine) < 1e-5
 
 
+@pytest.mark.long
 def test_a_process_that_dies_ends_the_others_with_a_message(tmp_path: Path) -> None:
     config = echo_config(tmp_path, steps=100_000, validation={"every": 0, "tasks": 64, "samples": 1})
     launcher = begin(config, tmp_path)

@@ -50,7 +50,7 @@ def run_and_kill(config: TrainConfig, folder: Path, seed: int) -> int:
     return int(done.stdout.split()[-1])
 
 
-@pytest.mark.parametrize("tuning", ["full", "lora"])
+@pytest.mark.parametrize("tuning", ["full", pytest.param("lora", marks=pytest.mark.long)])
 def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(tmp_path: Path, tuning: Any) -> None:
     config = echo_config(
         tmp_path,
