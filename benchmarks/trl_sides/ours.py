@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def describe(data: dict[str, Any]) -> str:
     algorithm, optimizer = config.algorithm, config.optimizer
     return (
         f"transformers {transformers.__version__}, torch {torch.__version__}, {torch.get_num_threads()} thread; "
-        f"{algorithm}; {optimizer}; {config.model}; everything else as rllm-gym sets it"
+        f"{algorithm}; {optimizer}; {replace(config.model, path="the same folder")}; everything else as rllm-gym sets it"
     )
 
 
