@@ -70,9 +70,10 @@ def config_of(data: dict[str, Any], steps: int, output: str) -> TrainConfig:
 def describe(data: dict[str, Any]) -> str:
     config = config_of(data, 1, "")
     algorithm, optimizer = config.algorithm, config.optimizer
+    model = replace(config.model, path="the same folder")
     return (
         f"transformers {transformers.__version__}, torch {torch.__version__}, {torch.get_num_threads()} thread; "
-        f"{algorithm}; {optimizer}; {replace(config.model, path="the same folder")}; everything else as rllm-gym sets it"
+        f"{algorithm}; {optimizer}; {model}; everything else as rllm-gym sets it"
     )
 
 
