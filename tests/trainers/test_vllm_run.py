@@ -35,10 +35,8 @@ def test_the_server_is_killed_in_mid_step_and_the_run_recovers(tmp_path: Path, m
 
             async def killing(requests: Any) -> Any:
                 if not killed:
-                    servers = [each for each in psutil.Process().children() if "vllm" in " ".join(each.cmdline())]
-                    killed.extend(each.pid for each in servers)
-                    for each in servers:
-                        each.kill()
+                    killed.append(run.rollouts.sampler.pid)
+                    psutil.Process(killed[0]).kill()
                 return await sample(requests)
 
             monkeypatch.setattr(run.rollouts.sampler, "sample", killing)
