@@ -14,7 +14,7 @@ TESTS ?= tests
 PROCESSES ?= 2
 SEED ?= 0
 # What tests need of the system beyond the README's apt line: COMMAND:PACKAGE, one a need.
-SYSTEM_PACKAGES := git:git bwrap:bubblewrap
+SYSTEM_PACKAGES := git:git bwrap:bubblewrap chromium-headless-shell:chromium-headless-shell node:nodejs npm:npm
 # torch's default thread count makes small operations ten times slower on a busy machine.
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false

@@ -19,9 +19,14 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 if command -v apt-get >/dev/null 2>&1 && { [ ${#sudo[@]} -eq 0 ] || sudo -n true 2>/dev/null; }; then
     echo "system packages: installing ${missing[*]}"
-    if "${sudo[@]}" apt-get update -qq && "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null; then
-        exit 0
-    fi
+    "${sudo[@]}" apt-get update -qq || true
+    # One at a time: a package that this system does not have must not keep the others away.
+    refused=()
+    for package in "${missing[@]}"; do
+        "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -y -qq --no-install-recommends "$package" >/dev/null || refused+=("$package")
+    done
+    missing=("${refused[@]}")
+    [ ${#missing[@]} -gt 0 ] || exit 0
 fi
 echo "system packages: not installed: ${missing[*]} (sudo apt-get install -y ${missing[*]}); their tests will skip" >&2

@@ -22,7 +22,7 @@ from rllm_gym.engine import AgentExecutionEngine, Deadlines, EngineStats, Episod
 from rllm_gym.samplers.protocol import Sampler, SamplingParams, WeightUpdate
 from trainers.algorithms import Draw
 from trainers.config import ConfigError, EnvConfig, SamplingConfig
-from trainers.run.background_loop import BackgroundLoop
+from rllm_gym.workers import BackgroundLoop
 from trainers.samples import TokensMissing
 
 _log = logging.getLogger(__name__)

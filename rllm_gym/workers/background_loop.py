@@ -1,10 +1,10 @@
-"""An event loop in a thread of its own: episodes are played there while the main thread learns, or waits for them."""
+"""An event loop in a thread of its own, for what belongs to one loop while its callers stand on any loop or on none."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -15,7 +15,8 @@ class BackgroundLoop:
     """Runs coroutines one beside the other. Close it; coroutines still under way are cancelled then.
 
     Waiting for a future of :meth:`start` leaves the main thread open to signals, which running the loop there would
-    not: a handler could not tell where in the loop's own code it interrupts.
+    not: a handler could not tell where in the loop's own code it interrupts. It does not survive a fork: the child
+    makes another.
     """
 
     def __init__(self, name: str) -> None:
@@ -36,7 +37,11 @@ class BackgroundLoop:
             future.cancel()
             raise
 
-    def call_soon(self, function: Any) -> None:
+    async def arun(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Begin, and await the result on the caller's own loop. Cancelling the caller cancels the coroutine."""
+        return await asyncio.wrap_future(self.start(coroutine))
+
+    def call_soon(self, function: Callable[[], object]) -> None:
         """Call a function in the loop's thread; safe from any thread and from a signal handler."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function)
