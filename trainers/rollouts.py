@@ -20,9 +20,9 @@ from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import Episode, Task, stream_seed
 from rllm_gym.engine import AgentExecutionEngine, Deadlines, EngineStats, EpisodeSpec
 from rllm_gym.samplers.protocol import Sampler, SamplingParams, WeightUpdate
+from rllm_gym.workers import BackgroundLoop
 from trainers.algorithms import Draw
 from trainers.config import ConfigError, EnvConfig, SamplingConfig
-from rllm_gym.workers import BackgroundLoop
 from trainers.samples import TokensMissing
 
 _log = logging.getLogger(__name__)
