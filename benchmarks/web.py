@@ -1,0 +1,265 @@
+"""MiniWoB tasks in ``rllm/MiniWoB-…-v0`` and in BrowserGym: latency of a reset and of a step, and steps a second.
+
+    python benchmarks/web.py --peer-python PATH/TO/python [--rounds 3] [--seconds 20] [--contexts 1 4 16] [--write]
+
+Both sides play click-test, click-checkboxes and login-user by the same script, on the pages of the PyPI package
+``miniwob`` and in the same Chromium, in text. An episode is a reset, its steps and giving back what it held; every
+episode has a context of its own on our side, and browsers of its own on BrowserGym's, as its reset does it. Sides
+take turns; of the rounds the median counts. A context more is an environment more on the event loop for us and a
+process more for BrowserGym, whose Playwright is synchronous.
+
+BrowserGym sleeps on purpose: 0.5 s before each observation and 0.1 s in each operation of its MiniWoB tasks
+(``pre_observation_delay``, ``slow_mo``), so that pages come to rest. It is measured as it is and with both switched
+off. It takes a screenshot in every step, which cannot be switched off; we take none in text mode.
+
+BrowserGym lives in another interpreter (``pip install browsergym-miniwob==0.14.3 miniwob==1.1.0``). It launches the
+browser that ``playwright install chromium`` would have fetched; the script puts the system's there for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+ROOT = Path(__file__).resolve().parent.parent
+SIDES = ROOT / "benchmarks" / "web_sides"
+RESULTS = ROOT / "benchmarks" / "results" / "web.md"
+sys.path[:0] = [str(ROOT), str(SIDES)]
+
+import gymnasium  # noqa: E402
+from rllm_gym.browser.executable import find_chromium  # noqa: E402
+from scripted import TASKS, number_of, solve  # noqa: E402
+
+import rllm_gym  # noqa: E402, F401  registers the ids
+
+DEADLINE_S = 120.0
+LEAST_RATIO = 10.0
+
+
+@dataclass
+class Tally:
+    """What one side did in one round with so many contexts."""
+
+    resets: list[float] = field(default_factory=list)
+    steps: list[float] = field(default_factory=list)
+    episodes: int = 0
+    won: int = 0
+    wall: float = 0.0
+
+    def add(self, report: dict[str, Any]) -> None:
+        self.resets.append(report["reset"])
+        self.steps.extend(report["steps"])
+        self.episodes += 1
+        self.won += report["reward"] > 0
+
+    @property
+    def steps_per_second(self) -> float:
+        return len(self.steps) / self.wall
+
+
+class Player(Protocol):
+    """Plays one episode at a time."""
+
+    async def play(self, task: str, seed: int) -> dict[str, Any]: ...
+
+
+class Ours:
+    """An environment of ours a task, on this event loop."""
+
+    def __init__(self) -> None:
+        self._envs = {task: gymnasium.make(f"rllm/MiniWoB-{task}-v0").unwrapped for task in TASKS}
+
+    async def play(self, task: str, seed: int) -> dict[str, Any]:
+        env: Any = self._envs[task]
+        clock = time.perf_counter
+        began = clock()
+        observation, _ = await env.async_reset(seed=seed)
+        reset, steps, reward = clock() - began, [], 0.0
+        for move in solve(task, env.goal):
+            number = number_of(move, observation)
+            action = f"click({number})" if move.text is None else f"fill({number}, {json.dumps(move.text)})"
+            began = clock()
+            observation, reward, terminated, truncated, _ = await env.async_step(action)
+            steps.append(clock() - began)
+            if terminated or truncated:
+                break
+        await env.async_close()
+        return {"reset": reset, "steps": steps, "reward": reward}
+
+
+class BrowserGym:
+    """A process with BrowserGym's environments."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls, python: str, browsers: Path, *, sleeps: bool) -> tuple[BrowserGym, str]:
+        process = await asyncio.create_subprocess_exec(
+            *(python, str(SIDES / "browsergym_side.py"), json.dumps({"sleeps": sleeps})),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env={**os.environ, "PLAYWRIGHT_BROWSERS_PATH": str(browsers)},
+        )
+        self = cls(process)
+        return self, (await self._hear())["ready"]
+
+    async def play(self, task: str, seed: int) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"task": task, "seed": seed}).encode() + b"\n")
+        return await self._hear()
+
+    async def _hear(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = await asyncio.wait_for(self._process.stdout.readline(), DEADLINE_S)
+        if not line:
+            raise RuntimeError(f"a BrowserGym process ended with code {await self._process.wait()}")
+        return json.loads(line)  # type: ignore[no-any-return]
+
+    async def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), 20)
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+
+
+async def race(players: list[Player], seconds: float, seeds: Iterator[int]) -> Tally:
+    """All players play episodes until the time is up; episodes under way then are finished, and counted with the
+    time they took."""
+    tally = Tally()
+    for player in players:  # processes, browsers and caches are warm before the clock starts
+        await player.play(TASKS[0], 0)
+    began = time.perf_counter()
+
+    async def keep_playing(player: Player) -> None:
+        while time.perf_counter() - began < seconds:
+            seed = next(seeds)
+            tally.add(await player.play(TASKS[seed % len(TASKS)], seed))
+
+    await asyncio.gather(*(keep_playing(player) for player in players))
+    tally.wall = time.perf_counter() - began
+    return tally
+
+
+def browsers_for_the_peer(folder: Path, python: str, chromium: str) -> Path:
+    """The folder where the peer's Playwright looks for its own Chromium, with a script there that starts ours."""
+    script = (
+        "import json, pathlib, playwright;"
+        "p = pathlib.Path(playwright.__file__).parent / 'driver/package/browsers.json';"
+        "print(next(b['revision'] for b in json.loads(p.read_text())['browsers'] if b['name'] == 'chromium'))"
+    )
+    revision = subprocess.run([python, "-c", script], check=True, capture_output=True, text=True).stdout.strip()
+    place = folder / f"chromium-{revision}" / "chrome-linux" / "chrome"
+    place.parent.mkdir(parents=True)
+    # As root Chromium starts only so, and Playwright does not say it in the browser for BrowserGym's chat.
+    place.write_text(f'#!/bin/sh\nexec {chromium} --no-sandbox "$@"\n')
+    place.chmod(0o755)
+    return folder
+
+
+async def measure(args: argparse.Namespace) -> tuple[dict[tuple[str, int], list[Tally]], str]:
+    folder = Path(tempfile.mkdtemp(prefix="rllm-gym-web-"))
+    seeds = itertools.count(1)
+    found: dict[tuple[str, int], list[Tally]] = {}
+    version = "not measured"
+    try:
+        browsers = browsers_for_the_peer(folder, args.peer_python, str(find_chromium()))
+        for number, contexts in itertools.product(range(args.rounds), args.contexts):
+            for side in ("ours", "BrowserGym", "BrowserGym, no sleeps"):
+                async with AsyncExitStack() as stack:
+                    players: list[Player] = []
+                    for _ in range(contexts):
+                        if side == "ours":
+                            players.append(Ours())
+                        else:
+                            peer, version = await BrowserGym.start(
+                                args.peer_python, browsers, sleeps=side == "BrowserGym"
+                            )
+                            stack.push_async_callback(peer.close)
+                            players.append(peer)
+                    tally = await race(players, args.seconds, seeds)
+                found.setdefault((side, contexts), []).append(tally)
+                print(
+                    f"round {number + 1}/{args.rounds}, {contexts:2} contexts, {side:22}: "
+                    f"{tally.steps_per_second:6.2f} steps/s, {tally.won}/{tally.episodes} episodes won",
+                    flush=True,
+                )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return found, version
+
+
+def report(found: dict[tuple[str, int], list[Tally]], version: str, args: argparse.Namespace) -> str:
+    def median(side: str, contexts: int, figure: str) -> float:
+        tallies = found[side, contexts]
+        if figure == "steps/s":
+            return statistics.median(tally.steps_per_second for tally in tallies)
+        return 1000 * statistics.median(value for tally in tallies for value in getattr(tally, figure))
+
+    lines = [
+        "# Web: MiniWoB beside BrowserGym",
+        "",
+        f"`python benchmarks/web.py --rounds {args.rounds} --seconds {args.seconds:g}` with {version}; "
+        f"{platform.python_implementation()} {platform.python_version()}, {os.cpu_count()} cores. "
+        "Medians; wall time. Every episode in a context of its own. What is compared, and BrowserGym's sleeps: see the "
+        "script.",
+        "",
+        "| contexts | side | reset, ms | step, ms | steps/s | ours over it | episodes won |",
+        "|---:|---|---:|---:|---:|---:|---:|",
+    ]
+    for contexts in args.contexts:
+        ours = median("ours", contexts, "steps/s")
+        for side in ("ours", "BrowserGym", "BrowserGym, no sleeps"):
+            rate = median(side, contexts, "steps/s")
+            won = sum(tally.won for tally in found[side, contexts])
+            episodes = sum(tally.episodes for tally in found[side, contexts])
+            reset, step = median(side, contexts, "resets"), median(side, contexts, "steps")
+            lines.append(
+                f"| {contexts} | {side} | {reset:.0f} | {step:.0f} | {rate:.2f} | {ours / rate:.1f} "
+                f"| {won} of {episodes} |"
+            )
+    best = {side: max(median(side, contexts, "steps/s") for contexts in args.contexts) for side, _ in found}
+    lines += ["", "Best throughput of each side over the numbers of contexts:", ""]
+    for side in ("BrowserGym", "BrowserGym, no sleeps"):
+        ratio = best["ours"] / best[side]
+        verdict = f"at least {LEAST_RATIO:g} asked: {'met' if ratio >= LEAST_RATIO else 'MISSED'}"
+        lines.append(f"- ours {best['ours']:.2f} steps/s, {side} {best[side]:.2f}: {ratio:.1f} times ({verdict})")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--peer-python", required=True, help="an interpreter with browsergym-miniwob 0.14.3")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each side in each round")
+    parser.add_argument("--contexts", type=int, nargs="+", default=[1, 4, 16])
+    parser.add_argument("--write", action="store_true", help=f"write {RESULTS.relative_to(ROOT)}")
+    args = parser.parse_args()
+    found, version = asyncio.run(measure(args))
+    text = report(found, version, args)
+    print(text)
+    if args.write:
+        RESULTS.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
