@@ -1,0 +1,24 @@
+"""The built-in tool worlds of ``rllm/MCP-v0``: every template by name."""
+
+from rllm_gym.envs.mcp.worlds.errand import (
+    Answer,
+    Call,
+    ReportInfeasible,
+    ToolErrand,
+    ToolTemplate,
+    ToolWorld,
+    wanted_facts,
+)
+
+TEMPLATES: dict[str, ToolTemplate] = {}
+
+__all__ = [
+    "TEMPLATES",
+    "Answer",
+    "Call",
+    "ReportInfeasible",
+    "ToolErrand",
+    "ToolTemplate",
+    "ToolWorld",
+    "wanted_facts",
+]
