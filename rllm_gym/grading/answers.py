@@ -1,0 +1,358 @@
+"""Typed short answers: what a task asks to be told, and whether a reply says it, without a judge and without guessing.
+
+An answer is read the way its type is usually written and compared exactly. It has to be the answer and nothing else:
+a sentence around it, or two values where one is asked for, does not match, so nothing is won by listing guesses.
+
+========== ============================================ ==========================================================
+Type       ``value``                                    Read as equal
+========== ============================================ ==========================================================
+number     ``12.5`` or ``"12.50"``                      ``12.50``, ``$12.50``, ``12,50 €``, ``12.5 kg``, ``twelve``
+date       ``"2025-03-04"``                             ``4 March 2025``, ``Mar 4th, 2025``, ``Tue, 2025/3/4``
+time       ``"14:30"`` or ``"14:30:05"``                ``2:30 pm``, ``14.30``, ``14h30``
+boolean    ``True``                                     ``yes``, ``True``
+string     ``"Tea kettle"``                             ``tea  kettle.``, ``"Tea Kettle"``
+set, list  ``["Tea", "Cups"]``, of strings or numbers   ``tea, cups``, ``- Tea`` on lines, ``["Tea", "Cups"]``
+========== ============================================ ==========================================================
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from datetime import date, time
+from fractions import Fraction
+from typing import Any
+
+_LONGEST = 10_000
+"""Characters of an answer that are read; a longer one is no short answer."""
+
+_MOST_ITEMS = 1_000
+
+
+def check_answer_spec(spec: Mapping[str, Any]) -> None:
+    """Raise where a task's answer cannot be matched by anything, or not as its author meant.
+
+    Args:
+        spec: ``{"type": …, "value": …}`` with, where wanted, ``"tolerance"`` of a number (how far off it may be,
+            0 by default), ``"unit"`` of a number (a word or a list of them: where the answer names a unit it must be
+            one of these; without it any unit is let pass), ``"aliases"`` of a string (a list), and ``"of"`` of a set
+            or list (the type of its items, where they are not strings or numbers).
+
+    Raises:
+        ValueError: Names what is wrong with it.
+    """
+    kind = spec.get("type")
+    if kind not in _KEYS:
+        raise ValueError(f"answer type {kind!r} is not one of {', '.join(sorted(_KEYS))}")
+    unknown = sorted(set(spec) - {"type", "value"} - _KEYS[kind])
+    if unknown:
+        raise ValueError(f"an answer of type {kind!r} has no {', '.join(map(repr, unknown))}")
+    if "value" not in spec:
+        raise ValueError(f"the answer spec {dict(spec)!r} has no 'value'")
+    value = spec["value"]
+    if kind in ("set", "list"):
+        if not isinstance(value, list | tuple) or len(value) > _MOST_ITEMS:
+            raise ValueError(f"the value of a {kind} is a list of at most {_MOST_ITEMS} items, not {value!r}")
+        if spec.get("of", "string") not in _READERS:
+            raise ValueError(f"the items of a {kind} are of {', '.join(_READERS)}, not {spec['of']!r}")
+        items = [_expected(_item_type(spec, item), item) for item in value]
+        if kind == "set" and len(set(items)) != len(items):
+            raise ValueError(f"the set {value!r} holds one item twice")
+        return
+    _expected(kind, value)
+    tolerance = spec.get("tolerance", 0)
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < float("inf"):
+        raise ValueError(f"tolerance={tolerance!r} must be a number, 0 or more")
+    for name in ("unit", "aliases"):
+        words = spec.get(name, [])
+        if not isinstance(words, str) and not all(isinstance(word, str) for word in words):
+            raise ValueError(f"{name}={words!r} must be a text or a list of texts")
+
+
+def matches(spec: Mapping[str, Any], answer: str) -> bool:
+    """Whether ``answer`` says what ``spec`` asks for. Any text is read in bounded time, and none raises.
+
+    Raises:
+        ValueError: The spec itself cannot be used; see :func:`check_answer_spec`.
+
+    >>> matches({"type": "number", "value": 1234.5}, "$1,234.50")
+    True
+    >>> matches({"type": "number", "value": 5}, "4 or 5")
+    False
+    >>> matches({"type": "date", "value": "2025-03-04"}, "Tuesday, March 4th, 2025")
+    True
+    >>> matches({"type": "set", "value": ["Tea", "Cups"]}, "cups and tea")
+    True
+    """
+    check_answer_spec(spec)
+    if len(answer) > _LONGEST:
+        return False
+    kind, value = spec["type"], spec["value"]
+    if kind in ("set", "list"):
+        return _matches_items(spec, answer)
+    if kind == "number":
+        return _matches_number(spec, answer)
+    said = _READERS[kind](answer)
+    aliases = spec.get("aliases", ())
+    right = [value, *([aliases] if isinstance(aliases, str) else aliases)]
+    return said is not None and any(said == _expected(kind, one) for one in right)
+
+
+def _matches_number(spec: Mapping[str, Any], answer: str) -> bool:
+    read = _quantity(answer)
+    if read is None:
+        return False
+    number, unit = read
+    units = spec.get("unit")
+    if units is not None and unit:
+        allowed = [units] if isinstance(units, str) else units
+        if unit not in {_plain(one) for one in allowed}:
+            return False
+    off: Fraction = abs(number - _expected("number", spec["value"]))
+    return off <= Fraction(str(spec.get("tolerance", 0)))
+
+
+def _matches_items(spec: Mapping[str, Any], answer: str) -> bool:
+    types = [_item_type(spec, item) for item in spec["value"]]
+    expected = [_expected(kind, item) for kind, item in zip(types, spec["value"], strict=True)]
+    for items in _splittings(answer):
+        if spec["type"] == "list":
+            if len(items) == len(types) and all(
+                _READERS[kind](item) == right for kind, item, right in zip(types, items, expected, strict=True)
+            ):
+                return True
+        else:
+            readings = [{_READERS[kind](item) for kind in dict.fromkeys(types)} - {None} for item in items]
+            said = set().union(*readings)
+            if set(expected) <= said and all(reading & set(expected) for reading in readings):
+                return True
+    return False
+
+
+def _item_type(spec: Mapping[str, Any], item: Any) -> str:
+    default = "number" if isinstance(item, int | float) and not isinstance(item, bool) else "string"
+    return str(spec.get("of", default))
+
+
+def _expected(kind: str, value: Any) -> Any:
+    """The value of a spec, as answers are read."""
+    if kind == "boolean":
+        fits = isinstance(value, bool)
+    elif kind == "number":
+        fits = isinstance(value, int | float | str) and not isinstance(value, bool)
+    else:
+        fits = isinstance(value, str)
+    read = _READERS[kind](str(value)) if fits else None
+    strict = {"date": r"\d{4}-\d\d-\d\d", "time": r"\d\d:\d\d(:\d\d)?"}.get(kind)
+    if read is None or (strict and not re.fullmatch(strict, value)):
+        forms = {"date": ' ("2025-03-04")', "time": ' ("14:30")', "boolean": " (True or False)"}
+        raise ValueError(f"{value!r} is not a {kind}{forms.get(kind, '')}")
+    return read
+
+
+# Reading: each returns None for what is not of its type --------------------------------------------------------------
+
+_QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "‘": "'", "’": "'", "`": "'", "−": "-",
+                         "–": "-", "\u00a0": " ", "\u202f": " ", "\u2009": " "})  # fmt: skip
+
+
+def _plain(text: str) -> str:
+    """Without what does not count: case, blanks, kinds of quotes, quotes or emphasis around it, a final dot."""
+    text = " ".join(unicodedata.normalize("NFKC", text.translate(_QUOTES)).casefold().split())
+    while True:
+        bare = text.removesuffix(".").rstrip() if not text.endswith("..") else text
+        for mark in ("**", '"', "'", "*", "_"):
+            if len(bare) > 2 * len(mark) and bare.startswith(mark) and bare.endswith(mark):
+                bare = bare[len(mark) : -len(mark)].strip()
+        if bare == text:
+            return text
+        text = bare
+
+
+def _string(text: str) -> str | None:
+    return _plain(text) or None
+
+
+def _boolean(text: str) -> bool | None:
+    return {"yes": True, "true": True, "y": True, "no": False, "false": False, "n": False}.get(_plain(text))
+
+
+_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+          "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty")  # fmt: skip
+_CURRENCY = r"[$€£¥₹]|us\$|(?:usd|eur|gbp|chf|jpy|cny|inr)(?![a-z])"
+_QUANTITY = re.compile(
+    rf"(?P<sign>[+-]?)\ ?(?P<money>{_CURRENCY})?\ ?(?P<inner>[+-]?)(?P<digits>[0-9][0-9.,'_\ ]{{0,60}}|\.[0-9]{{1,40}})"
+    rf"(?P<exponent>e[+-]?[0-9]{{1,3}})?\ ?(?P<unit>%|°[cf]?|{_CURRENCY}|[^\W\d_][^\d,;:]{{0,40}})?"
+)
+
+
+def _quantity(text: str) -> tuple[Fraction, str] | None:
+    """A number and its unit ("" without one)."""
+    text = _plain(text)
+    if text in _WORDS:
+        return Fraction(_WORDS.index(text)), ""
+    found = _QUANTITY.fullmatch(text)
+    if found is None or (found["sign"] and found["inner"]):
+        return None
+    unit = (found["unit"] or "").strip()
+    if unit.split(" ")[0] in ("and", "or", "to", "not", "but"):  # not a unit: another answer begins
+        return None
+    digits = _decimal(found["digits"].strip())
+    if digits is None:
+        return None
+    number = Fraction(digits + (found["exponent"] or ""))
+    return (-number if "-" in (found["sign"], found["inner"]) else number), unit or (found["money"] or "")
+
+
+def _number(text: str) -> Fraction | None:
+    read = _quantity(text)
+    return None if read is None else read[0]
+
+
+def _decimal(digits: str) -> str | None:
+    """``1,234.50``, ``1.234,50``, ``1 234``, ``12,5`` as Python writes them."""
+    for group, mark in (("[,'_ ]", "[.]"), ("[.'_ ]", ",")):
+        whole = f"[0-9]+|[0-9]{{1,3}}(?P<group>{group})[0-9]{{3}}(?:(?P=group)[0-9]{{3}})*"
+        found = re.fullmatch(f"(?P<whole>{whole})?(?:{mark}(?P<part>[0-9]*))?", digits)
+        if found and (found["whole"] or found["part"]):
+            return f"{re.sub('[^0-9]', '', found['whole'] or '0')}.{found['part'] or '0'}"
+    return None
+
+
+_MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october",
+           "november", "december")  # fmt: skip
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_ORDINAL = r"(?P<day>[0-9]{1,2})(?:st|nd|rd|th)?"
+_DATES = (
+    re.compile(r"(?P<year>[0-9]{4})([-/.])(?P<month>[0-9]{1,2})\2(?P<day>[0-9]{1,2})"),
+    re.compile(r"(?P<year>[0-9]{4})(?P<month>[0-9]{2})(?P<day>[0-9]{2})"),
+    re.compile(rf"(?:the )?{_ORDINAL}[- ](?:of )?(?P<month>[a-z]{{3,9}})\.?,?[- ](?P<year>[0-9]{{4}})"),
+    re.compile(rf"(?P<month>[a-z]{{3,9}})\.? (?:the )?{_ORDINAL},? (?P<year>[0-9]{{4}})"),
+    re.compile(r"(?P<day>[0-9]{1,2})\.(?P<month>[0-9]{1,2})\.(?P<year>[0-9]{4})"),
+)
+_SLASHES = re.compile(r"([0-9]{1,2})[/-]([0-9]{1,2})[/-]([0-9]{4})")
+
+
+def _date(text: str) -> date | None:
+    """A whole date; 03/04/2025, which is read differently in different places, is none."""
+    text = _plain(text)
+    weekday = None
+    if found := re.match(r"([a-z]{3,9})\.?,? (?=.*[0-9])", text):
+        weekday = _named(found[1], _DAYS)
+        text = text[found.end() :] if weekday is not None else text
+    readings = set(_dates(text))
+    if len(readings) != 1:
+        return None
+    (day,) = readings
+    return day if weekday in (None, day.weekday()) else None
+
+
+def _dates(text: str) -> Iterator[date]:
+    for form in _DATES:
+        if found := form.fullmatch(text):
+            named = None if found["month"].isdecimal() else _named(found["month"], _MONTHS)
+            month = int(found["month"]) if found["month"].isdecimal() else 0 if named is None else named + 1
+            yield from _day(int(found["year"]), month, int(found["day"]))
+    if found := _SLASHES.fullmatch(text):
+        first, second, year = map(int, found.groups())
+        yield from _day(year, first, second)
+        yield from _day(year, second, first)
+
+
+def _day(year: int, month: int, day: int) -> Iterator[date]:
+    try:
+        yield date(year, month, day)
+    except ValueError:
+        return
+
+
+def _named(word: str, names: tuple[str, ...]) -> int | None:
+    """Which of the names it is or shortens, or None. Three letters tell them apart."""
+    return next((number for number, name in enumerate(names) if len(word) >= 3 and name.startswith(word)), None)
+
+
+_TIME = re.compile(r"([0-9]{1,2})(?:[:.h]([0-9]{2}))?(?:[:.]([0-9]{2}))? ?(am|pm|a\.m|p\.m|h|hrs|uhr|o'clock)?")
+
+
+def _time(text: str) -> time | None:
+    text = _plain(text)
+    if text in ("noon", "midday", "midnight"):
+        return time(0 if text == "midnight" else 12)
+    found = _TIME.fullmatch(text)
+    if found is None or (found[2] is None and found[4] is None):  # a bare number is no time
+        return None
+    hour, minute, second = int(found[1]), int(found[2] or 0), int(found[3] or 0)
+    half = (found[4] or "").replace(".", "")
+    if half in ("am", "pm"):
+        if not 1 <= hour <= 12:
+            return None
+        hour = hour % 12 + (12 if half == "pm" else 0)
+    return time(hour, minute, second) if hour < 24 and minute < 60 and second < 60 else None
+
+
+_READERS: dict[str, Callable[[str], Hashable | None]] = {
+    "number": _number,
+    "date": _date,
+    "time": _time,
+    "boolean": _boolean,
+    "string": _string,
+}
+_KEYS: dict[str, set[str]] = {
+    "number": {"tolerance", "unit"},
+    "date": set(),
+    "time": set(),
+    "boolean": set(),
+    "string": {"aliases"},
+    "set": {"of"},
+    "list": {"of"},
+}
+
+
+def _splittings(answer: str) -> Iterator[list[str]]:
+    """The ways to read an enumeration: JSON, else lines, semicolons, commas. Each must account for all of the text."""
+    answer = answer.strip()
+    listed = _json_list(answer)
+    if listed is not None:
+        yield listed
+        return
+    if _plain(answer) in ("", "none", "nothing", "[]", "empty", "no items"):
+        yield []
+    if answer[:1] + answer[-1:] in ("[]", "()", "{}"):  # as Python or mathematics would write it
+        answer = answer[1:-1]
+    bullet = re.compile(r"\s*(?:[-*•]|[0-9]{1,4}[.)])\s+")
+    ways = [
+        [bullet.sub("", line, count=1) for line in answer.splitlines()],
+        answer.splitlines(),
+        answer.split(";"),
+        [answer],
+    ]
+    flat = " ".join(answer.split())
+    ways.append(_by_commas(flat))
+    ways.append(_by_commas(re.sub(r",? and (?=[^,;]*$)", ", ", flat)))
+    ways.append(re.split(r", ", flat))  # 1,200, 3,400
+    for way in ways:
+        items = [item.strip() for item in way if item.strip()]
+        if 0 < len(items) <= _MOST_ITEMS:
+            yield items
+
+
+def _by_commas(text: str) -> list[str]:
+    try:
+        return next(csv.reader([text], skipinitialspace=True), [])
+    except csv.Error:
+        return []
+
+
+def _json_list(answer: str) -> list[str] | None:
+    if not (answer.startswith("[") and answer.endswith("]")):
+        return None
+    try:
+        items = json.loads(answer)
+    except (ValueError, RecursionError):
+        return None
+    if not all(isinstance(item, str | int | float) for item in items):
+        return None
+    return [str(item) for item in items]

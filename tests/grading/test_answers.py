@@ -1,0 +1,110 @@
+"""Typed answers: what people usually write is read, and nothing is won by hedging, guessing or flooding."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from rllm_gym.grading.answers import check_answer_spec, matches
+
+MARCH = {"type": "date", "value": "2025-03-04"}
+HALF_PAST_TWO = {"type": "time", "value": "14:30"}
+TEA_AND_CUPS = {"type": "set", "value": ["Tea", "Cups"]}
+FAMILY_NAMES = {"type": "set", "value": ["Smith, John", "Doe, Jane"]}
+
+
+def number(value: object, **rest: object) -> dict[str, object]:
+    return {"type": "number", "value": value, **rest}
+
+
+RIGHT = [
+    *[(number(12.5), text) for text in ("12.5", "12.50", "$12.50", "12,50 €", "12.5 kg", "USD 12.50", " **12.5**. ")],
+    (number("12.50"), "12.5"),
+    *[(number(1234567), text) for text in ("1,234,567", "1.234.567", "1 234 567", "1'234'567", "1234567.0")],
+    (number(1234.5), "1.234,50"),
+    *[(number(-5), text) for text in ("-5", "−5", "-$5", "$-5")],
+    (number(3), "three"),
+    (number(0.1), "0.1"),  # which is no binary fraction
+    (number(12.5, tolerance=0.05), "12.55"),
+    (number(12, unit=["min", "minutes"]), "12 Minutes"),
+    (number(12, unit="minutes"), "12"),
+    *[(MARCH, text) for text in ("2025-03-04", "2025/3/4", "4 March 2025", "Mar 4th, 2025", "4.3.2025", "20250304")],
+    *[(MARCH, text) for text in ("Tuesday, 4 March 2025", "the 4th of March 2025", "Tue Mar. 4 2025")],
+    ({"type": "date", "value": "2025-03-14"}, "3/14/2025"),
+    *[(HALF_PAST_TWO, text) for text in ("14:30", "2:30 pm", "2:30 P.M.", "14h30", "14.30", "14:30:00")],
+    ({"type": "time", "value": "12:00"}, "noon"),
+    ({"type": "time", "value": "00:15"}, "12:15 am"),
+    ({"type": "boolean", "value": True}, "Yes."),
+    ({"type": "boolean", "value": False}, "false"),
+    ({"type": "string", "value": "Tea kettle"}, " “tea  Kettle”. "),
+    ({"type": "string", "value": "New York", "aliases": ["NYC"]}, "nyc"),
+    *[(TEA_AND_CUPS, text) for text in ("cups, tea", "Tea and Cups", "- Cups\n- Tea", '["tea", "cups"]', "tea; cups")],
+    *[
+        (FAMILY_NAMES, text)
+        for text in ('"Doe, Jane", "Smith, John"', "Doe, Jane\nSmith, John", "Doe, Jane; Smith, John")
+    ],
+    ({"type": "set", "value": [1200, 3400]}, "3,400, 1,200"),
+    ({"type": "set", "value": []}, "none"),
+    ({"type": "set", "value": ["2025-03-04"], "of": "date"}, "March 4, 2025"),
+    ({"type": "list", "value": ["b", "a"]}, "1. b\n2. a"),
+]
+
+WRONG = [
+    *[(number(5), text) for text in ("", "4 or 5", "5 or 4", "5, 6", "5 6", "--5", "not 5", "5..", "nan")],
+    (number(1213), "12 13"),
+    (number(12500), "12.500"),
+    (number(12, unit="minutes"), "12 hours"),
+    *[(MARCH, text) for text in ("03/04/2025", "Monday, 4 March 2025", "March 4", "4 Foo 2025", "2025-13-04")],
+    (MARCH, "4 or 5 March 2025"),
+    ({"type": "date", "value": "2025-01-01"}, "1 Foo 2025"),
+    *[(HALF_PAST_TWO, text) for text in ("2:30", "14", "26:30", "14:30 pm")],
+    ({"type": "boolean", "value": True}, "yes or no"),
+    ({"type": "string", "value": "tea"}, "tea or coffee"),
+    *[(TEA_AND_CUPS, text) for text in ("tea", "tea, cups, pan", "teacups", '["tea", "cups"')],
+    ({"type": "list", "value": ["b", "a"]}, "a, b"),
+    ({"type": "list", "value": ["b", "a"]}, "b, a, a"),
+]
+
+
+@pytest.mark.parametrize(("spec", "answer"), RIGHT)
+def test_usual_ways_to_write_an_answer_are_read(spec: dict, answer: str) -> None:
+    assert matches(spec, answer)
+
+
+@pytest.mark.parametrize(("spec", "answer"), WRONG)
+def test_hedging_ambiguity_and_other_values_do_not_match(spec: dict, answer: str) -> None:
+    assert not matches(spec, answer)
+
+
+FLOODS = ["[" * 9_999, "-" * 9_999, "1 " * 4_999, "'" * 9_999, "a. " * 3_333, "\n" * 9_999, "1e999", "9" * 60 + "e999",
+          "\ud800", "٣", "ﷺ" * 9_999, "[" + "9" * 9_000 + "]", "x" * 10_000_000]  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", [number(1), MARCH, HALF_PAST_TWO, TEA_AND_CUPS, {"type": "string", "value": "a"}])
+def test_floods_are_wrong_at_once(spec: dict) -> None:
+    began = time.process_time()
+    assert not any(matches(spec, flood) for flood in FLOODS)
+    assert time.process_time() - began < 3
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({"type": "regex", "value": "x"}, "regex"),
+        ({"type": "number"}, "value"),
+        (number("many"), "many"),
+        (number(float("nan")), "nan"),
+        (number(True), "True"),
+        (number(1, tolerance=-1), "tolerance"),
+        (number(1, aliases=["2"]), "aliases"),
+        ({"type": "date", "value": "4 March 2025"}, "2025-03-04"),
+        ({"type": "string", "value": ""}, "string"),
+        ({"type": "set", "value": "tea"}, "tea"),
+        ({"type": "set", "value": ["tea", "Tea"]}, "twice"),
+        ({"type": "list", "value": [], "of": "regex"}, "regex"),
+    ],
+)
+def test_a_spec_that_cannot_be_meant_is_refused_by_name(spec: dict, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        check_answer_spec(spec)
