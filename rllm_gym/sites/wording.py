@@ -1,0 +1,70 @@
+"""Words for worlds: people, dates and money, all of a generator with a seed, and how they are written on pages."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from random import Random
+
+MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July",
+    "August", "September", "October", "November", "December",
+)  # fmt: skip
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+FIRST_NAMES = (
+    "Ada", "Aisha", "Alejandro", "Amara", "Anders", "Anika", "Anton", "Beatriz", "Bruno", "Carla", "Chidi", "Clara",
+    "Daniel", "Davit", "Dilnoza", "Elena", "Emeka", "Erik", "Esther", "Farah", "Felix", "Fiona", "Gabriel", "Grace",
+    "Hana", "Hugo", "Ines", "Ivan", "Jasmin", "Joao", "Jonas", "Julia", "Kamal", "Karin", "Kofi", "Lars", "Leila",
+    "Liam", "Lucia", "Magnus", "Maria", "Marek", "Mei", "Miriam", "Mohan", "Nadia", "Naomi", "Nikolai", "Noor", "Olga",
+    "Omar", "Paula", "Pedro", "Priya", "Rafael", "Rosa", "Ruth", "Samir", "Sara", "Sven", "Tamar", "Tariq", "Teresa",
+    "Thabo", "Tomas", "Ulrike", "Vera", "Viktor", "Wanda", "Yara", "Yusuf", "Zofia",
+)  # fmt: skip
+LAST_NAMES = (
+    "Abebe", "Almeida", "Andersson", "Bauer", "Becker", "Bianchi", "Carter", "Castillo", "Chen", "Costa", "Dahl",
+    "Diallo", "Dubois", "Eriksen", "Farouk", "Fischer", "Flores", "Garcia", "Gupta", "Haddad", "Hansen", "Hoffmann",
+    "Horvat", "Ibrahim", "Ito", "Jansen", "Johnson", "Kaya", "Keller", "Khan", "Kim", "Kovacs", "Larsen", "Lindgren",
+    "Lopez", "Mbeki", "Mendes", "Moreau", "Morgan", "Nakamura", "Novak", "Nwosu", "Okafor", "Olsen", "Ortega", "Park",
+    "Patel", "Pereira", "Petrov", "Quinn", "Rahman", "Reyes", "Romano", "Rossi", "Santos", "Sato", "Schmidt", "Silva",
+    "Singh", "Sokolov", "Suzuki", "Tanaka", "Torres", "Varga", "Vogel", "Walker", "Weber", "Wong", "Yilmaz", "Zhang",
+)  # fmt: skip
+
+
+def people(rng: Random, count: int) -> list[str]:
+    """Different full names, at most one of each pair of first and last name; surnames may repeat."""
+    drawn = rng.sample(range(len(FIRST_NAMES) * len(LAST_NAMES)), count)
+    return [f"{FIRST_NAMES[n // len(LAST_NAMES)]} {LAST_NAMES[n % len(LAST_NAMES)]}" for n in drawn]
+
+
+def any_day(rng: Random, first: date = date(2024, 1, 8), last: date = date(2027, 11, 30)) -> date:
+    """A day from ``first`` to ``last``: what a world takes for its today."""
+    return first + timedelta(days=rng.randrange((last - first).days + 1))
+
+
+def long_date(day: date) -> str:
+    """``4 March 2025``."""
+    return f"{day.day} {MONTHS[day.month - 1]} {day.year}"
+
+
+def short_date(day: date) -> str:
+    """``4 Mar 2025``."""
+    return f"{day.day} {MONTHS[day.month - 1][:3]} {day.year}"
+
+
+def weekday(day: date) -> str:
+    return WEEKDAYS[day.weekday()]
+
+
+def money(cents: int, sign: str = "$") -> str:
+    """``$1,204.50`` of 120450."""
+    whole, rest = divmod(abs(cents), 100)
+    return f"{'-' if cents < 0 else ''}{sign}{whole:,}.{rest:02d}"
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """``1 reply``, ``2 replies``."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def listed(words: list[str] | tuple[str, ...], last: str = "and") -> str:
+    """``a, b and c``."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
