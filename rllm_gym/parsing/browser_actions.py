@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from rllm_gym.core import InvalidAction
+from rllm_gym.parsing.blocks import last_block
+from rllm_gym.parsing.boxed import strip_thinking
+from rllm_gym.parsing.function_calls import FUNCTION_OPEN, TOOL_CALL_OPEN, FunctionCall, bare_call, tagged_call
+from rllm_gym.parsing.literal_calls import LiteralCall, Number, looks_like_call, read_call
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +24,11 @@ class BrowserAction:
         element: The number of the element on the page, where the action takes one.
         text: The text, option, key, URL, direction or answer, where it takes one.
         index: The tab, where it takes one.
-        option: A further word where the action takes one (``click(3, "right")``, ``scroll`` within an element).
+        option: A further word where the action takes one (the mouse button of ``click(3, "right")``).
+        target: The number of the element that ``drag`` ends on.
+        options: All options of ``select``, of which ``text`` is the first.
+        x: Pixels from the left edge of the viewport, for ``mouse_click``.
+        y: Pixels from its upper edge.
     """
 
     name: str
@@ -22,3 +36,474 @@ class BrowserAction:
     text: str | None = None
     index: int | None = None
     option: str | None = None
+    target: int | None = None
+    options: tuple[str, ...] = ()
+    x: float | None = None
+    y: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """What an action takes.
+
+    Attributes:
+        name: The keyword, in calls and in JSON.
+        field: The field of :class:`BrowserAction` it goes to.
+        kind: ``"integer"``, ``"number"``, ``"string"``, or ``"strings"`` for one or several.
+        about: What it is, for the model.
+        required: Whether it must be given.
+        choices: The only values it may have.
+        default: What is meant without it, as it is written.
+    """
+
+    name: str
+    field: str
+    kind: str
+    about: str
+    required: bool = True
+    choices: tuple[str, ...] = ()
+    default: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """An action a model may take.
+
+    Attributes:
+        name: As it is called.
+        parameters: In the order of a call.
+        about: What it does, in a sentence.
+        group: ``"page"``, ``"tabs"``, ``"mouse"`` or ``"end"``.
+        example: A call of it.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    about: str
+    group: str
+    example: str
+
+    def __str__(self) -> str:
+        parts = []
+        for each in self.parameters:
+            name = f"*{each.name}" if each.kind == "strings" else each.name
+            parts.append(name if each.required else f"[{name}{f'={each.default}' if each.default else ''}]")
+        return f"{self.name}({', '.join(parts)})"
+
+
+_ELEMENT = Parameter("element", "element", "integer", "Number of the element, as in [12].")
+_INNER = Parameter("element", "element", "integer", "Number of an element; without it, the page.", required=False)
+_BUTTON = Parameter(
+    "button", "option", "string", "Mouse button.", required=False, choices=("left", "right", "middle"), default='"left"'
+)
+_URL = "URL, absolute or relative to the page; only of the sites of the task."
+
+_SIGNATURES = (
+    Signature("click", (_ELEMENT, _BUTTON), "Click an element.", "page", "click(12)"),
+    Signature("dblclick", (_ELEMENT,), "Double-click an element.", "page", "dblclick(12)"),
+    Signature(
+        "fill",
+        (_ELEMENT, Parameter("text", "text", "string", "The whole new content.")),
+        "Replace the content of a text field, date, number or editable area.",
+        "page",
+        'fill(3, "blue kettle")',
+    ),
+    Signature(
+        "type",
+        (_ELEMENT, Parameter("text", "text", "string", "What to type.")),
+        "Type at the end of what a field holds, key by key, for pages that react to keys.",
+        "page",
+        'type(3, "ket")',
+    ),
+    Signature("clear", (_ELEMENT,), "Empty a field.", "page", "clear(3)"),
+    Signature("check", (_ELEMENT,), "Tick a checkbox or choose a radio button.", "page", "check(5)"),
+    Signature("uncheck", (_ELEMENT,), "Untick a checkbox.", "page", "uncheck(5)"),
+    Signature(
+        "select",
+        (_ELEMENT, Parameter("option", "options", "strings", "An option as it is shown; several for a multiple list.")),
+        "Choose in a combobox or listbox.",
+        "page",
+        'select(4, "Price")',
+    ),
+    Signature(
+        "press",
+        (
+            Parameter("element", "element", "integer", "Element to focus first.", required=False),
+            Parameter("key", "text", "string", "A key or combination: Enter, Tab, Escape, ArrowDown, Control+a."),
+        ),
+        "Press a key, in an element or in the one that has the focus.",
+        "page",
+        'press("Enter")',
+    ),
+    Signature("hover", (_ELEMENT,), "Move the mouse over an element.", "page", "hover(5)"),
+    Signature("focus", (_ELEMENT,), "Give an element the focus.", "page", "focus(3)"),
+    Signature(
+        "drag",
+        (_ELEMENT, Parameter("target", "target", "integer", "Number of the element to drop it on.")),
+        "Drag an element onto another.",
+        "page",
+        "drag(3, 4)",
+    ),
+    Signature(
+        "scroll",
+        (
+            Parameter("direction", "text", "string", "Where to.", choices=("up", "down", "left", "right")),
+            _INNER,
+        ),
+        "Scroll by most of a screen.",
+        "page",
+        'scroll("down")',
+    ),
+    Signature("goto", (Parameter("url", "text", "string", _URL),), "Open a URL.", "page", 'goto("/basket")'),
+    Signature("back", (), "Go back in the history of the tab.", "page", "back()"),
+    Signature("forward", (), "Go forward in the history of the tab.", "page", "forward()"),
+    Signature("reload", (), "Load the page again.", "page", "reload()"),
+    Signature("wait", (), "Wait a second for a page that is still at work.", "page", "wait()"),
+    Signature(
+        "new_tab",
+        (Parameter("url", "text", "string", _URL, required=False),),
+        "Open a tab and switch to it.",
+        "tabs",
+        "new_tab()",
+    ),
+    Signature(
+        "close_tab",
+        (Parameter("tab", "index", "integer", "Number of the tab; without it, the active one.", required=False),),
+        "Close a tab.",
+        "tabs",
+        "close_tab()",
+    ),
+    Signature(
+        "switch_tab",
+        (Parameter("tab", "index", "integer", "Number of the tab, as in the list of tabs."),),
+        "Switch to another tab.",
+        "tabs",
+        "switch_tab(1)",
+    ),
+    Signature(
+        "mouse_click",
+        (
+            Parameter("x", "x", "number", "Pixels from the left edge of the screenshot."),
+            Parameter("y", "y", "number", "Pixels from its upper edge."),
+            _BUTTON,
+        ),
+        "Click a place in the screenshot.",
+        "mouse",
+        "mouse_click(320, 200)",
+    ),
+    Signature(
+        "answer",
+        (Parameter("text", "text", "string", "The answer, short and alone.", required=False, default='""'),),
+        "End the task, with the answer where one is asked for.",
+        "end",
+        'answer("42")',
+    ),
+    Signature(
+        "report_infeasible",
+        (Parameter("reason", "text", "string", "Why.", required=False, default='""'),),
+        "End the task because it cannot be done.",
+        "end",
+        'report_infeasible("There is no such product.")',
+    ),
+)
+
+ACTIONS: Mapping[str, Signature] = {each.name: each for each in _SIGNATURES}
+"""Every action, by name."""
+
+HOW_TO = "Write one action, such as click(12), alone in a last fenced block:\n```\nclick(12)\n```"
+
+
+def offered(*, tabs: bool = True, mouse: bool = False) -> tuple[Signature, ...]:
+    """The actions of an environment with or without tabs, and with or without a screenshot to click in."""
+    left_out = {"tabs": not tabs, "mouse": not mouse}
+    return tuple(each for each in _SIGNATURES if not left_out.get(each.group, False))
+
+
+def describe_actions(*, tabs: bool = True, mouse: bool = False) -> str:
+    """The actions for a prompt, one a line: an example, and what it does."""
+    lines = []
+    for each in offered(tabs=tabs, mouse=mouse):
+        more = "; ".join(f"also {form}" for form in _OTHER_FORMS.get(each.name, ()))
+        lines.append(f"{each.example}: {each.about}{f' ({more})' if more else ''}")
+    return "\n".join(lines)
+
+
+_OTHER_FORMS: Mapping[str, tuple[str, ...]] = {
+    "click": ('click(12, "right")',),
+    "press": ('press(3, "Control+a")',),
+    "select": ('select(4, "Red", "Blue")',),
+    "scroll": ('scroll("down", 7)',),
+    "new_tab": ('new_tab("/help")',),
+    "close_tab": ("close_tab(1)",),
+    "answer": ("answer() where nothing is asked",),
+}
+
+
+def action_tools(*, tabs: bool = True, mouse: bool = False) -> list[dict[str, Any]]:
+    """The actions as tools in OpenAI's form."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": each.name,
+                "description": each.about,
+                "parameters": {
+                    "type": "object",
+                    "properties": {parameter.name: _schema(parameter) for parameter in each.parameters},
+                    "required": [parameter.name for parameter in each.parameters if parameter.required],
+                    "additionalProperties": False,
+                },
+            },
+        }
+        for each in offered(tabs=tabs, mouse=mouse)
+    ]
+
+
+def _schema(parameter: Parameter) -> dict[str, Any]:
+    if parameter.kind == "strings":
+        kinds: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+    else:
+        kinds = {"type": parameter.kind}
+    if parameter.choices:
+        kinds["enum"] = list(parameter.choices)
+    return {**kinds, "description": parameter.about}
+
+
+# Where the action stands -----------------------------------------------------------------------------------------
+
+
+def parse_browser_action(reply: str) -> BrowserAction:
+    r"""The one action a reply asks for. Linear time in its length; nothing of it is ever executed.
+
+    What stands in ``<think>`` is left out. The action is the last fenced block or ``<action>`` tag where the reply
+    ends with one; else a tool call in any way of writing of :mod:`rllm_gym.parsing.function_calls`; else the last
+    block; else the last line, which must be a call and nothing more. A block holds a call of literals,
+    ``fill(3, "blue")``, or a tool call.
+
+    >>> parse_browser_action("I open it.\n```\nclick(12)\n```").element
+    12
+    >>> parse_browser_action('{"name": "fill", "arguments": {"element": 3, "text": "ket"}}').text
+    'ket'
+    >>> parse_browser_action('press("Enter")').name
+    'press'
+
+    Raises:
+        InvalidAction: No action, more than one, an unknown one or wrong arguments: says what, where, and what is right.
+    """
+    text = strip_thinking(_without_end_tokens(reply))
+    if text is None:
+        raise InvalidAction(f"The reply ends inside <think>, so it holds no action. Close it with </think>. {HOW_TO}")
+    text = text.strip()
+    if not text:
+        raise InvalidAction(f"The reply holds no action. {HOW_TO}")
+    block = last_block(text, tags=("action",))
+    tagged = _TAG.search(text) is not None
+    if block is not None and not (tagged and not text.endswith(_BLOCK_ENDS)):
+        # "```click(12)\n```": the line of the opening fence is all there is.
+        content = block.content if block.content.strip() else "" if block.label == "action" else block.label
+        return _only_action(content.strip(), "The last block")
+    if tagged:
+        return _from_calls(_tagged_calls(text))
+    if looks_like_call(text) or text.startswith(("{", "[")):
+        return _only_action(text, "The reply")
+    line = text[text.rfind("\n") + 1 :].strip()
+    line = line[label.end() :] if (label := _LABEL.match(line)) else line
+    if looks_like_call(line.strip("`")):
+        return _only_action(line.strip("`"), "The last line")
+    calls = _bare_calls(text)
+    if calls:
+        return _from_calls(calls)
+    raise InvalidAction(f"The reply holds no action: its last line is {_quoted(line)}. {HOW_TO}")
+
+
+# What samplers leave at the end of a reply when they are asked to show special tokens.
+_END_TOKENS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end|>", "</s>")
+_BLOCK_ENDS = ("```", "</action>")
+_TAG = re.compile(rf"{re.escape(TOOL_CALL_OPEN)}|{re.escape(FUNCTION_OPEN)}")
+_LABEL = re.compile(r"\**(?:action|next action)\s{0,4}:\**\s{0,4}", re.IGNORECASE)
+_REST = re.compile(r"[\s;.]*+(?:#[^\n]*+\s*+)?")  # a comment, or the end of a sentence
+
+
+def _without_end_tokens(text: str) -> str:
+    end = len(text)
+    while end:
+        if text[end - 1].isspace():
+            end -= 1
+            continue
+        token = next((token for token in _END_TOKENS if text.endswith(token, 0, end)), None)
+        if token is None:
+            break
+        end -= len(token)
+    return text[:end]
+
+
+def _only_action(text: str, where: str) -> BrowserAction:
+    """The action that a text consists of."""
+    if not text:
+        raise InvalidAction(f"{where} is empty. {HOW_TO}")
+    if _TAG.match(text):
+        return _from_calls(_tagged_calls(text))
+    if text.startswith(("{", "[")):
+        calls = _bare_calls(text)
+        if calls:
+            return _from_calls(calls)
+    if not looks_like_call(text):
+        raise InvalidAction(f"{where} is {_quoted(text)}, which is no action.{_nearest(text)} {HOW_TO}")
+    call = read_call(text)
+    rest = _REST.match(text, call.end)
+    at = rest.end() if rest else call.end
+    if at < len(text):
+        if looks_like_call(text, at):
+            raise InvalidAction(f"{where} holds more than one action; nothing was done. Take one a turn.")
+        raise InvalidAction(f"{where} goes on after the action: {_quoted(text[at:])}. Write the action alone.")
+    return _from_literals(call)
+
+
+def _tagged_calls(text: str) -> list[FunctionCall]:
+    found: list[FunctionCall] = []
+    at = 0
+    while (mark := _TAG.search(text, at)) is not None:
+        call, at = tagged_call(text, mark.start())
+        found.append(call)
+    return found
+
+
+def _bare_calls(text: str) -> list[FunctionCall]:
+    found: list[FunctionCall] = []
+    at = 0
+    while (bare := bare_call(text, at)) is not None:
+        call, at = bare
+        found.append(call)
+    return found
+
+
+def _from_calls(calls: list[FunctionCall]) -> BrowserAction:
+    if len(calls) > 1:
+        raise InvalidAction(f"The reply holds {len(calls)} tool calls; nothing was done. Take one action a turn.")
+    (call,) = calls
+    return _bound(_signature(call.name), call.arguments)
+
+
+# What its arguments mean -----------------------------------------------------------------------------------------
+
+
+def _signature(name: str) -> Signature:
+    found = ACTIONS.get(name)
+    if found is None:
+        raise InvalidAction(
+            f"There is no action {_quoted(name)}.{_nearest(name)} The actions are {', '.join(ACTIONS)}."
+        )
+    return found
+
+
+def _nearest(name: str) -> str:
+    near = difflib.get_close_matches(name[:40].lower(), list(ACTIONS), n=1)
+    return f" Did you mean {ACTIONS[near[0]]}?" if near else ""
+
+
+def _from_literals(call: LiteralCall) -> BrowserAction:
+    signature = _signature(call.name)
+    values, parameters = list(call.positional), signature.parameters
+    given: dict[str, Any] = {}
+    if call.name == "press" and len(values) == 1 and not call.keyword:
+        given["key"] = values.pop()
+    for parameter in parameters:
+        if not values:
+            break
+        if parameter.kind == "strings":
+            given[parameter.name] = values[0] if len(values) == 1 else values
+            values = []
+        else:
+            given[parameter.name] = values.pop(0)
+    if values:
+        raise InvalidAction(f"{call.name} takes at most {len(parameters)} arguments: {signature}.")
+    for key, value in call.keyword.items():
+        if key in given:
+            raise InvalidAction(f"{call.name} is given {key} twice; give it once: {signature}.")
+        given[key] = value
+    return _bound(signature, given)
+
+
+def _bound(signature: Signature, given: Mapping[str, Any]) -> BrowserAction:
+    known = {each.name: each for each in signature.parameters}
+    for key in given:
+        if key not in known:
+            near = difflib.get_close_matches(key[:40].lower(), list(known), n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise InvalidAction(f"{signature.name} takes no {_quoted(key)}.{hint} It is {signature}.")
+    fields: dict[str, Any] = {}
+    for parameter in signature.parameters:
+        value = given.get(parameter.name)
+        if value is None:
+            if parameter.required:
+                raise InvalidAction(f"{signature.name} lacks its {parameter.name}: {signature}.")
+            continue
+        fields[parameter.field] = _value(signature, parameter, value)
+    if "options" in fields:
+        fields["text"] = fields["options"][0]
+    return BrowserAction(signature.name, **fields)
+
+
+def _value(signature: Signature, parameter: Parameter, value: Any) -> Any:
+    wrong = f"The {parameter.name} of {signature.name} is {_quoted(value)}"
+    if parameter.kind == "strings":
+        several = value if isinstance(value, list) else [value]
+        if not several or len(several) > 64:
+            raise InvalidAction(f"{wrong}; give one option, or up to 64 of them: {signature}.")
+        return tuple(_text(each, wrong, signature) for each in several)
+    if parameter.kind == "integer":
+        return _integer(value, wrong, signature)
+    if parameter.kind == "number":
+        return _number(value, wrong, signature)
+    text = _text(value, wrong, signature)
+    if parameter.choices and text not in parameter.choices:
+        raise InvalidAction(f"{wrong}; it is one of {', '.join(parameter.choices)}: {signature}.")
+    return text
+
+
+_DIGITS = re.compile(r"\s*\[?([0-9]{1,9})\]?\s*")
+_DECIMAL = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{0,9})?)\s*")
+
+
+def _integer(value: Any, wrong: str, signature: Signature) -> int:
+    digits = _DIGITS.fullmatch(_as_written(value))
+    if digits is None:
+        raise InvalidAction(f"{wrong}; it is a whole number such as 12: {signature}.")
+    return int(digits[1])
+
+
+def _number(value: Any, wrong: str, signature: Signature) -> float:
+    decimal = _DECIMAL.fullmatch(_as_written(value))
+    if decimal is None:
+        raise InvalidAction(f"{wrong}; it is a number of pixels such as 320: {signature}.")
+    return float(decimal[1])
+
+
+def _text(value: Any, wrong: str, signature: Signature) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float | Number):
+        raise InvalidAction(f"{wrong}; it is a text in quotes: {signature}.")
+    text = _as_written(value)
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        raise InvalidAction(f"A text of {signature.name} holds half of a surrogate pair, which is no character.")
+    return text
+
+
+def _as_written(value: Any) -> str:
+    """The text of a text or number, ``""`` for anything else. JSON's numbers are decimal: 12.0 is 12."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Number):
+        return value.written
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
+    return str(value) if abs(value) < 10**40 else ""
+
+
+def _quoted(value: Any) -> str:
+    # repr() also escapes lone surrogates and control characters: the observation stays printable text.
+    if isinstance(value, int) and abs(value) >= 10**40:
+        return "a number of more than 40 digits"
+    shown = repr(value[:60]) if isinstance(value, str | list) else repr(value)
+    return shown if len(shown) <= 70 else f"{shown[:66]}…"

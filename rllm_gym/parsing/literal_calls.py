@@ -1,0 +1,207 @@
+"""A call as models write it, ``name(12, "text", key=3)``: read into a name and literals. Never executed."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+
+from rllm_gym.core import InvalidAction
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number as written: a text field is given ``1.50`` so, and not 1.5."""
+
+    written: str
+
+    def __repr__(self) -> str:
+        return self.written
+
+
+Literal = str | Number | bool | None | list["Literal"]
+
+
+@dataclass(frozen=True, slots=True)
+class LiteralCall:
+    """A name and what stands between its parentheses.
+
+    Attributes:
+        name: As written.
+        positional: The arguments without a keyword.
+        keyword: Those with one.
+        end: Where its text ends.
+    """
+
+    name: str
+    positional: tuple[Literal, ...]
+    keyword: dict[str, Literal]
+    end: int
+
+
+_NAME = re.compile(r"[A-Za-z_]\w{0,63}+")
+_SPACE = re.compile(r"(?:\s|\\\n)*+")
+_OPENING = re.compile(r"\s{0,16}\(")
+_KEYWORD = re.compile(r"([A-Za-z_]\w{0,63})\s{0,16}=(?!=)\s{0,16}")
+_NUMBER = re.compile(r"[+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,3})?(?![\w.])")
+_WORDS: dict[str, Literal] = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
+_PLAIN = {quote: re.compile(rf"[^\\{quote}]*+") for quote in "\"'"}
+_ESCAPE = re.compile(r"[0-7]{1,3}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|N\{[^{}\n]{1,100}\}|.", re.DOTALL)
+_SIMPLE = {
+    "n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a",
+    "\n": "", "\\": "\\", "'": "'", '"': '"', "/": "/",
+}  # fmt: skip
+_TYPOGRAPHIC = "“”‘’«»„"
+_MOST_ARGUMENTS = 64
+
+
+def looks_like_call(text: str, at: int = 0) -> bool:
+    """Whether a name and an opening parenthesis stand there."""
+    name = _NAME.match(text, at)
+    return name is not None and _OPENING.match(text, name.end()) is not None
+
+
+def read_call(text: str, at: int = 0) -> LiteralCall:
+    r"""The call that begins at a position. Linear time.
+
+    Strings are Python's or JSON's: one or three single or double quotes, the same escapes, ``\ud83d\ude00`` read as
+    the one character it means. A line break within single quotes stays in the string.
+
+    >>> read_call('fill(3, "two\\nlines")').positional
+    (3, 'two\nlines')
+    >>> read_call("select(4, ['a', 'b'])").positional
+    (4, ['a', 'b'])
+
+    Raises:
+        InvalidAction: It is no such call; says what stands where, and what belongs there.
+    """
+    name = _NAME.match(text, at)
+    opening = _OPENING.match(text, name.end()) if name else None
+    if name is None or opening is None:
+        raise InvalidAction(f"{_found(text, at)}, where an action such as click(12) belongs.")
+    positional: list[Literal] = []
+    keyword: dict[str, Literal] = {}
+    at = _after_space(text, opening.end())
+    while not text.startswith(")", at):
+        if len(positional) + len(keyword) == _MOST_ARGUMENTS:
+            raise InvalidAction(f"{name[0]} has more than {_MOST_ARGUMENTS} arguments.")
+        key = _KEYWORD.match(text, at)
+        if key is not None:
+            value, at = _literal(text, key.end())
+            if key[1] in keyword:
+                raise InvalidAction(f"{name[0]} is given {key[1]} twice; give it once.")
+            keyword[key[1]] = value
+        else:
+            if keyword:
+                raise InvalidAction(f"{_found(text, at)}: an argument without a name cannot follow one with a name.")
+            value, at = _literal(text, at)
+            positional.append(value)
+        at = _next(text, at, ")", name[0])
+    return LiteralCall(name[0], tuple(positional), keyword, at + 1)
+
+
+def _next(text: str, at: int, closing: str, inside: str) -> int:
+    """Past the comma behind a value, up to the next value or the closing mark."""
+    at = _after_space(text, at)
+    if text.startswith(",", at):
+        return _after_space(text, at + 1)
+    if text.startswith(closing, at):
+        return at
+    if at >= len(text):
+        raise InvalidAction(f"{inside} is never closed with {closing!r}.")
+    advice = '; a quote within a text is written \\"' if text[at - 1] in "\"'" else ""
+    raise InvalidAction(f"{_found(text, at)}, where ',' or {closing!r} belongs{advice}.")
+
+
+def _literal(text: str, at: int, depth: int = 0) -> tuple[Literal, int]:
+    if text.startswith(('"', "'"), at):
+        return _string(text, at)
+    if text.startswith(("[", "("), at) and depth == 0:
+        return _list(text, at)
+    number = _NUMBER.match(text, at)
+    if number is not None:
+        return Number(number[0]), number.end()
+    word = _NAME.match(text, at)
+    if word is not None and word[0] in _WORDS and not text.startswith("(", word.end()):
+        return _WORDS[word[0]], word.end()
+    if text[at : at + 1] in _TYPOGRAPHIC and at < len(text):
+        raise InvalidAction(f'{_found(text, at)}: write a text in straight quotes, "…".')
+    if word is not None:
+        raise InvalidAction(f'{_found(text, at)}, which is no number and stands in no quotes; write a text as "…".')
+    raise InvalidAction(f"{_found(text, at)}, where a number or a text in quotes belongs.")
+
+
+def _list(text: str, at: int) -> tuple[list[Literal], int]:
+    closing = "]" if text[at] == "[" else ")"
+    values: list[Literal] = []
+    at = _after_space(text, at + 1)
+    while not text.startswith(closing, at):
+        if len(values) == _MOST_ARGUMENTS:
+            raise InvalidAction(f"A list has more than {_MOST_ARGUMENTS} values.")
+        value, at = _literal(text, at, depth=1)
+        values.append(value)
+        at = _next(text, at, closing, "A list")
+    return values, at + 1
+
+
+def _string(text: str, start: int) -> tuple[str, int]:
+    quote = text[start]
+    mark = quote * 3 if text.startswith(quote * 3, start) else quote
+    at = start + len(mark)
+    plain, pieces = _PLAIN[quote], []
+    while True:
+        run = plain.match(text, at)
+        assert run is not None
+        pieces.append(run[0])
+        at = run.end()
+        if at >= len(text):
+            raise InvalidAction(f"The text that opens at position {start + 1} is never closed with {mark}.")
+        if text.startswith(mark, at):
+            return _joined("".join(pieces), start), at + len(mark)
+        if text[at] == "\\":
+            piece, at = _escape(text, at)
+        else:  # a quote within a text in three of them
+            piece, at = quote, at + 1
+        pieces.append(piece)
+
+
+def _escape(text: str, at: int) -> tuple[str, int]:
+    match = _ESCAPE.match(text, at + 1)
+    if match is None:
+        raise InvalidAction(f"The reply ends after the backslash at position {at + 1}.")
+    written, end = match[0], match.end()
+    if written in _SIMPLE:
+        return _SIMPLE[written], end
+    if written[0].isdecimal() and written[0] < "8":
+        return chr(int(written, 8)), end
+    if len(written) > 1:
+        try:
+            return (unicodedata.lookup(written[2:-1]) if written[0] == "N" else chr(int(written[1:], 16))), end
+        except (KeyError, ValueError) as error:
+            raise InvalidAction(f"There is no character \\{written}, at position {at + 1}.") from error
+    return "\\" + written, end  # as in Python
+
+
+def _joined(text: str, start: int) -> str:
+    """The text with surrogate pairs joined: JSON writes characters beyond U+FFFF so."""
+    if not any("\ud800" <= char <= "\udfff" for char in text):
+        return text
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError as error:
+        raise InvalidAction(
+            f"The text at position {start + 1} holds half of a surrogate pair, which is no character."
+        ) from error
+
+
+def _found(text: str, at: int) -> str:
+    if at >= len(text):
+        return "The action ends"
+    # repr() also escapes lone surrogates and control characters: the message stays printable text.
+    return f"At position {at + 1} stands {text[at : at + 24]!r}"
+
+
+def _after_space(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    assert match is not None
+    return match.end()
