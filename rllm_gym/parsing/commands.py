@@ -16,17 +16,15 @@ from rllm_gym.parsing.function_calls import (
     bare_call,
     tagged_call,
 )
+from rllm_gym.parsing.thoughts import THOUGHT_CLOSE, THOUGHT_OPEN, before_end_tokens, thought_end
 
 SHELL_LABELS = frozenset({"bash", "sh", "shell", "mswea_bash_command"})
 """What may stand after an opening fence to mark a command; the last is mini-swe-agent's."""
 
 HOW_TO = "Write one command in a fenced block:\n```bash\nls\n```\nor make one function call."
 
-_OPEN, _CLOSE = "<think>", "</think>"
-# What samplers leave at the end of a reply when they are asked to show special tokens.
-_END_TOKENS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end|>", "</s>")
 _FENCE = r"^(?P<indent>[ \t]*+)(?P<fence>`{3,}+|~{3,}+)(?P<info>[^`\n]*+)$"
-_MARK = re.compile(rf"{_FENCE}|(?P<tag>{TOOL_CALL_OPEN}|{FUNCTION_OPEN}|{_OPEN})", re.MULTILINE)
+_MARK = re.compile(rf"{_FENCE}|(?P<tag>{TOOL_CALL_OPEN}|{FUNCTION_OPEN}|{THOUGHT_OPEN})", re.MULTILINE)
 _FENCE_LINE = re.compile(_FENCE, re.MULTILINE)
 # What can only begin an action: where one comes after </think>, the thought really ended there.
 _ACTION = re.compile(rf"^[ \t]*+(?:```|~~~)[`~]*+[ \t]*+\w|{TOOL_CALL_OPEN}|{FUNCTION_OPEN}", re.MULTILINE)
@@ -68,7 +66,7 @@ def parse_command(reply: str) -> Command | FunctionCall:
     Raises:
         InvalidAction: There is no action, more than one, or a malformed one. The message says which and where.
     """
-    text = reply[: _before_end_tokens(reply)]
+    text = reply[: before_end_tokens(reply)]
     begin = _after_thought(text)
     # What comes right after </think> begins a line; positions stay those of the reply.
     text = "\n" * begin + text[begin:]
@@ -95,19 +93,6 @@ def parse_command(reply: str) -> Command | FunctionCall:
     return action
 
 
-def _before_end_tokens(text: str) -> int:
-    end = len(text)
-    while end:
-        if text[end - 1].isspace():
-            end -= 1
-            continue
-        token = next((token for token in _END_TOKENS if text.endswith(token, 0, end)), None)
-        if token is None:
-            break
-        end -= len(token)
-    return end
-
-
 # Thoughts -------------------------------------------------------------------------------------------------------
 
 
@@ -118,18 +103,15 @@ def _after_thought(text: str) -> int:
         InvalidAction: A thought is never finished.
     """
     start = len(text) - len(text.lstrip())
-    if text.startswith(_OPEN, start):
-        end = text.find(_CLOSE, start)
-        if end < 0:
-            raise _unfinished()
-        return end + len(_CLOSE)
-    last = text.rfind(_CLOSE)
+    if text.startswith(THOUGHT_OPEN, start):
+        return thought_end(text, start)
+    last = text.rfind(THOUGHT_CLOSE)
     if last < 0:
         return 0
     # Many templates open the thought in the prompt, so that a reply holds only its end.
-    if not _ACTION.search(text[last + len(_CLOSE) :]) and _holds(text, last):
+    if not _ACTION.search(text[last + len(THOUGHT_CLOSE) :]) and _holds(text, last):
         return 0
-    return last + len(_CLOSE)
+    return last + len(THOUGHT_CLOSE)
 
 
 def _holds(text: str, position: int) -> bool:
@@ -138,10 +120,6 @@ def _holds(text: str, position: int) -> bool:
         return any(item.action is not None and item.start < position < item.end for item in _scan(text, 0))
     except InvalidAction:
         return False
-
-
-def _unfinished() -> InvalidAction:
-    return InvalidAction(f"The reply ends inside <think>, so it holds no action. Close it with </think>. {HOW_TO}")
 
 
 # Marks ----------------------------------------------------------------------------------------------------------
@@ -155,11 +133,8 @@ def _scan(text: str, begin: int) -> list[_Found]:
         tag = mark["tag"]
         if tag is None:
             item = _block(text, mark)
-        elif tag == _OPEN:
-            end = text.find(_CLOSE, mark.end())
-            if end < 0:
-                raise _unfinished()
-            at = end + len(_CLOSE)
+        elif tag == THOUGHT_OPEN:
+            at = thought_end(text, mark.start())
             continue
         else:
             call, end = tagged_call(text, mark.start())

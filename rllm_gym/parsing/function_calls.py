@@ -1,4 +1,4 @@
-"""Function calls as models write them, in XML or JSON: from text to a name and arguments. Not what a name means.
+"""One function call as models write it, in XML or JSON: from text to a name and arguments. Not what a name means.
 
 Everything is linear in the length of the text, and the only error is :class:`~rllm_gym.core.InvalidAction`.
 """
@@ -6,9 +6,11 @@ Everything is linear in the length of the text, and the only error is :class:`~r
 from __future__ import annotations
 
 import json
+import math
 import re
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
 
 from rllm_gym.core import InvalidAction
 
@@ -27,8 +29,8 @@ _BARE = re.compile(
     re.MULTILINE,
 )
 
-XML_EXAMPLE = "<function=bash>\n<parameter=command>\nls\n</parameter>\n</function>"
-JSON_EXAMPLE = '<tool_call>{"name": "bash", "arguments": {"command": "ls"}}</tool_call>'
+XML_EXAMPLE = "<function=name_of_the_tool>\n<parameter=key>\nvalue\n</parameter>\n</function>"
+JSON_EXAMPLE = '<tool_call>{"name": "name_of_the_tool", "arguments": {"key": "value"}}</tool_call>'
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,46 +40,63 @@ class FunctionCall:
     Attributes:
         name: The function.
         arguments: By parameter name.
+        typed: Whether the arguments had types of their own; those of XML are all text.
     """
 
     name: str
     arguments: dict[str, Any]
+    typed: bool = field(default=True, compare=False, repr=False)
 
 
 def tagged_call(text: str, start: int) -> tuple[FunctionCall, int]:
-    r"""The call whose ``<tool_call>`` or ``<function=`` stands at ``start``, and where its text ends.
-
-    Hermes and Qwen write ``<tool_call>{"name": …, "arguments": {…}}</tool_call>``; SWE-agent and OpenHands
-    ``<function=name><parameter=key>value</parameter></function>``, Qwen3-Coder the same within ``<tool_call>``. A
-    newline after ``<parameter=key>`` and one before ``</parameter>`` are no part of the value. A closing tag that the
-    reply ends before may be missing; a value or JSON text that is not complete is an error.
+    r"""The one call whose ``<tool_call>`` or ``<function=`` stands at ``start``, and where its text ends.
 
     >>> tagged_call("<function=bash><parameter=command>\nls -a\n</parameter></function>", 0)
     (FunctionCall(name='bash', arguments={'command': 'ls -a'}), 64)
 
     Raises:
-        InvalidAction: The call is malformed; says what, where, and how to write it.
+        InvalidAction: The call is malformed, or there is more than one; says what, where, and how to write it.
+    """
+    calls, end = tagged_calls(text, start)
+    return only_call(calls, start), end
+
+
+def tagged_calls(text: str, start: int) -> tuple[tuple[FunctionCall, ...], int]:
+    r"""The calls of the ``<tool_call>`` or ``<function=`` that stands at ``start``, and where its text ends.
+
+    Hermes and Qwen write ``<tool_call>{"name": …, "arguments": {…}}</tool_call>`` (a list within does as well);
+    SWE-agent and OpenHands ``<function=name><parameter=key>value</parameter></function>``, Qwen3-Coder the same within
+    ``<tool_call>``, Llama 3.1 ``<function=name>{…}</function>``. A newline after ``<parameter=key>`` and one before
+    ``</parameter>`` are no part of the value. A closing tag that the reply ends before may be missing; a value or JSON
+    text that is not complete is an error.
+
+    Raises:
+        InvalidAction: It is malformed; says what, where, and how to write it.
     """
     if text.startswith(FUNCTION_OPEN, start):
-        return _xml_call(text, start)
-    at = _after_space(text, start + len(TOOL_CALL_OPEN))
+        call, end = _xml_call(text, start)
+        return (call,), end
+    at = after_space(text, start + len(TOOL_CALL_OPEN))
+    calls: tuple[FunctionCall, ...]
     if text.startswith(FUNCTION_OPEN, at):
         call, at = _xml_call(text, at)
+        calls = (call,)
     elif text.startswith(("{", "["), at):
-        call, at = _json_call(text, at)
+        value, end = json_at(text, at)
+        calls, at = calls_of(value, at), end
     else:
         raise InvalidAction(
             f"The <tool_call> at position {start + 1} holds neither a JSON object nor <function=…>. "
             f"Write: {JSON_EXAMPLE}"
         )
-    at = _after_space(text, at)
+    at = after_space(text, at)
     if text.startswith(TOOL_CALL_CLOSE, at):
-        return call, at + len(TOOL_CALL_CLOSE)
+        return calls, at + len(TOOL_CALL_CLOSE)
     if at == len(text):
-        return call, at
+        return calls, at
     raise InvalidAction(
         f"The <tool_call> at position {start + 1} goes on after its call, at position {at + 1}; close it there with "
-        f"{TOOL_CALL_CLOSE}, and make one call a turn."
+        f"{TOOL_CALL_CLOSE}."
     )
 
 
@@ -95,10 +114,28 @@ def bare_call(text: str, start: int = 0) -> tuple[FunctionCall, int] | None:
         InvalidAction: Something looks like a call and is malformed.
     """
     looks = _BARE.search(text, start)
-    return None if looks is None else _json_call(text, _after_space(text, looks.start()))
+    if looks is None:
+        return None
+    begin = after_space(text, looks.start())
+    value, end = json_at(text, begin)
+    return only_call(calls_of(value, begin), begin), end
 
 
-def _after_space(text: str, at: int) -> int:
+def only_call(calls: tuple[FunctionCall, ...], start: int) -> FunctionCall:
+    """The one call there is.
+
+    Raises:
+        InvalidAction: There is none, or more than one.
+    """
+    if len(calls) != 1:
+        raise InvalidAction(
+            f"The function call at position {start + 1} is a list of {len(calls)}; make exactly one call a turn."
+        )
+    return calls[0]
+
+
+def after_space(text: str, at: int) -> int:
+    """Where the next character that is not white space stands."""
     match = _SPACE.match(text, at)
     return match.end() if match else at
 
@@ -112,7 +149,10 @@ def _xml_call(text: str, start: int) -> tuple[FunctionCall, int]:
         raise InvalidAction(f"The <function= at position {start + 1} has no name closed by '>'. Write:\n{XML_EXAMPLE}")
     name, at = _bare_name(head[1]), head.end()
     arguments: dict[str, Any] = {}
-    while (opening := _PARAMETER.match(text, at)) is not None:
+    within = after_space(text, at)
+    if typed := text.startswith("{", within):
+        arguments, at = json_at(text, within)
+    while not typed and (opening := _PARAMETER.match(text, at)) is not None:
         key = _bare_name(opening[1])
         if key in arguments:
             raise InvalidAction(f"The call of {name!r} gives the parameter {key!r} twice; give it once.")
@@ -127,12 +167,12 @@ def _xml_call(text: str, start: int) -> tuple[FunctionCall, int]:
         at = closing.end()
     end = _FUNCTION_END.match(text, at)
     if end is None:
-        at = _after_space(text, at)
+        at = after_space(text, at)
         raise InvalidAction(
             f"The call of {name!r} has {text[at : at + 40]!r} at position {at + 1}, where <parameter=…> or </function> "
             f"belongs. Write:\n{XML_EXAMPLE}"
         )
-    return FunctionCall(name, arguments), end.end()
+    return FunctionCall(name, arguments, typed), end.end()
 
 
 def _bare_name(name: str) -> str:
@@ -142,8 +182,12 @@ def _bare_name(name: str) -> str:
 # JSON -----------------------------------------------------------------------------------------------------------
 
 
-class _Repeated(ValueError):
-    """An object that names a key twice."""
+MAX_DEPTH = 64
+"""Levels of objects and lists: readers of JSON elsewhere (pydantic, JavaScript clients) give up at some depth too."""
+
+
+class _NotJson(ValueError):
+    """What Python's decoder would take, and JSON or a reader of the call would not."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -152,50 +196,87 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise _Repeated(f"it names {key[:80]!r} twice")
+                raise _NotJson(f"is ambiguous: it names {key[:80]!r} twice")
             seen.add(key)
     return found
 
 
+def _no_constant(name: str) -> NoReturn:
+    raise _NotJson(f"is not JSON: it holds {name}, which JSON has no number for")
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise _NotJson(f"holds the number {number[:40]}, which is too large")
+    return value
+
+
 # Models put line breaks into JSON strings as they are; that harms nothing.
-_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=_unique)
+_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
 
 
-def _decode(text: str, start: int) -> tuple[Any, int]:
-    """The JSON value at ``start`` and its end.
+def json_at(text: str, start: int) -> tuple[Any, int]:
+    """The JSON value at ``start`` and its end. Each key of an object stands there once, and numbers are finite.
 
     Raises:
-        InvalidAction: There is none.
+        InvalidAction: There is none; says what is wrong and where.
     """
     try:
-        return _DECODER.raw_decode(text, start)
+        value, end = _DECODER.raw_decode(text, start)
     except json.JSONDecodeError as error:
         raise InvalidAction(
             f"The function call is not JSON: {error.msg} at position {error.pos + 1}. Write: {JSON_EXAMPLE}"
         ) from error
-    except _Repeated as error:
-        raise InvalidAction(f"The function call at position {start + 1} is ambiguous: {error}.") from error
+    except _NotJson as error:
+        raise InvalidAction(f"The function call at position {start + 1} {error}.") from error
     except (ValueError, RecursionError) as error:
         raise InvalidAction(
             f"The function call at position {start + 1} is not JSON that can be read: it is nested too deeply or holds "
             "a number that is too long."
         ) from error
+    if _deeper_than(value, MAX_DEPTH):
+        raise InvalidAction(
+            f"The function call at position {start + 1} is nested too deeply: more than {MAX_DEPTH} levels."
+        )
+    return value, end
 
 
-def _json_call(text: str, start: int) -> tuple[FunctionCall, int]:
-    value, end = _decode(text, start)
-    return _call_of(value, start), end
+def _deeper_than(value: Any, depth: int) -> bool:
+    level = [value]
+    for _ in range(depth + 1):
+        level = [item for node in level if isinstance(node, dict | list) for item in _within(node)]
+        if not level:
+            return False
+    return True
 
 
-def _call_of(value: Any, start: int) -> FunctionCall:
-    where = f"The function call at position {start + 1}"
-    for key in ("tool_calls", None):
-        if key and isinstance(value, dict) and key in value:
-            value = value[key]
-        if isinstance(value, list):
-            if len(value) != 1:
-                raise InvalidAction(f"{where} is a list of {len(value)}; make exactly one call a turn.")
-            value = value[0]
+def _within(node: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return node.values() if isinstance(node, dict) else node
+
+
+def calls_of(value: Any, start: int) -> tuple[FunctionCall, ...]:
+    """The calls that a JSON value holds: one call, a list of them, or a message with ``tool_calls``.
+
+    Args:
+        value: The value.
+        start: Where it stands in the reply, for messages.
+
+    Raises:
+        InvalidAction: It holds something else.
+    """
+    if isinstance(value, dict) and "tool_calls" in value:
+        value = value["tool_calls"]
+    if not isinstance(value, list):
+        return (_call_of(value, f"The function call at position {start + 1}"),)
+    if len(value) == 1:
+        return (_call_of(value[0], f"The function call at position {start + 1}"),)
+    return tuple(
+        _call_of(item, f"Call {number} of the list at position {start + 1}") for number, item in enumerate(value, 1)
+    )
+
+
+def _call_of(value: Any, where: str) -> FunctionCall:
     if isinstance(value, dict) and isinstance(value.get("function"), dict):
         value = value["function"]
     if not isinstance(value, dict):
@@ -218,6 +299,6 @@ def _call_of(value: Any, start: int) -> FunctionCall:
 
 def _decode_arguments(arguments: str, where: str) -> tuple[Any, int]:
     try:
-        return _decode(arguments, _after_space(arguments, 0))
+        return json_at(arguments, after_space(arguments, 0))
     except InvalidAction as error:
         raise InvalidAction(f"{where} has 'arguments' that cannot be read. {error}") from error

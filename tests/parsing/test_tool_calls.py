@@ -1,0 +1,289 @@
+"""Tool calls in every notation: what models write is understood, what is no call stays text, what is wrong is said."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rllm_gym.core import InvalidAction
+from rllm_gym.parsing.function_calls import FunctionCall
+from rllm_gym.parsing.tool_calls import parse_tool_calls
+
+READ = FunctionCall("read", {"path": "a.txt"})
+LIST = FunctionCall("list", {})
+R, L = '{"name": "read", "arguments": {"path": "a.txt"}}', '{"name": "list", "arguments": {}}'
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        f"<tool_call>{R}</tool_call><tool_call>{L}</tool_call>",
+        f"<tool_call>\n{R}\n</tool_call>\n<tool_call>\n{L}\n</tool_call><|im_end|>",
+        f"<tool_call>{R}</tool_call>\n<tool_call>{L}",  # engines that stop at the closing tag leave it out
+        f"<tool_call>[{R}, {L}]</tool_call>",
+        f"<think>or <tool_call>nonsense?</think><tool_call>{R}</tool_call><tool_call>{L}</tool_call>",
+        f"or <tool_call>nonsense?</think><tool_call>{R}</tool_call><tool_call>{L}</tool_call>",
+        f"<tool_call>{R}</tool_call><think>and now?</think><tool_call>{L}</tool_call>",
+        "<tool_call>\n<function=read>\n<parameter=path>\na.txt\n</parameter>\n</function>\n</tool_call>\n"
+        "<tool_call>\n<function=list>\n</function>\n</tool_call>",
+        "<function=read><parameter=path>a.txt</parameter></function><function=list></function>",
+        '<function=read>{"path": "a.txt"}</function><function=list>{}</function>',
+        '<|python_tag|>{"name": "read", "parameters": {"path": "a.txt"}}; {"name": "list", "parameters": {}}<|eom_id|>',
+        '{"name": "read", "parameters": {"path": "a.txt"}}; {"name": "list", "parameters": {}}<|eot_id|>',
+        '{"type": "function", "name": "read", "parameters": {"path": "a.txt"}}\n{"name": "list", "parameters": {}}',
+        f"```json\n[{R}, {L}]\n```",
+        f"```json\n{R}\n```\n```json\n{L}\n```",
+        f"<think>hm</think>{R}\n{L}",
+        f"[TOOL_CALLS][{R}, {L}]</s>",
+        f'[TOOL_CALLS] [{R[:-1]}, "id": "abcdefghi"}}, {L}]',
+        '[TOOL_CALLS]read[ARGS]{"path": "a.txt"}[TOOL_CALLS]list[ARGS]{}</s>',
+        '[TOOL_CALLS]read[CALL_ID]xYz012345[ARGS]{"path": "a.txt"}[TOOL_CALLS]list[CALL_ID]1[ARGS]{}',
+        f"<|tool_call|>[{R}, {L}]<|/tool_call|>",
+        '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>read\n```json\n{"path": "a.txt"}\n```'
+        "<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>list\n```json\n{}\n```<｜tool▁call▁end｜>"
+        "<｜tool▁calls▁end｜><｜end▁of▁sentence｜>",
+        '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>read<｜tool▁sep｜>{"path": "a.txt"}<｜tool▁call▁end｜>'
+        "<｜tool▁call▁begin｜>list<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        json.dumps(
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {"id": "1", "type": "function", "function": {"name": "read", "arguments": '{"path": "a.txt"}'}},
+                    {"id": "2", "type": "function", "function": {"name": "list", "arguments": ""}},
+                ],
+            }
+        ),
+    ],
+)
+def test_two_calls_are_found_in_every_notation(reply):
+    assert parse_tool_calls(reply).calls == (READ, LIST)
+    assert parse_tool_calls(reply).text == ""
+
+
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [
+        ("The answer is 42.", "The answer is 42."),
+        ("<think>6 * 7</think>\n\n42<|im_end|>", "42"),
+        ("6 * 7, so</think> 42", "42"),
+        ("", ""),
+        ('{"name": "Ada", "age": 36}', '{"name": "Ada", "age": 36}'),
+        ('{"name": "Ada"}', '{"name": "Ada"}'),
+        ('{"name": Ada}', '{"name": Ada}'),
+        ('It was called with {"name": "read", "arguments": {}}.', None),
+        ('{"name": "read", "description": "Reads.", "parameters": {"type": "object"}}', None),  # a schema, quoted
+        ('```json\n{"type": "report", "content": [1, 2]}\n```', None),
+        ('{"role": "assistant", "content": "42", "tool_calls": []}', "42"),
+    ],
+)
+def test_an_answer_is_no_call(reply, text):
+    parsed = parse_tool_calls(reply)
+    assert parsed.calls == ()
+    assert parsed.text == (reply if text is None else text)
+
+
+def test_what_is_said_beside_calls_is_kept():
+    assert parse_tool_calls(f"First.\n<tool_call>{R}</tool_call>\n<think>so</think>Then.").text == "First.\n\nThen."
+    assert parse_tool_calls(f"I look.\n```json\n{R}\n```").text == "I look."
+    message = {"content": " I look. ", "tool_calls": [{"function": {"name": "list", "arguments": "{}"}}]}
+    assert parse_tool_calls(json.dumps(message)).text == "I look."
+
+
+def test_arguments_from_xml_are_known_to_be_text():
+    (call,) = parse_tool_calls("<function=add><parameter=a>1</parameter></function>").calls
+    assert (call.arguments, call.typed) == ({"a": "1"}, False)
+    assert parse_tool_calls('<function=add>{"a": 1}</function>').calls[0].typed
+
+
+MARKS = '<tool_call>[TOOL_CALLS]</tool_call><think></think><|python_tag|>```json\n{"name": "x", "arguments": {}}'
+
+
+@pytest.mark.parametrize("before", ["", "I write it.\n", "<think>a</think>"])
+def test_marks_within_an_argument_are_part_of_it(before):
+    arguments = {"text": MARKS}
+    call = json.dumps({"name": "write", "arguments": arguments})
+    for reply in (f"<tool_call>{call}</tool_call>", f"[TOOL_CALLS][{call}]", f"[TOOL_CALLS]write[ARGS]{call}"):
+        expected = {"name": "write", "arguments": arguments} if "ARGS" in reply else arguments
+        assert parse_tool_calls(before + reply).calls == (FunctionCall("write", expected),)
+    if not before.startswith("I"):
+        assert parse_tool_calls(before + call).calls == (FunctionCall("write", arguments),)
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        ("ab<tool_call>read a.txt</tool_call>", "position 3"),
+        ('<tool_call>{"name": "read", "arguments": {"path": "a.txt"}', "position 59"),
+        ('<tool_call>{"name": "read", "arguments": {"path": a.txt}}</tool_call>', "position 51"),
+        (f"<tool_call>{R}</tool_call><tool_call>{{", "position 84"),
+        (f"<tool_call>{R} {R}</tool_call>", "position 61"),
+        (f"<tool_call>{R}<tool_call>{L}</tool_call>", "close it there with </tool_call>"),
+        ("<function=read><parameter=path>a.txt", "never closed"),
+        ('<function=read>{"path": "a.txt"', "position 32"),
+        ("<|python_tag|>print(1)", "<|python_tag|> at position 1"),
+        ("[TOOL_CALLS] read it", "[TOOL_CALLS] at position 1"),
+        ('[TOOL_CALLS]read[ARGS]{"path"}', "position 30"),
+        ("<｜tool▁calls▁begin｜>read", "position 1 is not followed by <｜tool▁call▁begin｜>"),
+        ("x<｜tool▁call▁begin｜>read", "position 2"),
+        ("<｜tool▁call▁begin｜>read<｜tool▁sep｜>{} and so on", "position 39"),
+        ('{"name": "read", "arguments": {"path": a.txt}}', "position 40"),
+        ('Well.\n{"tool_calls": [{"function": {"name": "read"', "position"),
+        ('{"tool_calls": [{"function": {"arguments": "{}"}}]}', "no text under 'name'"),
+        ('{"tool_calls": [{"function": {"name": "a", "arguments": "{"}}]}', "cannot be read"),
+        ('<tool_call>{"name": "a", "arguments": {"b": 1, "b": 2}}</tool_call>', "'b' twice"),
+        ('<tool_call>{"name": "a", "arguments": {"b": NaN}}</tool_call>', "NaN"),
+        ('<tool_call>{"name": "a", "arguments": {"b": -Infinity}}</tool_call>', "-Infinity"),
+        ('<tool_call>{"name": "a", "arguments": {"b": 1e999}}</tool_call>', "too large"),
+        ('<tool_call>{"name": "a", "arguments": {"b": ' + "9" * 10_000 + "}}</tool_call>", "too long"),
+        (
+            '<tool_call>{"name": "a", "arguments": {"b": ' + "[" * 80 + "]" * 80 + "}}</tool_call>",
+            "more than 64 levels",
+        ),
+        ('<tool_call>{"name": "a", "arguments": {"b": ' + "[" * 500_000, "too deeply"),
+        ('<tool_call>{"name": "a", "arguments": [1]}</tool_call>', "no JSON object"),
+        (f"<tool_call>[{R}, 3]</tool_call>", "Call 2 of the list at position 12"),
+        ("<think>I will call it", "inside <think>"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_position(reply, said):
+    with pytest.raises(InvalidAction) as caught:
+        parse_tool_calls(reply)
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 1_000
+
+
+NAMES = st.text("abcXYZ019_.-", min_size=1, max_size=20)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**15), 10**15)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+CALLS = st.lists(
+    st.builds(FunctionCall, NAMES, st.dictionaries(st.text("abc_é", min_size=1, max_size=8), VALUES, max_size=3)),
+    min_size=1,
+    max_size=3,
+)
+
+
+def written(call: FunctionCall, key: str = "arguments") -> str:
+    return json.dumps({"name": call.name, key: call.arguments}, ensure_ascii=False)
+
+
+def as_openai(calls: list[FunctionCall]) -> str:
+    functions = [{"name": call.name, "arguments": json.dumps(call.arguments)} for call in calls]
+    return json.dumps({"content": "x", "tool_calls": [{"type": "function", "function": one} for one in functions]})
+
+
+NOTATIONS = {
+    "hermes": lambda calls: "\n".join(f"<tool_call>\n{written(call)}\n</tool_call>" for call in calls),
+    "llama": lambda calls: "; ".join(written(call, "parameters") for call in calls),
+    "python tag": lambda calls: "<|python_tag|>" + "; ".join(written(call, "parameters") for call in calls),
+    "llama 3.1": lambda calls: "".join(f"<function={one.name}>{json.dumps(one.arguments)}</function>" for one in calls),
+    "mistral": lambda calls: f"[TOOL_CALLS][{', '.join(map(written, calls))}]</s>",
+    "mistral 3": lambda calls: "".join(f"[TOOL_CALLS]{one.name}[ARGS]{json.dumps(one.arguments)}" for one in calls),
+    "deepseek": lambda calls: (
+        "<｜tool▁calls▁begin｜>"
+        + "\n".join(
+            f"<｜tool▁call▁begin｜>function<｜tool▁sep｜>{one.name}\n```json\n{json.dumps(one.arguments)}\n```<｜tool▁call▁end｜>"
+            for one in calls
+        )
+        + "<｜tool▁calls▁end｜>"
+    ),
+    "deepseek 3.1": lambda calls: "".join(
+        f"<｜tool▁call▁begin｜>{one.name}<｜tool▁sep｜>{json.dumps(one.arguments)}<｜tool▁call▁end｜>" for one in calls
+    ),
+    "openai": as_openai,
+}
+
+
+@pytest.mark.parametrize("notation", NOTATIONS)
+@settings(max_examples=60, deadline=None)
+@given(calls=CALLS)
+def test_every_call_survives_every_notation(notation, calls):
+    reply = NOTATIONS[notation](calls)
+    for whole in (reply, f"<think>Let me see.</think>\n{reply}"):
+        assert list(parse_tool_calls(whole).calls) == calls
+
+
+@settings(max_examples=200, deadline=None)
+@given(name=NAMES, arguments=st.dictionaries(st.text("abc_", min_size=1, max_size=8), TEXTS, max_size=3))
+def test_text_survives_xml(name, arguments):
+    body = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in arguments.items())
+    reply = f"<tool_call>\n<function={name}>\n{body}</function>\n</tool_call>"
+    assert parse_tool_calls(reply).calls == (FunctionCall(name, arguments),)
+
+
+PIECES = [
+    *("<tool_call>", "</tool_call>", "<function=a>", "<function=", "</function>", "<parameter=b>", "</parameter>"),
+    *(
+        "<|python_tag|>",
+        "[TOOL_CALLS]",
+        "[ARGS]",
+        "<|tool_call|>",
+        "<think>",
+        "</think>",
+        "```json\n",
+        "```",
+        "\n",
+        " ",
+    ),
+    *(
+        "<｜tool▁calls▁begin｜>",
+        "<｜tool▁call▁begin｜>",
+        "function",
+        "<｜tool▁sep｜>",
+        "<｜tool▁call▁end｜>",
+        "<|im_end|>",
+    ),
+    *('{"name": "a"', ', "arguments": {', ', "parameters": {}', "}", "}}", "[", "]", "{", '"', "\\", ";", ",", "read"),
+    *('{"tool_calls": [', '{"role": "assistant", "content": "x"}', R, L, "\x00", "\ud800", "é", "NaN", "1e999"),
+]
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=40).map("".join))
+def test_any_reply_is_read_or_an_invalid_action(reply):
+    try:
+        found = parse_tool_calls(reply)
+    except InvalidAction as error:
+        str(error).encode()  # it is told to the model
+    else:
+        assert all(isinstance(call.arguments, dict) and call.name for call in found.calls)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *PIECES,
+        "<think></think>",
+        "<tool_call><think>",
+        "<function=a><parameter=b>",
+        "<function=a><parameter=b></think>",
+        '{"name": [\n',
+        '{"name": "\n',
+        '<tool_call>{"a": "</think>',
+        f"<tool_call>{R}</tool_call>",
+        f"{R}\n",
+        "[TOOL_CALLS]a[ARGS]{}",
+        "<｜tool▁call▁begin｜>a<｜tool▁sep｜>{}",
+    ],
+)
+def test_time_is_linear_in_the_length_of_a_reply(piece):
+    for head in ("", f"<tool_call>{R}</tool_call>\n"):
+        reply = head + piece * (400_000 // len(piece))
+        started = time.process_time()
+        with contextlib.suppress(InvalidAction):
+            parse_tool_calls(reply)
+        # Quadratic time would be a hundred seconds and more.
+        assert time.process_time() - started < 5.0
