@@ -1,5 +1,6 @@
 """The built-in tool worlds of ``rllm/MCP-v0``: every template by name."""
 
+from rllm_gym.envs.mcp.worlds import sqlite
 from rllm_gym.envs.mcp.worlds.errand import (
     Answer,
     Call,
@@ -10,7 +11,7 @@ from rllm_gym.envs.mcp.worlds.errand import (
     wanted_facts,
 )
 
-TEMPLATES: dict[str, ToolTemplate] = {}
+TEMPLATES: dict[str, ToolTemplate] = {template.name: template for template in sqlite.TEMPLATES}
 
 __all__ = [
     "TEMPLATES",

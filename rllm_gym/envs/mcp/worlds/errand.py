@@ -1,4 +1,4 @@
-"""What a task with tools is: a world behind servers, a goal in words, the end it must come to, and a way that goes there."""
+"""What a task with tools is: a world behind servers, a goal in words, the end it must come to, and a way there."""
 
 from __future__ import annotations
 

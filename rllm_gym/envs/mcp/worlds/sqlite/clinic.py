@@ -1,0 +1,157 @@
+"""A clinic's database: patients, doctors and visits."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+from rllm_gym.envs.mcp.worlds.errand import Call, ReportInfeasible, ToolErrand, ToolTemplate
+from rllm_gym.envs.mcp.worlds.sqlite.world import DatabaseWorld, asked
+from rllm_gym.envs.mcp.worlds.vocabulary import CITIES, LAST_NAMES, a_day, a_today, people
+
+SCHEMA = """
+CREATE TABLE patients (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, city TEXT NOT NULL, born_on TEXT NOT NULL);
+CREATE TABLE doctors (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, specialty TEXT NOT NULL);
+CREATE TABLE visits (id INTEGER PRIMARY KEY, patient_id INTEGER NOT NULL REFERENCES patients(id),
+    doctor_id INTEGER NOT NULL REFERENCES doctors(id), visited_on TEXT NOT NULL, minutes INTEGER NOT NULL,
+    outcome TEXT NOT NULL);
+"""
+SPECIALTIES = ("cardiology", "dermatology", "neurology", "orthopaedics", "paediatrics", "radiology")
+OUTCOMES = ("completed", "no-show", "rescheduled")
+_SIZES = {1: (8, 4, 40), 2: (25, 8, 150), 3: (60, 14, 350)}
+
+
+def build(seed: int, difficulty: int) -> DatabaseWorld:
+    rng = Random(f"sqlite/clinic/{seed}/{difficulty}")
+    patient_count, doctor_count, visit_count = _SIZES[difficulty]
+    today = a_today(rng)
+    cities = rng.sample(CITIES, 2 + difficulty)
+    patients = [
+        {
+            "id": number,
+            "name": name,
+            "city": rng.choice(cities),
+            "born_on": a_day(rng, today - timedelta(days=80 * 365), today - timedelta(days=365)).isoformat(),
+        }
+        for number, name in enumerate(people(rng, patient_count), start=1)
+    ]
+    doctors = [
+        {"id": number, "name": f"Dr. {name}", "specialty": SPECIALTIES[number % len(SPECIALTIES)]}
+        for number, name in enumerate(rng.sample(LAST_NAMES, doctor_count), start=1)
+    ]
+    visits = [
+        {
+            "id": number,
+            "patient_id": rng.choice(patients)["id"],
+            "doctor_id": rng.choice(doctors)["id"],
+            "visited_on": a_day(rng, today - timedelta(days=500), today - timedelta(days=1)).isoformat(),
+            "minutes": 5 * rng.randint(2, 14),
+            "outcome": rng.choices(OUTCOMES, (7, 1, 2))[0],
+        }
+        for number in range(1, visit_count + 1)
+    ]
+    return DatabaseWorld(SCHEMA, {"patients": patients, "doctors": doctors, "visits": visits}, today)
+
+
+def _by_id(rows: Any) -> dict[int, Any]:
+    return {row["id"]: row for row in rows}
+
+
+def last_visit(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
+    patients, doctors = _by_id(world.rows["patients"]), _by_id(world.rows["doctors"])
+    visits = world.rows["visits"]
+    example = rng.choice(visits)
+    patient, doctor, outcome = patients[example["patient_id"]], doctors[example["doctor_id"]], example["outcome"]
+    found = [v for v in visits if v["patient_id"] == patient["id"] and v["outcome"] == outcome]
+    where, to_whom = f"p.name = '{patient['name']}' AND v.outcome = '{outcome}'", ""
+    if difficulty > 1:
+        found = [v for v in found if doctors[v["doctor_id"]]["specialty"] == doctor["specialty"]]
+        where += f" AND d.specialty = '{doctor['specialty']}'"
+        to_whom = f" to a doctor of {doctor['specialty']}"
+    first = rng.random() < 0.5
+    ordered = sorted(v["visited_on"] for v in found)
+    day = ordered[0 if first else -1]
+    goal = rng.choice(
+        (
+            f"On what day was the {'first' if first else 'most recent'} visit of {patient['name']}{to_whom} with the "
+            f"outcome {outcome}? Answer with the date as YYYY-MM-DD.",
+            f"Find the {'earliest' if first else 'latest'} visit{to_whom} of the patient {patient['name']} whose "
+            f"outcome is {outcome}, and give its date (YYYY-MM-DD).",
+        )
+    )
+    query = (
+        f"SELECT {'MIN' if first else 'MAX'}(v.visited_on) FROM visits v JOIN patients p ON p.id = v.patient_id "
+        f"JOIN doctors d ON d.id = v.doctor_id WHERE {where}"
+    )
+    another = next(v["visited_on"] for v in visits if v["visited_on"] != day)
+    return ToolErrand(goal, asked(query, day), asked(query, another), answer={"type": "date", "value": day})
+
+
+def average_minutes(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
+    patients, doctors = _by_id(world.rows["patients"]), _by_id(world.rows["doctors"])
+    example = rng.choice([v for v in world.rows["visits"] if v["outcome"] == "completed"])
+    specialty = doctors[example["doctor_id"]]["specialty"]
+    found = [
+        v
+        for v in world.rows["visits"]
+        if v["outcome"] == "completed" and doctors[v["doctor_id"]]["specialty"] == specialty
+    ]
+    where, whose = f"v.outcome = 'completed' AND d.specialty = '{specialty}'", ""
+    if difficulty > 1:
+        city = patients[example["patient_id"]]["city"]
+        found = [v for v in found if patients[v["patient_id"]]["city"] == city]
+        where += f" AND p.city = '{city}'"
+        whose = f" of patients from {city}"
+    if difficulty > 2:
+        year = example["visited_on"][:4]
+        found = [v for v in found if v["visited_on"].startswith(year)]
+        where += f" AND v.visited_on LIKE '{year}%'"
+        whose += f" in {year}"
+    value = sum(v["minutes"] for v in found) / len(found)
+    goal = rng.choice(
+        (
+            f"How many minutes did completed visits{whose} to doctors of {specialty} take on average? Round to one "
+            "decimal place.",
+            f"What is the mean length in minutes, to one decimal place, of the visits{whose} in {specialty} whose "
+            "outcome is completed?",
+        )
+    )
+    query = (
+        "SELECT AVG(v.minutes) FROM visits v JOIN patients p ON p.id = v.patient_id "
+        f"JOIN doctors d ON d.id = v.doctor_id WHERE {where}"
+    )
+    # Rounding half up and half to even are both right, and so is the unrounded mean.
+    answer = {"type": "number", "value": round(value, 3), "tolerance": 0.0511}
+    return ToolErrand(goal, asked(query, f"{value:.1f}"), asked(query, f"{value + 0.3:.1f}"), answer=answer)
+
+
+def no_such_column(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
+    patient = rng.choice(world.rows["patients"])
+    doctor = rng.choice(world.rows["doctors"])
+    what, of = rng.choice(
+        (
+            ("telephone number", patient["name"]),
+            ("e-mail address", patient["name"]),
+            ("blood group", patient["name"]),
+            ("room number", doctor["name"]),
+            ("monthly salary", doctor["name"]),
+        )
+    )
+    goal = f"What is the {what} of {of} according to the database? If it is not recorded there, this cannot be done."
+    look = (
+        Call("list_tables"),
+        Call("describe_table", {"table_name": "patients" if of == patient["name"] else "doctors"}),
+    )
+    spoilt = Call("write_query", {"query": f"DELETE FROM visits WHERE id = {rng.choice(world.rows['visits'])['id']}"})
+    reason = f"The database does not record any {what}."
+    return ToolErrand(
+        goal, (*look, ReportInfeasible(reason)), (*look, spoilt, ReportInfeasible(reason)), infeasible=True
+    )
+
+
+TEMPLATES = (
+    ToolTemplate("sqlite/visit-date", build, last_visit),
+    ToolTemplate("sqlite/average-minutes", build, average_minutes),
+    ToolTemplate("sqlite/not-recorded", build, no_such_column),
+)

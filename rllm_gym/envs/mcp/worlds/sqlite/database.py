@@ -1,0 +1,210 @@
+"""An SQLite database in memory that a model may query and edit: bounded in steps and size, closed to all the rest."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rllm_gym.envs.mcp.worlds.serving import Refusal, heavy
+from rllm_gym.envs.mcp.worlds.vocabulary import as_json
+
+MAX_SQL_CHARS = 10_000
+MAX_VALUE_BYTES = 20_000
+MAX_STEPS = 3_000_000
+"""Instructions of SQLite's virtual machine a statement may take: some tenths of a second, and the same everywhere."""
+_STEPS_A_CHECK = 10_000
+MAX_PAGES = 1_000
+"""Pages of 4 KiB the database may grow to."""
+MAX_ROWS = 50
+MAX_CELL_CHARS = 300
+
+_READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+_WRITING = {*_READING, sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE}
+_REFUSED_FUNCTIONS = {"random", "randomblob", "load_extension", "current_date", "current_time", "current_timestamp"}
+_ALSO_READABLE = {"sqlite_master", "sqlite_schema", "json_each", "json_tree"}
+_OF_THE_CLOCK = ("date", "time", "datetime", "julianday", "unixepoch", "strftime")
+
+Table = Sequence[Mapping[str, Any]]
+
+
+class Database:
+    """Tables made from a schema and rows, with the tools of an SQLite server.
+
+    Args:
+        schema: ``CREATE TABLE`` statements.
+        tables: Their rows.
+    """
+
+    def __init__(self, schema: str, tables: Mapping[str, Table]) -> None:
+        self._names = list(tables)
+        self._connection = connection = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        # Text that a statement forges out of bytes may be no UTF-8.
+        connection.text_factory = lambda data: data.decode("utf-8", "replace")
+        connection.executescript(f"PRAGMA foreign_keys = ON; PRAGMA max_page_count = {MAX_PAGES}; {schema}")
+        connection.execute("BEGIN")
+        for name, rows in tables.items():
+            if rows:
+                marks = ", ".join("?" * len(rows[0]))
+                connection.executemany(f"INSERT INTO {name} VALUES ({marks})", [tuple(row.values()) for row in rows])
+        connection.execute("COMMIT")
+        self._calendar = sqlite3.connect(":memory:", check_same_thread=False)
+        for name in _OF_THE_CLOCK:
+            connection.create_function(name, -1, self._without_clock(name), deterministic=True)
+        for limit, value in (
+            (sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES),
+            (sqlite3.SQLITE_LIMIT_SQL_LENGTH, MAX_SQL_CHARS),
+            (sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 100),
+            (sqlite3.SQLITE_LIMIT_COMPOUND_SELECT, 50),
+            (sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 200),
+            (sqlite3.SQLITE_LIMIT_ATTACHED, 0),
+        ):
+            connection.setlimit(limit, value)
+        self._steps = 0
+        connection.set_progress_handler(self._count, _STEPS_A_CHECK)
+
+    # What the world does itself --------------------------------------------------------------------------------------
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> None:
+        """Carry out a statement of ours, as the outcome of an errand is brought about."""
+        self._connection.set_authorizer(None)
+        self._steps = 0
+        self._connection.execute(statement, values)
+
+    def facts(self) -> dict[str, list[list[Any]]]:
+        """All rows of all tables, in an order that depends on nothing but them."""
+        self._connection.set_authorizer(None)
+        self._steps = -(10**9)  # what one statement could write, this can read
+        return {
+            name: sorted(
+                ([_plain(value) for value in row] for row in self._connection.execute(f"SELECT * FROM {name}")),
+                key=as_json,
+            )
+            for name in self._names
+        }
+
+    # The tools -------------------------------------------------------------------------------------------------------
+
+    def list_tables(self) -> str:
+        """List all tables of the database, one name a line."""
+        return "\n".join(self._names)
+
+    def describe_table(self, table_name: str) -> str:
+        """Show the CREATE TABLE statement of a table and how many rows it has.
+
+        Args:
+            table_name: Name of the table.
+        """
+        if table_name not in self._names:
+            raise Refusal(f"There is no table {table_name[:100]!r}. The tables are: {', '.join(self._names)}.")
+        self._connection.set_authorizer(None)
+        self._steps = 0
+        find = "SELECT sql FROM sqlite_master WHERE name = ?"
+        (statement,) = self._connection.execute(find, (table_name,)).fetchone()
+        (count,) = self._connection.execute(f"SELECT COUNT(*) FROM {table_name}").fetchone()
+        return f"{statement}\n-- {count} rows"
+
+    @heavy
+    def read_query(self, query: str) -> str:
+        """Run one SELECT statement (SQLite dialect) and return its rows as JSON. At most 50 rows are shown.
+
+        Args:
+            query: The SELECT statement.
+        """
+        cursor = self._run(query, _READING)
+        try:
+            if cursor.description is None:
+                raise Refusal("That statement returns no rows; read_query takes a SELECT statement.")
+            columns = [column[0][:MAX_CELL_CHARS] for column in cursor.description]
+            rows = cursor.fetchmany(MAX_ROWS + 1)
+        except sqlite3.Error as error:
+            raise self._refusal(error) from None
+        finally:
+            cursor.close()
+        lines = [as_json([_shown(value) for value in row]) for row in rows[:MAX_ROWS]]
+        more = f"\n(only the first {MAX_ROWS} rows; use LIMIT and OFFSET, or aggregate)" if len(rows) > MAX_ROWS else ""
+        return "\n".join([as_json(columns), *lines]) + (more if lines else "\n(no rows)")
+
+    @heavy
+    def write_query(self, query: str) -> str:
+        """Run one INSERT, UPDATE or DELETE statement and return the number of rows it changed. It is committed at once.
+
+        Args:
+            query: The statement.
+        """
+        cursor = self._run(query, _WRITING)
+        try:
+            if cursor.description is not None and cursor.rowcount < 0:
+                raise Refusal("That statement only reads; use read_query for it.")
+            cursor.fetchmany(MAX_ROWS)  # what a RETURNING clause gives
+            return f"{cursor.rowcount} row(s) changed."
+        except sqlite3.Error as error:
+            raise self._refusal(error) from None
+        finally:
+            cursor.close()
+
+    # How a statement is held in --------------------------------------------------------------------------------------
+
+    def _run(self, query: str, allowed: set[int]) -> sqlite3.Cursor:
+        def authorize(action: int, first: str | None, second: str | None, *where: str | None) -> int:
+            match action:
+                case sqlite3.SQLITE_FUNCTION:
+                    fine = second not in _REFUSED_FUNCTIONS
+                case sqlite3.SQLITE_READ:
+                    fine = first in self._names or first in _ALSO_READABLE
+                case sqlite3.SQLITE_INSERT | sqlite3.SQLITE_UPDATE | sqlite3.SQLITE_DELETE:
+                    fine = action in allowed and first in self._names
+                case _:
+                    fine = action in allowed
+            return sqlite3.SQLITE_OK if fine else sqlite3.SQLITE_DENY
+
+        # A new authorizer makes SQLite compile anew what it has compiled under another.
+        self._connection.set_authorizer(authorize)
+        self._steps = 0
+        try:
+            return self._connection.execute(query)
+        except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
+            raise self._refusal(error) from None
+
+    def _count(self) -> bool:
+        self._steps += _STEPS_A_CHECK
+        return self._steps > MAX_STEPS
+
+    def _refusal(self, error: Exception) -> Refusal:
+        message = str(error)
+        if "interrupted" in message:
+            return Refusal(f"The statement took more than {MAX_STEPS:,} steps and was stopped; narrow it down.")
+        if "not authorized" in message or "prohibited" in message:
+            return Refusal(
+                f"{message}: read_query takes SELECT, write_query takes INSERT, UPDATE and DELETE; there are no other "
+                "statements, and no functions of chance or of the clock."
+            )
+        return Refusal(f"SQL error: {message[:500]}")
+
+    def _without_clock(self, name: str) -> Any:
+        """SQLite's own date function, less what it reads from the clock."""
+
+        def calculate(*values: Any) -> Any:
+            moment = values[1:2] if name == "strftime" else values[:1]
+            if not moment or (isinstance(moment[0], str) and moment[0].strip().lower() == "now"):
+                raise ValueError("there is no clock")
+            marks = ", ".join("?" * len(values))
+            return self._calendar.execute(f"SELECT {name}({marks})", values).fetchone()[0]
+
+        return calculate
+
+
+def _plain(value: Any) -> Any:
+    """A stored value as JSON; whole numbers are whole however they were calculated."""
+    if isinstance(value, float):
+        nearest = round(value, 6)
+        return int(nearest) if nearest.is_integer() else nearest
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, bytes):
+        value = f"x'{value[:MAX_CELL_CHARS].hex()}'"
+    if isinstance(value, str) and len(value) > MAX_CELL_CHARS:
+        return f"{value[:MAX_CELL_CHARS]}… ({len(value)} characters)"
+    return value

@@ -1,0 +1,52 @@
+"""A world that is one SQLite database: the server, the facts, and the rows as they were, for who asks and who knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from rllm_gym.envs.mcp.worlds.errand import Answer, Call, Move, ToolWorld
+from rllm_gym.envs.mcp.worlds.serving import server
+from rllm_gym.envs.mcp.worlds.sqlite.database import Database
+from rllm_gym.mcp.servers import InProcessServer
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+class DatabaseWorld(ToolWorld):
+    """One database.
+
+    Attributes:
+        rows: The tables as they are in the beginning. Calls of the model change the database, never these.
+        today: What day it is, where the errand depends on it.
+    """
+
+    def __init__(self, schema: str, rows: Mapping[str, Rows], today: date) -> None:
+        self.rows = rows
+        self.today = today
+        self.database = Database(schema, rows)
+
+    def servers(self, workspace: Path) -> Sequence[InProcessServer]:
+        return [database_server(self.database)]
+
+    def facts(self, workspace: Path) -> Any:
+        return self.database.facts()
+
+
+def database_server(database: Database) -> InProcessServer:
+    return server(
+        "sqlite",
+        lambda: (database.list_tables, database.describe_table, database.read_query, database.write_query),
+        instructions="One SQLite database: look at its tables, query and edit them.",
+    )
+
+
+def asked(query: str, answer: str) -> tuple[Move, ...]:
+    """Look at the tables, ask, answer."""
+    return Call("list_tables"), Call("read_query", {"query": query}), Answer(answer)
+
+
+def edited(*statements: str) -> tuple[Move, ...]:
+    return (*(Call("write_query", {"query": statement}) for statement in statements), Answer())
