@@ -1,0 +1,499 @@
+"""What is asked for at the calendar: events made, moved, cancelled and answered, times found, and things looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, timedelta
+from random import Random
+
+from rllm_gym.sites.calendar.pages import ORIGIN, CalendarWorld
+from rllm_gym.sites.calendar.state import Event
+from rllm_gym.sites.calendar.world import KINDS, LENGTHS, PLACES, TOPICS, build
+from rllm_gym.sites.colleagues import Person
+from rllm_gym.sites.errand import Answer, Click, Errand, Fill, Move, ReportInfeasible, Template
+from rllm_gym.sites.fields import clock, full_date
+from rllm_gym.sites.wording import FIRST_NAMES, listed, long_date
+
+START = f"{ORIGIN}/"
+_LEVELS = (1, 2, 3, 4, 5)
+
+# Ways about the site -------------------------------------------------------------------------------------------------
+
+
+def go_to(day: date, view: str = "Day") -> tuple[Move, ...]:
+    return Click("link", view), Fill("Go to date", day.isoformat()), Click("button", "Go")
+
+
+def go_to_event(day: date, event: Event) -> tuple[Move, ...]:
+    return *go_to(day), Click("link", event.title)
+
+
+def fill_in(
+    title: str, day: date, start: int, end: int, place: str = "", guests: Sequence[Person] = ()
+) -> tuple[Move, ...]:
+    """From any page to a new event."""
+    return (
+        Click("link", "New event"),
+        Fill("Title", title),
+        Fill("Date", day.isoformat()),
+        Fill("Starts", clock(start)),
+        Fill("Ends", clock(end)),
+        *([Fill("Place", place)] if place else ()),
+        *([Fill("Guests", ", ".join(person.name for person in guests))] if guests else ()),
+        Click("button", "Create event"),
+    )
+
+
+def _look_at(day: date, people: Sequence[Person]) -> tuple[Move, ...]:
+    return (
+        Click("link", "Find a time"),
+        Fill("People", ", ".join(person.name for person in people)),
+        Fill("Date", day.isoformat()),
+        Click("button", "Show"),
+    )
+
+
+# What there is -------------------------------------------------------------------------------------------------------
+
+
+def _coming(world: CalendarWorld, days: int = 60) -> list[tuple[date, Event]]:
+    """My occurrences from tomorrow on."""
+    return world.occurrences(world.today + timedelta(days=1), world.today + timedelta(days=days))
+
+
+def _single(world: CalendarWorld, *, own: bool) -> list[Event]:
+    """Coming events that are no series: those I made, or those of others that I accepted."""
+    me = world.me.email
+    return [
+        event
+        for _, event in _coming(world)
+        if event.until is None and (event.owner == me) == own and event.answer_of(me) == "accepted"
+    ]
+
+
+def _pick(rng: Random, events: Sequence[Event]) -> Event:
+    """One of them, rather one with a like name elsewhere: the date has to be read."""
+    alike = [event for event in events if sum(other.title.split()[0] == event.title.split()[0] for other in events) > 1]
+    return rng.choice(alike or events)
+
+
+def _stranger(rng: Random, world: CalendarWorld) -> str:
+    """A name that nobody here has; the surname is somebody's."""
+    known = {person.name for person in (world.me, *world.people)}
+    surname = rng.choice(world.people).last
+    return next(
+        name for first in rng.sample(FIRST_NAMES, len(FIRST_NAMES)) if (name := f"{first} {surname}") not in known
+    )
+
+
+def _workday(rng: Random, world: CalendarWorld, difficulty: int) -> date:
+    """A coming day from Monday to Friday."""
+    day = world.today + timedelta(days=rng.randint(1, 7 + 7 * difficulty))
+    return day if day.weekday() < 5 else day + timedelta(days=3)
+
+
+def _similar(rng: Random, world: CalendarWorld, person: Person, others: Sequence[Person] = ()) -> Person:
+    """Somebody else, with the same surname or first name where there is such a one."""
+    rest = [other for other in world.people if other != person and other not in others]
+    alike = [other for other in rest if other.last == person.last or other.first == person.first]
+    return rng.choice(alike or rest)
+
+
+# Templates -----------------------------------------------------------------------------------------------------------
+
+
+def create(world: CalendarWorld, rng: Random, difficulty: int) -> Errand:
+    titles = {event.title for event in world.events.values()}
+    title = next(
+        name for _ in range(1_000) if (name := f"{rng.choice(TOPICS)} {rng.choice(KINDS)} with partners") not in titles
+    )
+    day, length = _workday(rng, world, difficulty), rng.choice(LENGTHS)
+    start = rng.randrange(8 * 60, 16 * 60, 15)
+    place = rng.choice(PLACES) if difficulty >= 2 or rng.random() < 0.5 else ""
+    guests = rng.sample(world.people, rng.randint(1, min(4, difficulty + 1)))
+    when = rng.choice(
+        (
+            f"on {full_date(day)}, from {clock(start)} to {clock(start + length)}",
+            f"on {long_date(day)} at {clock(start)}; it takes {length} minutes",
+        )
+    )
+    where = f" It takes place in “{place}”." if place else " It has no place."
+    names = [person.name for person in guests]
+    infeasible = rng.random() < 0.15
+    if infeasible:
+        names[rng.randrange(len(names))] = _stranger(rng, world)
+    goal = rng.choice(
+        (
+            f"Put an event called “{title}” into the calendar {when}.{where} Invite {listed(names)} and nobody else.",
+            f"Create a new event “{title}” {when}.{where} Its guests are {listed(names)}.",
+        )
+    )
+    if infeasible:
+        goal += " Do not create it if one of them is not in the address book."
+        return Errand(
+            goal,
+            START,
+            moves=(ReportInfeasible("One of the guests is not in the address book."),),
+            wrong_moves=(*fill_in(title, day, start, start + length, place, guests[1:]), Answer("done")),
+            infeasible=True,
+        )
+    emails = [person.email for person in guests]
+    mistaken = [*guests[:-1], _similar(rng, world, guests[-1], guests)]
+    return Errand(
+        goal,
+        START,
+        moves=(*fill_in(title, day, start, start + length, place, guests), Answer("done")),
+        wrong_moves=(*fill_in(title, day, start, start + length, place, mistaken), Answer("done")),
+        outcome=lambda twin: twin.add(title, day, start, start + length, place=place, guests=emails),
+    )
+
+
+def reschedule(world: CalendarWorld, rng: Random, difficulty: int) -> Errand:
+    infeasible = rng.random() < 0.15
+    event = _pick(rng, _single(world, own=not infeasible) or _single(world, own=True))
+    infeasible = event.owner != world.me.email
+    length = event.end - event.start
+    start = rng.choice([start for start in range(8 * 60, 17 * 60, 30) if start != event.start])
+    day = _workday(rng, world, difficulty) if difficulty >= 2 else event.day
+    to = f"{full_date(day)}, {clock(start)}" if day != event.day else f"{clock(start)} on the same day"
+    goal = rng.choice(
+        (
+            f"Move “{event.title}” on {full_date(event.day)} to {to}. It shall take as long as before.",
+            f"“{event.title}” on {long_date(event.day)} has to be moved to {to}, with the same length as now.",
+        )
+    )
+    if difficulty >= 3:
+        goal += " Nothing else about it shall change."
+    if infeasible:
+        return Errand(
+            f"{goal} If you are not allowed to change it, say so and leave everything as it is.",
+            START,
+            moves=(*go_to_event(event.day, event), ReportInfeasible("Only the organiser can change this event.")),
+            wrong_moves=(*go_to_event(event.day, event), Click("button", "Decline"), Answer("done")),
+            infeasible=True,
+        )
+
+    def moves(end: int) -> tuple[Move, ...]:
+        return (
+            *go_to_event(event.day, event),
+            Click("link", "Edit"),
+            Fill("Date", day.isoformat()),
+            Fill("Starts", clock(start)),
+            Fill("Ends", clock(end)),
+            Click("button", "Save changes"),
+            Answer("done"),
+        )
+
+    return Errand(
+        goal,
+        START,
+        moves=moves(start + length),
+        wrong_moves=moves(start + length + 15),
+        outcome=lambda twin: twin.change(event.number, day=day, start=start, end=start + length),
+    )
+
+
+def cancel_one_day(world: CalendarWorld, rng: Random, difficulty: int) -> Errand:
+    series = [(day, event) for day, event in _coming(world, 7 * (1 + difficulty)) if event.until]
+    day, event = rng.choice(series)
+    goal = rng.choice(
+        (
+            f"The “{event.title}” on {full_date(day)} does not take place. Cancel that one day; the series goes on.",
+            f"Cancel “{event.title}” on {long_date(day)} only. It must stay on all its other days.",
+        )
+    )
+    return Errand(
+        goal,
+        START,
+        moves=(*go_to_event(day, event), Click("button", "Cancel only this day"), Answer("done")),
+        wrong_moves=(*go_to_event(day, event), Click("button", "Delete the series"), Answer("done")),
+        outcome=lambda twin: twin.skip(event.number, day),
+    )
+
+
+def clear_half_day(world: CalendarWorld, rng: Random, difficulty: int) -> Errand:
+    """Several events of a day go; those that others made, and the other half of the day, stay."""
+    noon = 12 * 60
+    me = world.me.email
+    days = sorted({day for day, event in _coming(world) if event.owner == me})
+    most = 1 + difficulty // 2
+    afternoon = rng.random() < 0.5
+
+    def due(day: date) -> list[Event]:
+        events = [event for _, event in world.occurrences(day, day) if event.owner == me]
+        return [event for event in events if (event.start >= noon) == afternoon]
+
+    wanted = max(min(len(due(day)), most) for day in days)
+    if not wanted:  # all of them lie in the other half
+        afternoon = not afternoon
+        wanted = max(min(len(due(day)), most) for day in days)
+    day = rng.choice([day for day in days if min(len(due(day)), most) == wanted])
+    events = due(day)
+    half = "at 12:00 or later" if afternoon else "before 12:00"
+    goal = (
+        f"You need {full_date(day)} for yourself. Delete every event that you organise and that starts {half} on that "
+        "day. Of a weekly series cancel only that day. Events that others organise stay as they are."
+    )
+
+    def removal(event: Event) -> tuple[Move, ...]:
+        return *go_to_event(day, event), Click("button", "Cancel only this day" if event.until else "Delete")
+
+    def outcome(twin: CalendarWorld) -> None:
+        for event in events:
+            twin.skip(event.number, day) if event.until else twin.delete(event.number)
+
+    if len(events) > 1:
+        wrong = [move for event in events[:-1] for move in removal(event)]
+    elif events[0].until:
+        wrong = [*go_to_event(day, events[0]), Click("button", "Delete the series")]
+    else:  # it is only put off
+        next_day = Fill("Date", (day + timedelta(days=1)).isoformat())
+        wrong = [*go_to_event(day, events[0]), Click("link", "Edit"), next_day, Click("button", "Save changes")]
+    return Errand(
+        goal,
+        START,
+        moves=(*(move for event in events for move in removal(event)), Answer("done")),
+        wrong_moves=(*wrong, Answer("done")),
+        outcome=outcome,
+    )
+
+
+def answer_invitations(world: CalendarWorld, rng: Random, difficulty: int) -> Errand:
+    waiting = sorted(
+        (event for event in world.mine() if event.answer_of(world.me.email) == "waiting"),
+        key=lambda event: (event.day, event.start),
+    )
+    number = len(waiting)
+    limit = ""
+    if difficulty >= 3 and waiting[-1].day > waiting[-2].day:
+        limit = f" Leave invitations for {full_date(waiting[-1].day)} or later unanswered."
+        waiting.pop()
+
+    def clashes(event: Event) -> bool:
+        busy = world.busy(world.me.email, event.day)
+        return any(event.start < end and start < event.end for start, end in busy)
+
+    def moves(declined: Sequence[Event]) -> tuple[Move, ...]:
+        return (
+            Click("link", f"Invitations ({number})"),
+            *(Click("button", "Decline" if event in declined else "Accept", within=event.title) for event in waiting),
+            Answer("done"),
+        )
+
+    def outcome(twin: CalendarWorld) -> None:
+        for event in waiting:
+            twin.answer(event.number, "declined" if clashes(event) else "accepted")
+
+    declined = [event for event in waiting if clashes(event)]
+    almost = declined[1:] if declined else waiting[:1]
+    goal = rng.choice(
+        (
+            "Answer all open invitations: decline those that overlap with something you organise or have accepted, and "
+            "accept the others.",
+            "Some invitations wait for your answer. Accept each one for which you have time, and decline each one "
+            "during which another event takes place that you organise or have accepted.",
+        )
+    )
+    goal += f" Events that only touch, one ending when the other starts, do not overlap.{limit}"
+    return Errand(goal, START, moves=moves(declined), wrong_moves=moves(almost), outcome=outcome)
+
+
+def _meeting(world: CalendarWorld, rng: Random, difficulty: int) -> tuple[date, list[Person], int, int]:
+    """A day, people, a length in minutes, and the first start at which all of them are free for it."""
+    busy_days = [world.today + timedelta(days=number) for number in range(1, 8 + difficulty)]
+    busy_days = [day for day in busy_days if day.weekday() < 5][: 4 + difficulty]
+    for _ in range(100):
+        day = rng.choice(busy_days)
+        people = rng.sample(world.people, min(5, 1 + (difficulty + 2) // 2))
+        length = rng.choice((30, 45, 60, 90))
+        start = _first_gap(world, people, day, length)
+        if start is not None and start > 9 * 60:  # something is in the way of the first hour
+            return day, people, length, start
+    return next(
+        (day, [person], 30, start)
+        for day in busy_days
+        for person in world.people
+        if (start := _first_gap(world, [person], day, 30)) is not None
+    )
+
+
+def _first_gap(world: CalendarWorld, people: Sequence[Person], day: date, length: int) -> int | None:
+    gaps = world.common_gaps((world.me.email, *(person.email for person in people)), day)
+    return next((start for start, end in gaps if end - start >= length), None)
+
+
+_RULES = (
+    "Only the hours from 9:00 to 17:00 count, the time may start at any minute, and an invitation that nobody has "
+    "answered yet blocks nothing."
+)
+
+
+def find_common_time(world: CalendarWorld, rng: Random, difficulty: int) -> Errand:
+    day, people, length, start = _meeting(world, rng, difficulty)
+    names = listed([person.name for person in people])
+    goal = rng.choice(
+        (
+            f"What is the earliest time on {full_date(day)} at which you, {names} are all free for {length} minutes?",
+            f"When on {full_date(day)} can you first meet for {length} minutes together with {names}?",
+        )
+    )
+    moves = _look_at(day, people)
+    return Errand(
+        f"{goal} {_RULES} Answer with the start, such as 13:15.",
+        START,
+        moves=(*moves, Answer(clock(start))),
+        wrong_moves=(*moves, Answer(clock(start + 15))),
+        answer={"type": "time", "value": clock(start)},
+    )
+
+
+def book_common_time(world: CalendarWorld, rng: Random, difficulty: int) -> Errand:
+    day, people, length, start = _meeting(world, rng, difficulty)
+    names = listed([person.name for person in people])
+    title = f"{rng.choice(TOPICS)} {rng.choice(KINDS)} with all of us"
+    goal = (
+        f"Find the earliest time on {full_date(day)} at which you, {names} are all free for {length} minutes, and put "
+        f"an event “{title}” of that length there, with them as guests and without a place. {_RULES}"
+    )
+    if rng.random() < 0.2:
+        longest = max(
+            end - start for start, end in world.common_gaps([world.me.email, *(p.email for p in people)], day)
+        )
+        if longest < 7 * 60:
+            length = (longest // 30 + 1) * 30
+            goal = (
+                f"Find a time on {full_date(day)} at which you, {names} are all free for {length} minutes, and put an "
+                f"event “{title}” of that length there, with them as guests and without a place. {_RULES}"
+            )
+            return Errand(
+                goal,
+                START,
+                moves=(*_look_at(day, people), ReportInfeasible("There is no such time on that day.")),
+                wrong_moves=(*fill_in(title, day, 9 * 60, 9 * 60 + length, "", people), Answer("done")),
+                infeasible=True,
+            )
+    return Errand(
+        goal,
+        START,
+        moves=(*_look_at(day, people), *fill_in(title, day, start, start + length, "", people), Answer("done")),
+        wrong_moves=(
+            *_look_at(day, people),
+            *fill_in(title, day, start + 15, start + 15 + length, "", people),
+            Answer("done"),
+        ),
+        outcome=lambda twin: twin.add(title, day, start, start + length, guests=[person.email for person in people]),
+    )
+
+
+def look_up(world: CalendarWorld, rng: Random, difficulty: int) -> Errand:
+    """The date of the next event of a name, when a day ends, or who organises an event."""
+    accepted = [(day, event) for day, event in _coming(world) if event.answer_of(world.me.email) == "accepted"]
+    question = rng.choice(("date", "end", "organiser"))
+    if question == "date":
+        day, event = rng.choice(accepted)
+        day = next(day for day, other in accepted if other.title == event.title)
+        goal = rng.choice(
+            (
+                f"On which date is the next “{event.title}”, counted from tomorrow on?",
+                f"When does “{event.title}” take place next, today not counted? Answer with the date.",
+            )
+        )
+        way: tuple[Move, ...] = (Fill("Search events", event.title), Click("button", "Search"))
+        right, wrong = long_date(day), long_date(day + timedelta(days=7))
+        answer = {"type": "date", "value": day.isoformat()}
+    elif question == "end":
+        day, _ = rng.choice(accepted)
+        last = max(event.end for when, event in accepted if when == day)
+        goal = (
+            f"At what time does the last event end that you have on {full_date(day)}? Only events count that you "
+            "organise or have accepted."
+        )
+        way = go_to(day)
+        right, wrong = clock(last), clock(last - 15)
+        answer = {"type": "time", "value": right}
+    else:
+        invited = [(day, event) for day, event in accepted if event.owner != world.me.email] or accepted
+        day, event = rng.choice(invited)
+        goal = f"Who organises “{event.title}” on {full_date(day)}? Answer with first name and surname."
+        way = go_to_event(day, event)
+        right = world.name_of(event.owner)
+        wrong = _similar(rng, world, next(p for p in (world.me, *world.people) if p.email == event.owner)).name
+        answer = {"type": "string", "value": right}
+    return Errand(goal, START, moves=(*way, Answer(right)), wrong_moves=(*way, Answer(wrong)), answer=answer)
+
+
+def minutes_in_meetings(world: CalendarWorld, rng: Random, difficulty: int) -> Errand:
+    """The minutes of a day, a week, or of a week with one person."""
+    day, _ = rng.choice(_coming(world, 7 * (1 + difficulty)))
+    monday = day - timedelta(days=day.weekday())
+    first, last = (day, day) if difficulty == 1 else (monday, monday + timedelta(days=6))
+    events = [event for _, event in world.occurrences(first, last) if event.answer_of(world.me.email) == "accepted"]
+    span = f"on {full_date(day)}" if first == last else f"in the week from {full_date(first)} to {full_date(last)}"
+    with_whom = ""
+    if difficulty >= 3:
+        present = sorted({email for event in events for email in (event.owner, *dict(event.guests))} - {world.me.email})
+        if present:
+            email = rng.choice(present)
+            events = [event for event in events if event.owner == email or email in dict(event.guests)]
+            with_whom = f" of which {world.name_of(email)} is the organiser or a guest, whatever they answered"
+    total = sum(event.end - event.start for event in events)
+    goal = (
+        f"How many minutes in all do your events {span} take{with_whom}? Count those that you organise or have "
+        "accepted, each day of a series for itself, and answer with the number of minutes."
+    )
+    way = go_to(day, "Day" if first == last else "Week")
+    return Errand(
+        goal,
+        START,
+        moves=(*way, Answer(str(total))),
+        wrong_moves=(*way, Answer(str(total + 30))),
+        answer={"type": "number", "value": total},
+    )
+
+
+def change_guests(world: CalendarWorld, rng: Random, difficulty: int) -> Errand:
+    event = _pick(rng, _single(world, own=True))
+    guests = [email for email, _ in event.guests]
+    person = rng.choice([person for person in world.people if person.email not in guests])
+    asked = f"“{event.title}” on {full_date(event.day)}"
+    removed = rng.choice(guests) if difficulty >= 2 and rng.random() < 0.6 else None
+    goal = f"Invite {person.name} to {asked}."
+    if removed:
+        goal = f"In {asked}, {world.name_of(removed)} is replaced by {person.name}: change the guests."
+    goal += " The other guests stay."
+    wanted = [email for email in guests if email != removed] + [person.email]
+    other = _similar(rng, world, person, [p for p in world.people if p.email in guests])
+
+    def moves(emails: Sequence[str]) -> tuple[Move, ...]:
+        return (
+            *go_to_event(event.day, event),
+            Click("link", "Edit"),
+            Fill("Guests", ", ".join(world.name_of(email) for email in emails)),
+            Click("button", "Save changes"),
+            Answer("done"),
+        )
+
+    return Errand(
+        goal,
+        START,
+        moves=moves(wanted),
+        wrong_moves=moves([*wanted[:-1], other.email]),
+        outcome=lambda twin: twin.change(event.number, guests=wanted),
+    )
+
+
+TEMPLATES = tuple(
+    Template(f"calendar/{name}", build, errand, _LEVELS)
+    for name, errand in (
+        ("create-event", create),
+        ("reschedule", reschedule),
+        ("cancel-one-day", cancel_one_day),
+        ("clear-half-day", clear_half_day),
+        ("answer-invitations", answer_invitations),
+        ("find-common-time", find_common_time),
+        ("book-common-time", book_common_time),
+        ("look-up", look_up),
+        ("minutes-in-meetings", minutes_in_meetings),
+        ("change-guests", change_guests),
+    )
+)

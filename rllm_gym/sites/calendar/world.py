@@ -1,0 +1,137 @@
+"""A calendar full of events, from a seed: meetings with like names, series, open invitations, and busy colleagues."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from random import Random
+
+from rllm_gym.sites.calendar.pages import CalendarWorld
+from rllm_gym.sites.calendar.state import WEEK, WORKDAY, Event
+from rllm_gym.sites.colleagues import a_workday, staff
+
+TOPICS = (
+    "Budget", "Roadmap", "Hiring", "Launch", "Website", "Supplier", "Security", "Onboarding", "Pricing", "Newsletter",
+    "Warehouse", "Contract", "Brand", "Survey", "Training", "Quarterly", "Customer", "Migration",
+)  # fmt: skip
+KINDS = ("review", "planning", "workshop", "kick-off", "check-in", "interview", "demo", "briefing", "retrospective")
+SERIES = ("Team meeting", "Project stand-up", "Coffee round", "Support rota", "Reading group", "Walk and talk")
+PLACES = ("Room Alder", "Room Birch", "Room Cedar", "Room Elm", "Room Maple", "Video call", "Library", "Canteen")
+LENGTHS = (30, 30, 45, 60, 60, 90)
+
+
+class _Diary:
+    """A calendar in the making: what is put in stays clear of what this person has already."""
+
+    def __init__(self, world: CalendarWorld, rng: Random) -> None:
+        self.world = world
+        self.rng = rng
+        self.taken: dict[tuple[str, date], list[tuple[int, int]]] = {}
+        self.titles: set[tuple[str, date]] = set()
+
+    def free(self, email: str, day: date, start: int, end: int) -> bool:
+        return all(end <= other or start >= until for other, until in self.taken.get((email, day), ()))
+
+    def hours(self, email: str, day: date) -> tuple[int, int] | None:
+        """A start and an end in which somebody is free; ``None`` where a few tries find none."""
+        for _ in range(8):
+            length = self.rng.choice(LENGTHS)
+            start = self.rng.randrange(WORKDAY[0], WORKDAY[1] - length + 1, 30)
+            if self.free(email, day, start, start + length):
+                return start, start + length
+        return None
+
+    def title(self, *days: date) -> str:
+        """A name that no other event of these days has."""
+        while True:
+            title = f"{self.rng.choice(TOPICS)} {self.rng.choice(KINDS)}"
+            if all((title, day) not in self.titles for day in days):
+                self.titles.update((title, day) for day in days)
+                return title
+
+    def put(
+        self,
+        owner: str,
+        title: str,
+        day: date,
+        hours: tuple[int, int],
+        *,
+        place: str = "",
+        guests: tuple[tuple[str, str], ...] = (),
+        until: date | None = None,
+    ) -> Event:
+        number = len(self.world.events) + 1
+        event = Event(number, owner, title, day, *hours, place=place, guests=guests, until=until)
+        self.world.events[number] = event
+        for busy in event.days(day, until or day):
+            for email in (owner, *(email for email, reply in guests if reply == "accepted")):
+                self.taken.setdefault((email, busy), []).append(hours)
+        return event
+
+
+def build(seed: int, difficulty: int) -> CalendarWorld:
+    """Three weeks at the first level, up to seven at the fifth; about 20 to 60 events of one's own."""
+    rng = Random(f"calendar {difficulty} {seed}")
+    me, *others = staff(rng, 7 + 2 * difficulty)
+    world = CalendarWorld(a_workday(rng), me, others, seed=f"elsewhere {seed}")
+    fill(world, rng, difficulty)
+    return world
+
+
+def fill(world: CalendarWorld, rng: Random, difficulty: int) -> None:
+    """Puts events into an empty calendar."""
+    diary = _Diary(world, rng)
+    monday = world.today - timedelta(days=world.today.weekday())
+    days = [monday + WEEK * week + timedelta(days=day) for week in range(-1, 2 + difficulty) for day in range(5)]
+    coming = [day for day in days if day > world.today]
+    _series(diary, monday, 1 + (difficulty + 1) // 2)
+    for _ in range(12 + 7 * difficulty):
+        _own_event(diary, rng.choice(days))
+    _invitations(diary, [day for day in coming if day <= monday + 2 * WEEK], 2 + difficulty)
+
+
+def _series(diary: _Diary, monday: date, count: int) -> None:
+    world, rng = diary.world, diary.rng
+    for title in rng.sample(SERIES, count):
+        first = monday - 2 * WEEK + timedelta(days=rng.randrange(5))
+        hours = diary.hours(world.me.email, first) or (12 * 60, 12 * 60 + 30)
+        guests = tuple((person.email, "accepted") for person in rng.sample(world.people, rng.randint(2, 4)))
+        diary.put(world.me.email, title, first, hours, place=rng.choice(PLACES), guests=guests, until=first + 12 * WEEK)
+
+
+def _own_event(diary: _Diary, day: date) -> None:
+    world, rng = diary.world, diary.rng
+    hours = diary.hours(world.me.email, day)
+    if hours is None:
+        return
+    company = rng.sample(world.people, rng.randint(1, 4))
+    owner = world.me
+    if rng.random() < 0.3:
+        owner, company[0] = company[0], world.me
+    guests = tuple(
+        (person.email, "accepted" if person is world.me or rng.random() < 0.8 else "waiting") for person in company
+    )
+    diary.put(owner.email, diary.title(day), day, hours, place=rng.choice(PLACES), guests=guests)
+
+
+def _invitations(diary: _Diary, days: list[date], count: int) -> None:
+    """Invitations that wait for an answer: about half of them while something else is on, none while another is."""
+    world, rng = diary.world, diary.rng
+    asked: list[tuple[date, int, int]] = []
+    for number in range(count * 6):
+        day = rng.choice(days)
+        busy = world.busy(world.me.email, day)
+        if number % 2 and busy:
+            start = max(WORKDAY[0], rng.choice(busy)[0] - rng.choice((0, 15)))
+            hours = (start, start + 60)
+        else:
+            found = diary.hours(world.me.email, day)
+            if found is None:
+                continue
+            hours = found
+        if len(asked) < count and not any(
+            day == when and hours[0] < end and start < hours[1] for when, start, end in asked
+        ):
+            asked.append((day, *hours))
+            owner, *company = rng.sample(world.people, rng.randint(1, 3))
+            guests = ((world.me.email, "waiting"), *((person.email, "accepted") for person in company))
+            diary.put(owner.email, diary.title(*days), day, hours, place=rng.choice(PLACES), guests=guests)

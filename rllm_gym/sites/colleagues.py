@@ -1,0 +1,68 @@
+"""The people of an office, from a seed: some share a surname or a first name, so a whole name must be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, timedelta
+from random import Random
+
+from rllm_gym.sites.errors import Refused
+from rllm_gym.sites.wording import FIRST_NAMES, LAST_NAMES, any_day
+
+COMPANY = "brightwater.test"
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody with an address.
+
+    Attributes:
+        name: First name and surname; no two of one world share both.
+        email: Their address, unique in their world.
+    """
+
+    name: str
+    email: str
+
+    @property
+    def first(self) -> str:
+        return self.name.split()[0]
+
+    @property
+    def last(self) -> str:
+        return self.name.split()[-1]
+
+
+def staff(rng: Random, count: int, domain: str = COMPANY) -> list[Person]:
+    """That many people; from the third on, about one in three has the surname or the first name of another."""
+    taken: dict[str, Person] = {}
+    while len(taken) < count:
+        first, last = rng.choice(FIRST_NAMES), rng.choice(LAST_NAMES)
+        if len(taken) >= 2 and rng.random() < 0.35:
+            other = rng.choice(list(taken.values()))
+            first, last = rng.choice(((first, other.last), (other.first, last)))
+        name = f"{first} {last}"
+        taken.setdefault(name, Person(name, f"{name.lower().replace(' ', '.')}@{domain}"))
+    return list(taken.values())
+
+
+def a_workday(rng: Random) -> date:
+    """A day from Monday to Thursday: what an office takes for its today."""
+    day = any_day(rng)
+    return day - timedelta(days=day.weekday()) + timedelta(days=rng.randrange(4))
+
+
+def addressed(text: str, known: list[Person]) -> list[Person]:
+    """Whom a line of names or addresses with commas between them means.
+
+    Raises:
+        Refused: A name is nobody's, or more than one person's.
+    """
+    found = []
+    for part in filter(None, (piece.strip() for piece in text.split(",")[:100])):
+        wanted = part.rpartition("<")[2].rstrip("> ").lower()
+        matches = [person for person in known if wanted in (person.name.lower(), person.email.lower())]
+        if len(matches) != 1:
+            raise Refused(f"“{part[:80]}” is not in the address book. Type a full name or an address.")
+        found.append(matches[0])
+    return found
