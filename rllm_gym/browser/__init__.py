@@ -1,1 +1,8 @@
 """A real Chromium: one process, an isolated context an episode, and walls around it. No tasks and no rewards here."""
+
+from rllm_gym.browser.errors import BrowserFault, SiteFault
+from rllm_gym.browser.executable import find_chromium
+from rllm_gym.browser.pool import BrowserPool, shared_pool
+from rllm_gym.browser.session import BrowserSession
+
+__all__ = ["BrowserFault", "BrowserPool", "BrowserSession", "SiteFault", "find_chromium", "shared_pool"]

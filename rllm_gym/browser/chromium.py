@@ -1,0 +1,239 @@
+"""One Chromium and the Playwright driver that holds its reins: started, watched, ended. Knows nothing of episodes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import os
+import shlex
+import shutil
+import stat
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rllm_gym.browser.errors import BrowserFault
+from rllm_gym.browser.gateway import HOST
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Playwright
+
+_START_S = 60.0
+_PROBE_S = 5.0
+_CLOSE_S = 5.0
+_FOLDER = "rllm-gym-browser-"
+
+_PORT = 3128
+PROXY = f"http://{HOST}:{_PORT}"
+"""What a context names as its proxy."""
+
+_FLAGS = (
+    # Nothing of the browser's own goes out, or is shown.
+    "--disable-background-networking",
+    "--disable-domain-reliability",
+    "--disable-client-side-phishing-detection",
+    "--disable-sync",
+    "--no-pings",
+    "--dns-prefetch-disable",
+    "--disable-notifications",
+    "--disable-print-preview",
+    "--deny-permission-prompts",
+    "--mute-audio",
+    # WebRTC and QUIC go past a proxy, over UDP.
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--disable-quic",
+    # Pages look the same on every machine.
+    "--font-render-hinting=none",
+    "--disable-lcd-text",
+    "--hide-scrollbars",
+    # A renderer that fills its heap ends itself and its own tab.
+    "--js-flags=--max-old-space-size=512",
+)
+_BLINK_FEATURES_OFF = "WebTransport,DirectSockets,SharedStorageAPI,Fledge,InterestGroupStorage,BackgroundFetch"
+
+# The driver is told to end when the thread that started it does, however that came about: a fork of the trainer may
+# hold the other end of its pipe, so that a hung-up pipe is no sign. TERM lets it close the browser and tidy up.
+_DRIVER = """#!/bin/sh
+export TMPDIR={folder} HOME={folder}
+exec {python} -I -S -c '
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
+if os.getppid() != {owner}:
+    sys.exit(1)
+os.execv(sys.argv[1], sys.argv[1:])
+' {node} "$@"
+"""
+_environment_lock = threading.Lock()
+
+
+class Chromium:
+    """A running browser. Everything here happens on one event loop; the processes end with the loop's thread.
+
+    Attributes:
+        browser: Playwright's handle.
+        proxy: Where its contexts find the gateway.
+    """
+
+    def __init__(self, playwright: Playwright, browser: Browser, folder: Path) -> None:
+        self._playwright = playwright
+        self._folder = folder
+        self.browser = browser
+        self.dead = False
+        browser.on("disconnected", lambda _: self._mark_dead())
+
+    @classmethod
+    async def start(cls, executable: Path, gateway_port: int) -> Chromium:
+        """Start it, within a minute.
+
+        Args:
+            executable: Which Chromium.
+            gateway_port: The loopback port that is its only way out.
+
+        Raises:
+            BrowserFault: It cannot be started; ``kind`` is ``"browser_unavailable"``.
+        """
+        _quiet_loop()
+        folder = _own_folder()
+        playwright = None
+        try:
+            async with asyncio.timeout(_START_S):
+                playwright = await _start_driver(folder)
+                browser = await _launch(playwright, executable, gateway_port, folder)
+        except BaseException as error:
+            if playwright is not None:
+                await _stop(playwright)
+            shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, TimeoutError):
+                raise BrowserFault(
+                    f"{executable} did not start within {_START_S:g} s", kind="browser_unavailable"
+                ) from error
+            if _is_playwright_error(error) or isinstance(error, OSError):
+                raise BrowserFault(f"{executable} cannot be started: {error}", kind="browser_unavailable") from error
+            raise
+        return cls(playwright, browser, folder)
+
+    async def alive(self) -> bool:
+        """Ask it; a killed driver, unlike a killed browser, announces nothing."""
+        if self.dead or not self.browser.is_connected():
+            return False
+        try:
+            async with asyncio.timeout(_PROBE_S):
+                session = await self.browser.new_browser_cdp_session()
+                await session.detach()
+        except Exception:
+            self._mark_dead()
+        return not self.dead
+
+    async def close(self) -> None:
+        """End the browser and its driver, by force where they do not end on their own. Safe to call twice."""
+        self._mark_dead()
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(_CLOSE_S):
+                await self.browser.close()
+        await _stop(self._playwright)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _mark_dead(self) -> None:
+        self.dead = True
+
+
+async def _launch(playwright: Playwright, executable: Path, gateway_port: int, folder: Path) -> Browser:
+    resolver = f"MAP {HOST}:{_PORT} 127.0.0.1:{gateway_port}, MAP * ~NOTFOUND"
+    options: dict[str, Any] = {
+        "executable_path": str(executable),
+        "args": [
+            *_FLAGS,
+            f"--disable-blink-features={_BLINK_FEATURES_OFF}",
+            f"--host-resolver-rules={resolver}",
+            # A request without a context's own proxy (there should be none) finds a door that is shut.
+            f"--proxy-server={PROXY}",
+            "--proxy-bypass-list=<-loopback>",
+        ],
+        "env": {
+            "HOME": str(folder),
+            "TMPDIR": str(folder),
+            "PATH": os.environ.get("PATH", os.defpath),
+            "LANG": "C.UTF-8",
+            "TZ": "UTC",
+        },
+        "handle_sigint": False,
+        "handle_sigterm": True,
+        "handle_sighup": False,
+        "timeout": _START_S * 1000,
+    }
+    if os.geteuid() != 0:
+        try:
+            return await playwright.chromium.launch(chromium_sandbox=True, **options)
+        except Exception as error:
+            # Chromium's own sandbox needs user namespaces, which containers often lack.
+            if "sandbox" not in str(error):
+                raise
+    return await playwright.chromium.launch(chromium_sandbox=False, **options)
+
+
+async def _start_driver(folder: Path) -> Playwright:
+    try:
+        api = importlib.import_module("playwright.async_api")
+    except ModuleNotFoundError as error:
+        raise BrowserFault(
+            f"the browser needs Playwright ({error}): pip install 'rllm-gym[web]'", kind="browser_unavailable"
+        ) from error
+    if sys.platform != "linux":
+        started: Playwright = await api.async_playwright().start()
+        return started
+    script = folder / "driver"
+    # Playwright asks the environment which program runs its driver, and offers no other way to say it.
+    with _environment_lock:
+        before = os.environ.get("PLAYWRIGHT_NODEJS_PATH")
+        node = before or str(Path(str(api.__file__)).parent.parent / "driver" / "node")
+        words = {"folder": folder, "python": sys.executable, "node": node}
+        quoted = {name: shlex.quote(str(word)) for name, word in words.items()}
+        script.write_text(_DRIVER.format(**quoted, owner=os.getpid()))
+        script.chmod(stat.S_IRWXU)
+        os.environ["PLAYWRIGHT_NODEJS_PATH"] = str(script)
+        try:
+            started = await api.async_playwright().start()
+        finally:
+            if before is None:
+                del os.environ["PLAYWRIGHT_NODEJS_PATH"]
+            else:
+                os.environ["PLAYWRIGHT_NODEJS_PATH"] = before
+    script.unlink()
+    return started
+
+
+async def _stop(playwright: Playwright) -> None:
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(_CLOSE_S):
+            await playwright.stop()
+
+
+def _own_folder() -> Path:
+    """A folder for profiles and downloads, after those of processes that were killed are swept away."""
+    parent = Path(tempfile.gettempdir())
+    for folder in parent.glob(f"{_FOLDER}*"):
+        pid = folder.name.removeprefix(_FOLDER).partition("-")[0]
+        with contextlib.suppress(OSError):
+            if pid.isdecimal() and folder.stat().st_uid == os.geteuid() and not Path(f"/proc/{pid}").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-"))
+
+
+def _is_playwright_error(error: BaseException) -> bool:
+    return type(error).__module__.startswith("playwright.")
+
+
+def _quiet_loop() -> None:
+    """Futures that Playwright abandons when its driver dies are no news: whoever waited has been told."""
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if "driver" not in str(context.get("exception")) and not _is_playwright_error(
+            context.get("exception") or OSError()
+        ):
+            loop.default_exception_handler(context)
+
+    asyncio.get_running_loop().set_exception_handler(handle)

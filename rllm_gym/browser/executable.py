@@ -1,0 +1,72 @@
+"""Which Chromium is driven: the one that is named, else the first that this machine has, the headless shell first."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from rllm_gym.browser.errors import BrowserFault
+
+VARIABLE = "RLLM_GYM_CHROMIUM"
+"""The environment variable that names an executable."""
+
+INSTALL = "apt-get install chromium-headless-shell"
+
+# Debian's wrapper in /usr/bin starts the browser as a child of a shell, which then stands between it and signals.
+_HEADLESS = (
+    "/usr/lib/chromium/chromium-headless-shell",
+    "chromium-headless-shell",
+    "chrome-headless-shell",
+    "headless_shell",
+)
+_FULL = ("/usr/lib/chromium/chromium", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def find_chromium(executable: str | os.PathLike[str] | None = None) -> Path:
+    """The Chromium to start.
+
+    Looked for in this order: ``executable``, the variable ``RLLM_GYM_CHROMIUM``, a headless shell of the system or of
+    ``playwright install``, a full Chromium or Chrome, which needs about five times the processor time.
+
+    Raises:
+        BrowserFault: There is none, or the named one is not there; says what was tried and the way out.
+    """
+    for origin, name in (("executable", executable), (VARIABLE, os.environ.get(VARIABLE))):
+        if name:
+            found = _which(os.fspath(name))
+            if found is None:
+                raise BrowserFault(
+                    f"{origin}={os.fspath(name)!r} is not an executable file; name a Chromium, or leave it out after "
+                    f"`{INSTALL}`",
+                    kind="browser_unavailable",
+                )
+            return found
+    candidates = [*_HEADLESS, *_downloaded("chromium_headless_shell-*"), *_FULL, *_downloaded("chromium-*")]
+    for candidate in candidates:
+        if found := _which(candidate):
+            return found
+    raise BrowserFault(
+        f"no Chromium was found (on PATH, in /usr/lib/chromium, among the browsers of `playwright install`): "
+        f"`{INSTALL}` on Debian or Ubuntu, or `playwright install --only-shell chromium`, or set {VARIABLE}",
+        kind="browser_unavailable",
+    )
+
+
+def _which(name: str) -> Path | None:
+    found = shutil.which(name)
+    return Path(found).absolute() if found else None
+
+
+def _downloaded(pattern: str) -> list[str]:
+    """Browsers that ``playwright install`` brought, newest first."""
+    named = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
+    folder = Path(named) if named and named != "0" else Path.home() / ".cache" / "ms-playwright"
+    names = ("chrome-headless-shell", "headless_shell", "chrome")
+    found = [path for path in folder.glob(f"{pattern}/*/*") if path.name in names]
+    return [str(path) for path in sorted(found, key=_revision, reverse=True)]
+
+
+def _revision(path: Path) -> int:
+    revision = path.parent.parent.name.rpartition("-")[2]
+    return int(revision) if revision.isdecimal() else 0

@@ -1,0 +1,164 @@
+"""The pool: browsers and contexts that are ready, for episodes on any event loop or on none."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from rllm_gym.browser.executable import find_chromium
+from rllm_gym.browser.session import BrowserSession
+from rllm_gym.browser.stock import Stock
+from rllm_gym.browser.walls import Walls
+from rllm_gym.sites.http import Handler
+from rllm_gym.workers.background_loop import BackgroundLoop
+
+_SIDES = (64, 4096)
+
+
+class BrowserPool:
+    """Opens isolated browser sessions: one Chromium process, started when first needed, a fresh context for each.
+
+    A Chromium that dies is a fault of the episodes in it, and the next session gets a new one. Everything runs on an
+    event loop of the pool's own, so that sessions may be used from any. The processes die with this one, even when it
+    is killed by SIGKILL. Close the pool with ``with``, ``async with``, :meth:`close` or :meth:`aclose`; one left open
+    is closed when it is collected or the interpreter exits. A fork of this process cannot use it (``RuntimeError``).
+
+    Args:
+        executable: A Chromium or its headless shell; the first one found by default, see
+            :func:`~rllm_gym.browser.executable.find_chromium`.
+        browsers: Chromium processes; more than one pays off where there are many processors.
+        ahead: Contexts each Chromium makes ready while others are played, at 16 MiB each.
+
+    Raises:
+        BrowserFault: There is no such browser here; says the way out.
+        ValueError: ``browsers`` below 1 or ``ahead`` below 0.
+
+    >>> with BrowserPool() as pool:                                              # doctest: +SKIP
+    ...     session = await pool.open(sites={"http://shop.test": shop})
+    ...     await session.goto("http://shop.test/")
+    """
+
+    def __init__(self, executable: str | os.PathLike[str] | None = None, *, browsers: int = 1, ahead: int = 2) -> None:
+        if browsers < 1 or ahead < 0:
+            raise ValueError(f"browsers={browsers!r} must be at least 1, and ahead={ahead!r} at least 0")
+        self.executable = find_chromium(executable)
+        self._pid = os.getpid()
+        self._loop = BackgroundLoop("rllm-gym browser")
+        # The loop and the stock do not know the pool: a forgotten pool is closed all the same.
+        self._stock = self._loop.run(_new_stock(self, browsers, ahead))
+        self._finalizer = weakref.finalize(self, _close, self._loop, self._stock, self._pid)
+
+    async def open(
+        self,
+        *,
+        sites: Mapping[str, Handler] | None = None,
+        origins: Sequence[str] = (),
+        viewport: tuple[int, int] = (1280, 720),
+        init_script: str | None = None,
+    ) -> BrowserSession:
+        """A session in a context of its own, with one blank tab.
+
+        Args:
+            sites: By origin (``"http://shop.test"``), functions of this process that answer for it.
+            origins: Real servers it may reach (``"http://127.0.0.1:8000"``). It reaches nothing else.
+            viewport: Width and height in pixels, 64 to 4096 each.
+            init_script: JavaScript that runs in every frame before the page's own.
+
+        Raises:
+            BrowserFault: No browser can be had.
+            RuntimeError: The pool belongs to another process, or is closed.
+            ValueError: An origin or the viewport cannot be.
+        """
+        self._check_owner()
+        if len(viewport) != 2 or not all(isinstance(side, int) and _SIDES[0] <= side <= _SIDES[1] for side in viewport):
+            raise ValueError(f"viewport={viewport!r} must be two whole numbers of {_SIDES[0]} to {_SIDES[1]} pixels")
+        Walls().admit(sites or {}, origins)
+        opening = _open(self._loop, self._stock, dict(sites or {}), origins, viewport, init_script)
+        return await self._loop.arun(opening)
+
+    def close(self) -> None:
+        """End the browsers; sessions that are open raise ``BrowserFault`` from then on. Closing twice is harmless."""
+        self._finalizer()
+
+    async def aclose(self) -> None:
+        """:meth:`close`, awaited."""
+        await asyncio.to_thread(self.close)
+
+    def _check_owner(self) -> None:
+        if os.getpid() != self._pid:
+            raise RuntimeError(f"this BrowserPool belongs to process {self._pid}; a fork of it must make its own")
+        if not self._finalizer.alive:
+            raise RuntimeError("this BrowserPool is closed; make a new one")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+_shared: dict[str, BrowserPool] = {}
+_shared_lock = threading.Lock()
+
+
+def shared_pool(executable: str | os.PathLike[str] | None = None) -> BrowserPool:
+    """The pool that all environments of this process with the same browser use; made anew after a fork.
+
+    Raises:
+        BrowserFault: There is no such browser here; says the way out.
+    """
+    found = str(find_chromium(executable))
+    with _shared_lock:
+        pool = _shared.get(found)
+        if pool is None or pool._pid != os.getpid() or not pool._finalizer.alive:
+            pool = _shared[found] = BrowserPool(found)
+        return pool
+
+
+def _after_fork() -> None:
+    global _shared_lock
+    _shared_lock = threading.Lock()  # another thread may have held it
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+async def _new_stock(pool: BrowserPool, browsers: int, ahead: int) -> Stock:
+    return Stock(pool.executable, browsers, ahead)
+
+
+async def _open(
+    loop: BackgroundLoop,
+    stock: Stock,
+    sites: Mapping[str, Handler],
+    origins: Sequence[str],
+    viewport: tuple[int, int],
+    init_script: str | None,
+) -> BrowserSession:
+    stand = await stock.take(viewport)
+    try:
+        stand.walls.admit(sites, origins)
+        await stand.furnish(init_script)
+    except BaseException:
+        stand.discard()
+        raise
+    return BrowserSession(loop, stand, viewport)
+
+
+def _close(loop: BackgroundLoop, stock: Stock, pid: int) -> None:
+    if pid == os.getpid():
+        loop.run(stock.close())
+        loop.close()

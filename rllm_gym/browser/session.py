@@ -1,0 +1,246 @@
+"""One episode in the browser: an isolated context, its tabs, and a deadline on everything that is asked of it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import importlib
+import io
+import weakref
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from rllm_gym.browser.errors import BrowserFault, SiteFault
+from rllm_gym.browser.tabs import DialogSeen, Tabs
+from rllm_gym.browser.walls import Walls
+from rllm_gym.workers.background_loop import BackgroundLoop
+
+if TYPE_CHECKING:
+    from playwright.async_api import CDPSession, Page
+
+    from rllm_gym.browser.observation import PageView
+    from rllm_gym.browser.stock import Stand
+    from rllm_gym.parsing.browser_actions import BrowserAction
+
+T = TypeVar("T")
+
+GOTO_S = 30.0
+"""Seconds the first bytes of a start page may take."""
+
+LOAD_S = 10.0
+"""Seconds a start page may go on loading. What is there by then is shown."""
+
+ANSWER_S = 15.0
+"""Seconds the browser may take to answer anything else."""
+
+_ACT_S = 60.0
+_ISOLATED_WORLD = "rllm-gym"
+
+
+class BrowserSession:
+    """An isolated browser context with its tabs. Opened by :meth:`BrowserPool.open`; close it.
+
+    Its coroutines may be awaited on any event loop, one at a time. One that is forgotten is closed when it is
+    collected.
+
+    Attributes:
+        viewport: Width and height in pixels.
+        walls: What it may reach; ``walls.admits(url)`` tells.
+    """
+
+    def __init__(self, loop: BackgroundLoop, stand: Stand, viewport: tuple[int, int]) -> None:
+        self.viewport = viewport
+        self.walls: Walls = stand.walls
+        self.tabs = Tabs(stand.context, stand.page, stand.walls)
+        self._loop = loop
+        self._stand = stand
+        self._finalizer = weakref.finalize(self, _let_go, loop, stand, self.tabs)
+
+    # What an environment does ------------------------------------------------------------------------------
+
+    async def goto(self, url: str) -> None:
+        """Open a page in the active tab, for the environment: not held to what the model may open.
+
+        Raises:
+            BrowserFault: The browser broke, or did not answer in time.
+            SiteFault: The page cannot be reached, or its site broke.
+        """
+        await self._loop.arun(self.within(self._goto(url), GOTO_S + LOAD_S, f"opening {url}"))
+
+    async def observe(self, *, screenshot: bool = False) -> PageView:
+        """The active tab as text, with its elements numbered. Raises as :meth:`goto`."""
+        observation = importlib.import_module("rllm_gym.browser.observation")
+        await self._loop.arun(self._recover())
+        view: PageView = await self._loop.arun(
+            self.within(observation.observe(self, screenshot=screenshot), _ACT_S, "looking at the page")
+        )
+        return view
+
+    async def act(self, action: BrowserAction) -> str:
+        """Carry out a model's action and wait for what it begins. Returns ``""``, or the error for the model."""
+        acting = importlib.import_module("rllm_gym.browser.acting")
+        await self._loop.arun(self._recover())
+        error: str = await self._loop.arun(self.within(acting.act(self, action), _ACT_S, f"the action {action.name}"))
+        return error
+
+    async def evaluate(self, script: str, *, world: Literal["isolated", "main"] = "isolated") -> Any:
+        """The value of a JavaScript expression on the active page, as JSON; a promise is awaited.
+
+        Args:
+            script: The expression.
+            world: ``"isolated"``: the page's scripts cannot see or fake it; ``"main"``: among the page's own.
+
+        Raises:
+            ValueError: The script raised; what it said is told.
+            BrowserFault: The browser broke, or did not answer in time.
+        """
+        return await self._loop.arun(self.within(self._evaluate(script, world), ANSWER_S, "evaluating a script"))
+
+    async def screenshot(self) -> npt.NDArray[np.uint8]:
+        """What the active tab shows, as height x width x 3 bytes."""
+        return await self._loop.arun(self.within(self._screenshot(), ANSWER_S, "taking a screenshot"))
+
+    async def close(self) -> None:
+        """End the episode: the context goes with all it stored. Does not wait for a browser that hangs. Idempotent."""
+        if self._finalizer.detach() is not None:
+            await self._loop.arun(_closed(self._stand, self.tabs))
+
+    # What the files beside this one use, on the pool's loop -------------------------------------------------
+
+    @property
+    def page(self) -> Page:
+        """The active tab."""
+        return self.tabs.page
+
+    @property
+    def pages(self) -> Sequence[Page]:
+        """All tabs, oldest first."""
+        return self.tabs.pages
+
+    @property
+    def dialogs(self) -> Sequence[DialogSeen]:
+        return self.tabs.dialogs
+
+    @property
+    def blocked(self) -> Sequence[str]:
+        """What pages tried to reach beyond the walls."""
+        return self.walls.blocked
+
+    async def cdp(self, page: Page | None = None) -> CDPSession:
+        """The CDP session of a tab, the active one by default."""
+        return await self.tabs.cdp(page)
+
+    async def within(self, doing: Coroutine[Any, Any, T], seconds: float, what: str) -> T:
+        """Await something of the browser, with a deadline, its errors turned into faults.
+
+        Raises:
+            BrowserFault: It took longer, or the browser is gone.
+            SiteFault: A site of this process raised meanwhile.
+        """
+        if not self._finalizer.alive:
+            doing.close()
+            raise BrowserFault(f"{what}: this browser session is closed; open another", kind="browser_died")
+        try:
+            async with asyncio.timeout(seconds) as deadline:
+                result = await doing
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise BrowserFault(f"{what} took longer than {seconds:g} s", kind="browser_deadline") from None
+        except Exception as error:
+            if self.walls.fault is not None:
+                raise self.walls.fault from error
+            if not type(error).__module__.startswith("playwright."):
+                raise
+            raise await self._fault(what, error) from error
+        if self.walls.fault is not None:
+            raise self.walls.fault
+        return result
+
+    # ---------------------------------------------------------------------------------------------------------
+
+    async def _fault(self, what: str, error: Exception) -> BrowserFault:
+        if not await self._stand.chromium.alive():
+            return BrowserFault(f"{what}: the browser died ({_first_line(error)})", kind="browser_died")
+        if self.page in self.tabs.crashed or not self.pages:
+            return BrowserFault(f"{what}: the page crashed ({_first_line(error)})", kind="page_crashed")
+        return BrowserFault(f"{what}: {_first_line(error)}", kind="browser")
+
+    async def _recover(self) -> None:
+        """See that there is a tab that works: in place of one that crashed, or after the last was closed."""
+        if self.page not in self.tabs.crashed and self.pages:
+            return
+        await self.within(self._replace_page(), GOTO_S, "opening a tab in place of one that is gone")
+
+    async def _replace_page(self) -> None:
+        gone, url = self.page, self.page.url
+        crashed = gone in self.tabs.crashed
+        page = await self._stand.context.new_page()
+        if crashed:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(ANSWER_S):
+                    await gone.close()
+            self.tabs.note(f"The tab with {url[:200]} crashed and was closed; this is a new one.")
+        else:
+            self.tabs.note("The last tab was closed; this is a new one.")
+        self.tabs.bring_to_front(page)
+
+    async def _goto(self, url: str) -> None:
+        page = self.page
+        try:
+            await page.goto(url, wait_until="commit", timeout=GOTO_S * 1000)
+            with contextlib.suppress(_timeout_error()):
+                await page.wait_for_load_state("load", timeout=LOAD_S * 1000)
+        except Exception as error:
+            if "net::" in str(error) and self.walls.fault is None:
+                raise SiteFault(f"the start page {url} cannot be opened: {_first_line(error)}") from error
+            raise
+
+    async def _evaluate(self, script: str, world: str) -> Any:
+        cdp = await self.cdp()
+        order: dict[str, Any] = {"expression": script, "returnByValue": True, "awaitPromise": True}
+        if world == "isolated":
+            frame = (await cdp.send("Page.getFrameTree"))["frameTree"]["frame"]["id"]
+            made = await cdp.send("Page.createIsolatedWorld", {"frameId": frame, "worldName": _ISOLATED_WORLD})
+            order["contextId"] = made["executionContextId"]
+        answer = await cdp.send("Runtime.evaluate", order)
+        if problem := answer.get("exceptionDetails"):
+            said = problem.get("exception", {}).get("description") or problem.get("text", "")
+            raise ValueError(f"the script failed: {said[:2000]}")
+        return answer["result"].get("value")
+
+    async def _screenshot(self) -> npt.NDArray[np.uint8]:
+        try:
+            image = importlib.import_module("PIL.Image")
+        except ModuleNotFoundError as error:
+            raise BrowserFault(
+                "screenshots need Pillow: pip install 'rllm-gym[render]'", kind="browser_unavailable"
+            ) from error
+        cdp = await self.cdp()
+        shot = await cdp.send("Page.captureScreenshot", {"format": "png", "optimizeForSpeed": True})
+        with image.open(io.BytesIO(base64.b64decode(shot["data"]))) as picture:
+            pixels: npt.NDArray[np.uint8] = np.asarray(picture.convert("RGB"), dtype=np.uint8)
+        return pixels
+
+
+def _let_go(loop: BackgroundLoop, stand: Stand, tabs: Tabs) -> None:
+    """For a session that nobody closed: may be called in any thread, and waits for nothing."""
+    loop.call_soon(lambda: asyncio.ensure_future(_closed(stand, tabs)))
+
+
+async def _closed(stand: Stand, tabs: Tabs) -> None:
+    tabs.end_chores()
+    stand.discard()
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:500]
+
+
+def _timeout_error() -> type[Exception]:
+    error: type[Exception] = importlib.import_module("playwright.async_api").TimeoutError
+    return error

@@ -1,0 +1,225 @@
+"""Browsers that run and contexts that are ready, on the pool's own loop: made ahead, handed out once, thrown away."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rllm_gym.browser.chromium import PROXY, Chromium
+from rllm_gym.browser.errors import BrowserFault
+from rllm_gym.browser.gateway import Gateway
+from rllm_gym.browser.walls import Walls
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Page, Route
+
+Viewport = tuple[int, int]
+
+_MAKE_S = 60.0
+_DISCARD_S = 10.0
+
+
+class Stand:
+    """A fresh browser context with one blank page, behind walls that nothing is let through yet."""
+
+    def __init__(self, stock: Stock, chromium: Chromium, context: BrowserContext, page: Page, walls: Walls) -> None:
+        self._stock = stock
+        self.chromium = chromium
+        self.context = context
+        self.page = page
+        self.walls = walls
+        self._gone = False
+
+    async def furnish(self, init_script: str | None) -> None:
+        """Close what lies outside the walls, once they are known, and put the script in place.
+
+        Requests that a page begins are stopped here, where what is asked for is known; redirects, prefetches and
+        whatever else a browser does on its own are stopped by the gateway.
+        """
+        async with asyncio.timeout(_MAKE_S):
+            await self.context.route(self.walls.outside(), self._stop)
+            if init_script is not None:
+                await self.context.add_init_script(init_script)
+
+    async def _stop(self, route: Route) -> None:
+        request = route.request
+        self.walls.note_blocked(f"{request.method} {request.url}")
+        with contextlib.suppress(Exception):  # the page may be gone by now
+            # Aborted, a navigation leaves the page as it is; refused, it would put an error page in its place.
+            await route.abort("aborted" if request.is_navigation_request() else "blockedbyclient")
+
+    def discard(self) -> None:
+        """Throw it away, without waiting. Safe to call twice; on the pool's loop."""
+        if not self._gone:
+            self._gone = True
+            self._stock.throw_away(self)
+
+
+class Stock:
+    """Everything a pool holds. Lives on one event loop.
+
+    Args:
+        executable: Which Chromium.
+        browsers: How many of it.
+        ahead: Contexts each browser has ready beyond those in use, once there has been a first.
+    """
+
+    def __init__(self, executable: Path, browsers: int, ahead: int) -> None:
+        self._executable = executable
+        self._ahead = ahead
+        self._gateway: Gateway | None = None
+        self._slots = [_Slot() for _ in range(browsers)]
+        self._starting = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    async def take(self, viewport: Viewport) -> Stand:
+        """A context nobody has used.
+
+        Raises:
+            BrowserFault: None can be had.
+        """
+        slot = min(self._slots, key=lambda slot: slot.used)
+        slot.used += 1
+        taking = asyncio.ensure_future(self._take(slot, viewport))
+        try:
+            stand = await asyncio.shield(taking)
+        except BaseException:
+            slot.used -= 1
+            # Whoever wanted it has left; what is half made can only be thrown away whole.
+            taking.add_done_callback(_discard_unwanted)
+            raise
+        slot.out.add(stand)
+        self._do(self._refill(slot, viewport))
+        return stand
+
+    async def _take(self, slot: _Slot, viewport: Viewport) -> Stand:
+        for _ in range(2):
+            while slot.ready and slot.viewport == viewport:
+                stand = slot.ready.popleft()
+                if not stand.chromium.dead and not stand.page.is_closed():
+                    return stand
+            chromium = await self._running(slot)
+            try:
+                async with slot.making:
+                    return await self._make(chromium, viewport)
+            except Exception as error:
+                if await chromium.alive():
+                    raise BrowserFault(f"no browser context can be opened: {error}", kind="browser_died") from error
+        raise BrowserFault(f"{self._executable} dies as soon as it is started", kind="browser_died")
+
+    async def _running(self, slot: _Slot) -> Chromium:
+        async with self._starting:
+            if self._closed:
+                raise BrowserFault("this BrowserPool is closed; make a new one", kind="browser_died")
+            if slot.chromium is None or slot.chromium.dead:
+                if slot.chromium is not None:
+                    self._do(slot.chromium.close())
+                    slot.chromium = None
+                    slot.ready.clear()
+                if self._gateway is None:
+                    gateway = Gateway()
+                    await gateway.start()
+                    self._gateway = gateway
+                slot.chromium = await Chromium.start(self._executable, self._gateway.port)
+            return slot.chromium
+
+    async def _make(self, chromium: Chromium, viewport: Viewport) -> Stand:
+        assert self._gateway is not None
+        walls = Walls()
+        user, password = self._gateway.enter(walls)
+        try:
+            async with asyncio.timeout(_MAKE_S):
+                context = await chromium.browser.new_context(
+                    proxy={"server": PROXY, "username": user, "password": password},
+                    viewport={"width": viewport[0], "height": viewport[1]},
+                    device_scale_factor=1,
+                    locale="en-US",
+                    timezone_id="UTC",
+                    color_scheme="light",
+                    reduced_motion="reduce",
+                    service_workers="block",
+                    accept_downloads=False,
+                    permissions=[],
+                )
+                page = await context.new_page()
+        except BaseException:
+            self._gateway.leave(walls)
+            raise
+        return Stand(self, chromium, context, page, walls)
+
+    async def _refill(self, slot: _Slot, viewport: Viewport) -> None:
+        if slot.viewport != viewport:
+            for stand in slot.ready:
+                stand.discard()
+            slot.ready.clear()
+            slot.viewport = viewport
+        while not self._closed and slot.viewport == viewport and len(slot.ready) + slot.being_made < self._ahead:
+            slot.being_made += 1
+            try:
+                chromium = slot.chromium
+                if chromium is None or chromium.dead:
+                    return
+                async with slot.making:
+                    stand = await self._make(chromium, viewport)
+            except Exception:
+                return  # whoever wants one next makes it, and is told what is wrong
+            finally:
+                slot.being_made -= 1
+            if self._closed or slot.viewport != viewport or slot.chromium is not chromium:
+                stand.discard()
+            else:
+                slot.ready.append(stand)
+
+    def throw_away(self, stand: Stand) -> None:
+        for slot in self._slots:
+            if stand in slot.out:
+                slot.out.discard(stand)
+                slot.used -= 1
+        if self._gateway is not None:
+            self._gateway.leave(stand.walls)
+        self._do(_close_context(stand))
+
+    async def close(self) -> None:
+        """End every browser. Sessions still open raise from then on."""
+        self._closed = True
+        async with self._starting:
+            for task in self._tasks - {asyncio.current_task()}:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*(slot.chromium.close() for slot in self._slots if slot.chromium is not None))
+            if self._gateway is not None:
+                await self._gateway.close()
+
+    def _do(self, chore: Any) -> None:
+        task = asyncio.ensure_future(chore)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _discard_unwanted(taking: asyncio.Future[Stand]) -> None:
+    if not taking.cancelled() and taking.exception() is None:
+        taking.result().discard()
+
+
+class _Slot:
+    """The place of one browser: it may be empty, and is filled again when the browser dies."""
+
+    def __init__(self) -> None:
+        self.chromium: Chromium | None = None
+        self.viewport: Viewport | None = None
+        self.ready: deque[Stand] = deque()
+        self.out: set[Stand] = set()
+        self.used = 0
+        self.being_made = 0
+        # More at a time only make each other wait, in the browser, where nobody keeps the order.
+        self.making = asyncio.Semaphore(4)
+
+
+async def _close_context(stand: Stand) -> None:
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(_DISCARD_S):
+            await stand.context.close()

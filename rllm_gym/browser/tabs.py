@@ -1,0 +1,183 @@
+"""The tabs of one episode: which there are, which is in front, and what pages spring on whoever looks at them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rllm_gym.browser.walls import Walls
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, CDPSession, Dialog, Download, FileChooser, Frame, Page
+
+MOST_TABS = 8
+MOST_DIALOGS = 20
+"""Dialogs a page may open between two looks at it. One more, and its scripts are stopped."""
+
+_MOST_NOTES = 20
+_NOTE_CHARS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class DialogSeen:
+    """A dialog and how it was answered: ``kind`` is ``alert``, ``confirm``, ``prompt`` or ``beforeunload``."""
+
+    kind: str
+    message: str
+    accepted: bool
+
+
+class Tabs:
+    """Kept by the listeners on a browser context, on the pool's loop.
+
+    Attributes:
+        pages: Open tabs, oldest first; never empty while the browser works.
+        page: The one in front.
+        dialogs: Dialogs that appeared since the last :meth:`take_notes`.
+    """
+
+    def __init__(self, context: BrowserContext, page: Page, walls: Walls) -> None:
+        self.context = context
+        self.walls = walls
+        self.pages: list[Page] = []
+        self.page = page
+        self.dialogs: list[DialogSeen] = []
+        self.crashed: set[Page] = set()
+        self._notes: list[str] = []
+        self._notes_lost = 0
+        self._cdp: dict[Page, asyncio.Task[CDPSession]] = {}
+        self._behind: list[Page] = []
+        self._chores: set[asyncio.Task[None]] = set()
+        self._dialogs_open = 0
+        self._add(page)
+        context.on("page", self._add)
+
+    async def cdp(self, page: Page | None = None) -> CDPSession:
+        """The one CDP session that is kept for a tab."""
+        page = page or self.page
+        if page not in self._cdp:
+            self._cdp[page] = asyncio.ensure_future(self.context.new_cdp_session(page))
+        try:
+            return await asyncio.shield(self._cdp[page])
+        except BaseException:
+            if self._cdp[page].done():
+                self._cdp.pop(page, None)
+            raise
+
+    def bring_to_front(self, page: Page) -> None:
+        """Make a tab the active one."""
+        if page is not self.page:
+            self._behind = [other for other in self._behind if other is not page] + [self.page]
+            self.page = page
+
+    def note(self, text: str) -> None:
+        """Something the next observation should say, as a sentence."""
+        if len(self._notes) < _MOST_NOTES:
+            self._notes.append(text[:_NOTE_CHARS])
+        else:
+            self._notes_lost += 1
+
+    def take_notes(self) -> list[str]:
+        """What happened since the last call: dialogs, downloads, tabs, crashes, blocked addresses. At most 21 lines."""
+        notes, lost = self._notes, self._notes_lost
+        self._notes, self._notes_lost, self.dialogs = [], 0, []
+        self._dialogs_open = 0
+        return [*notes, f"{lost} more such events are not listed."] if lost else notes
+
+    def end_chores(self) -> None:
+        for chore in self._chores:
+            chore.cancel()
+
+    # What pages do -----------------------------------------------------------------------------------------
+
+    def _add(self, page: Page) -> None:
+        if page in self.pages:
+            return
+        if len(self.pages) >= MOST_TABS:
+            self.note(f"A page tried to open another tab. There are {MOST_TABS} already, so it was closed.")
+            self._do(page.close())
+            return
+        self.pages.append(page)
+        self.bring_to_front(page)
+        page.on("close", self._closed)
+        page.on("crash", self._has_crashed)
+        page.on("dialog", self._answer)
+        page.on("download", self._refuse)
+        page.on("filechooser", self._refuse_file)
+        page.on("framenavigated", self._navigated)
+
+    def _closed(self, page: Page) -> None:
+        self._cdp.pop(page, None)
+        self.crashed.discard(page)
+        if page in self.pages:
+            self.pages.remove(page)
+        self._behind = [other for other in self._behind if other is not page]
+        if page is self.page and self.pages:
+            self.page = self._behind.pop() if self._behind else self.pages[-1]
+
+    def _has_crashed(self, page: Page) -> None:
+        self._cdp.pop(page, None)
+        self.crashed.add(page)
+
+    def _answer(self, dialog: Dialog) -> None:
+        self._dialogs_open += 1
+        page = dialog.page
+        accepted = self._dialogs_open <= MOST_DIALOGS
+        if accepted:
+            self.dialogs.append(DialogSeen(dialog.type, dialog.message[:_NOTE_CHARS], accepted))
+            self.note(_about_dialog(dialog))
+            default = dialog.default_value if dialog.type == "prompt" else None
+            self._do(dialog.accept(default) if default is not None else dialog.accept())
+            return
+        if self._dialogs_open == MOST_DIALOGS + 1:
+            self.note(f"The page opened more than {MOST_DIALOGS} dialogs. They were dismissed and its script stopped.")
+        self._do(self._silence(page, dialog))
+
+    async def _silence(self, page: Page | None, dialog: Dialog) -> None:
+        if page is not None:
+            session = await self.cdp(page)
+            # Takes effect as soon as the dialog gives the script back its thread.
+            stopping = asyncio.ensure_future(session.send("Runtime.terminateExecution"))
+            await dialog.dismiss()
+            await stopping
+
+    def _refuse(self, download: Download) -> None:
+        self.note(f'The download "{download.suggested_filename}" was refused: files cannot be saved here.')
+
+    def _refuse_file(self, chooser: FileChooser) -> None:
+        self.note("The page asked for a file to upload. There are no files here, so none was chosen.")
+
+    def _navigated(self, frame: Frame) -> None:
+        if frame.parent_frame is None and not _is_page(frame.url):
+            self.walls.note_blocked(frame.url)
+            self.note(f"{frame.url[:100]} is not an address of the task and was closed.")
+            self._do(self._leave(frame.page))
+
+    async def _leave(self, page: Page) -> None:
+        await page.goto("about:blank", timeout=5_000)
+
+    def _do(self, chore: Coroutine[Any, Any, Any]) -> None:
+        async def done() -> None:
+            # The page may be gone before its turn comes, and nothing then waits for the chore.
+            with contextlib.suppress(Exception):
+                await chore
+
+        task = asyncio.ensure_future(done())
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
+
+
+def _is_page(url: str) -> bool:
+    return url in ("", "about:blank", "about:srcdoc") or url.startswith(("http://", "https://", "chrome-error://"))
+
+
+def _about_dialog(dialog: Dialog) -> str:
+    message = dialog.message[: _NOTE_CHARS - 100]
+    if dialog.type == "beforeunload":
+        return "The page asked whether to leave it; the answer was to leave."
+    if dialog.type == "prompt":
+        return f"The page asked {message!r} in a dialog; its default {dialog.default_value[:50]!r} was accepted."
+    return f"The page showed a dialog ({dialog.type}): {message!r}. It was accepted."

@@ -1,0 +1,105 @@
+"""What one episode may reach: its sites, which are answered in this process, its origins, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
+
+from rllm_gym.browser.errors import SiteFault
+from rllm_gym.sites.http import Handler
+
+_MOST_NOTED = 100
+_URL_CHARS = 300
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def origin_of(url: str) -> str:
+    """The origin of an ``http`` or ``https`` URL as Chromium writes it: lower case, no default port.
+
+    Raises:
+        ValueError: It is no such URL; names it.
+    """
+    scheme, host, port = _parts(url)
+    return f"{scheme}://{host}" if port == _DEFAULT_PORTS[scheme] else f"{scheme}://{host}:{port}"
+
+
+def _parts(url: str) -> tuple[str, str, int]:
+    problem = f"{url[:_URL_CHARS]!r} is not an http:// or https:// URL with a host"
+    try:
+        split = urlsplit(url)
+        port, host = split.port, split.hostname
+    except ValueError as error:
+        raise ValueError(f"{problem}: {error}") from None
+    if split.scheme not in _DEFAULT_PORTS or not host or "@" in split.netloc or "\\" in url:
+        raise ValueError(problem)
+    if ":" in host:
+        host = f"[{host}]"
+    elif not host.isascii():
+        try:
+            host = host.encode("idna").decode()
+        except UnicodeError as error:
+            raise ValueError(f"{problem}: {error}") from None
+    return split.scheme, host, port if port is not None else _DEFAULT_PORTS[split.scheme]
+
+
+class Walls:
+    """The rules for one browser context, and what ran against them.
+
+    Attributes:
+        sites: Handlers by origin.
+        origins: Origins of real servers.
+        blocked: What the pages tried to reach beyond them, the first hundred.
+        blocked_count: How often they tried.
+        fault: What a site raised. Once one is broken, so is the episode.
+    """
+
+    def __init__(self) -> None:
+        self.sites: dict[str, Handler] = {}
+        self.origins: frozenset[str] = frozenset()
+        self.blocked: list[str] = []
+        self.blocked_count = 0
+        self.fault: SiteFault | None = None
+
+    def admit(self, sites: Mapping[str, Handler], origins: Sequence[str]) -> None:
+        """Open the walls for these.
+
+        Raises:
+            ValueError: An origin has a path, is not http(s), or is given twice; a site is not ``http://``.
+        """
+        if isinstance(origins, str):
+            raise ValueError(f"origins={origins!r} must be a sequence of origins: [{origins!r}]")
+        for given in (*sites, *origins):
+            if urlsplit(given).path not in ("", "/") or urlsplit(given).query or urlsplit(given).fragment:
+                raise ValueError(f"{given!r} is not an origin: leave out what follows the host and port")
+        self.sites = {origin_of(origin): handler for origin, handler in sites.items()}
+        self.origins = frozenset(origin_of(origin) for origin in origins)
+        if secure := [origin for origin in self.sites if not origin.startswith("http://")]:
+            raise ValueError(f"a site answered in this process is served without TLS: write http:// for {secure[0]!r}")
+        if both := sorted(self.origins & self.sites.keys()):
+            raise ValueError(f"{both[0]!r} is both a site of this process and a real server; choose one")
+
+    def admits(self, url: str) -> bool:
+        """Whether a URL, written as Chromium writes it, lies within."""
+        try:
+            origin = origin_of(url)
+        except ValueError:
+            return False
+        return origin in self.sites or origin in self.origins
+
+    def admits_tunnel(self, host: str, port: int) -> bool:
+        """Whether a raw connection to a host may be made: TLS and WebSockets go through one."""
+        name = f"[{host}]" if ":" in host else host.lower()
+        return (name, port) in {_parts(origin)[1:] for origin in self.origins}
+
+    def outside(self) -> re.Pattern[str]:
+        """Matches the URLs that :meth:`admits` does not, as Chromium writes them; read by JavaScript as well."""
+        inside = "|".join(
+            re.escape(origin).replace("\\-", "-") for origin in (*sorted(self.sites), *sorted(self.origins))
+        )
+        return re.compile(f"^(?!(?:{inside})(?:[/?#]|$))" if inside else "^")
+
+    def note_blocked(self, what: str) -> None:
+        self.blocked_count += 1
+        if len(self.blocked) < _MOST_NOTED:
+            self.blocked.append(what[:_URL_CHARS])
