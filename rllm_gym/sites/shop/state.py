@@ -1,0 +1,383 @@
+"""The shop's state: what is in stock, the customer's basket, orders, addresses, wish list and reviews.
+
+The facts that count: the basket with its coupon, every order with its lines, status, address, shipping and total, the
+returns asked for, the wish list, the addresses with the default one, and the customer's own reviews. Searching,
+sorting and filtering change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from functools import cached_property
+from random import Random
+from typing import Any
+
+from rllm_gym.sites.errors import NotFound, Refused
+from rllm_gym.sites.http import Handler
+from rllm_gym.sites.shop.catalogue import BLAME, PRAISE, Product, Review, make_products
+from rllm_gym.sites.wording import any_day, money, people
+
+ORIGIN = "http://shop.test"
+SHIPPING = {"Standard": 490, "Express": 1250, "Pick-up point": 250}
+"""Ways to be sent, with their prices in cents."""
+
+RETURN_REASONS = ("Arrived damaged", "Wrong item", "Does not fit", "Changed my mind")
+RETURN_DAYS = 30
+MOST_OF_ONE = 20
+STREETS = ("Mill Lane", "Harbour Street", "Station Road", "Linden Avenue", "Church Hill", "Market Square", "Elm Close")
+CITIES = ("Ashford", "Bexley", "Carrick", "Dunmore", "Eastvale", "Fairhaven", "Glenrock", "Hollins")
+LABELS = ("Home", "Office", "Parents", "Holiday flat", "Workshop")
+COUPONS = ("SPRING", "HELLO", "THANKS", "EXTRA", "SMILE", "WINTER")
+
+
+def shipping_label(name: str) -> str:
+    """As at checkout: with its price."""
+    return f"{name} ({money(SHIPPING[name])})"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    label: str
+    name: str
+    street: str
+    city: str
+    postcode: str
+
+    def lines(self) -> list[str]:
+        return [self.name, self.street, f"{self.postcode} {self.city}"]
+
+    @property
+    def choice(self) -> str:
+        """As at checkout."""
+        return f"{self.label}: {self.street}, {self.postcode} {self.city}"
+
+
+@dataclass(slots=True)
+class Line:
+    """So many of a product, in a colour where it comes in several. ``price``: of one, in cents."""
+
+    product: Product
+    colour: str
+    quantity: int
+    returned: str = ""
+
+    @property
+    def named(self) -> str:
+        return f"{self.product.name} ({self.colour})" if self.colour else self.product.name
+
+    def facts(self) -> list[Any]:
+        return [self.product.number, self.colour, self.quantity, self.returned]
+
+
+@dataclass(slots=True)
+class Order:
+    number: int
+    day: date
+    lines: list[Line]
+    status: str
+    address: Address
+    shipping: str
+    coupon: str
+    total: int
+
+    def facts(self) -> list[Any]:
+        lines = sorted(line.facts() for line in self.lines)
+        address = [self.address.label, *self.address.lines()]
+        return [self.number, self.status, lines, address, self.shipping, self.coupon, self.total]
+
+    def holds(self, product: Product) -> bool:
+        return any(line.product is product for line in self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Coupon:
+    """``percent`` off the goods until ``last``."""
+
+    code: str
+    percent: int
+    last: date
+
+
+@dataclass
+class Shop:
+    """One customer's shop."""
+
+    today: date
+    user: str
+    products: dict[int, Product]
+    stock: dict[tuple[int, str], int]
+    coupons: dict[str, Coupon]
+    addresses: list[Address]
+    default_address: str
+    orders: list[Order]
+    seed: int
+    basket: list[Line] = field(default_factory=list)
+    coupon: str = ""
+    wishes: list[int] = field(default_factory=list)
+    reviews: dict[int, Review] = field(default_factory=dict)
+
+    def handlers(self) -> Mapping[str, Handler]:
+        from rllm_gym.sites.shop.views import SITE
+
+        return {ORIGIN: SITE.handler(self)}
+
+    def facts(self) -> Any:
+        return {
+            "basket": sorted(line.facts() for line in self.basket),
+            "coupon": self.coupon,
+            "orders": [order.facts() for order in self.orders],
+            "wishes": sorted(self.wishes),
+            "addresses": sorted([a.label, *a.lines()] for a in self.addresses),
+            "default_address": self.default_address,
+            "reviews": {str(n): [r.stars, r.title, r.text] for n, r in sorted(self.reviews.items())},
+        }
+
+    # Looking -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def categories(self) -> list[str]:
+        return sorted({product.category for product in self.products.values()})
+
+    @property
+    def basket_label(self) -> str:
+        """As in the header: with how many things are in it."""
+        return f"Basket ({sum(line.quantity for line in self.basket)})"
+
+    def product(self, number: int) -> Product:
+        if number not in self.products:
+            raise NotFound(f"There is no product {number}.")
+        return self.products[number]
+
+    def order(self, number: int) -> Order:
+        for order in self.orders:
+            if order.number == number:
+                return order
+        raise NotFound(f"There is no order {number}.")
+
+    def left(self, product: Product, colour: str | None = None) -> int:
+        """How many can be bought, of one colour or of all."""
+        colours = [colour] if colour is not None else product.colours or ("",)
+        return sum(self.stock[product.number, c] for c in colours)
+
+    def others_reviews(self, product: Product) -> list[Review]:
+        """What other customers wrote; made when it is looked at, the same each time."""
+        rng = Random(f"{self.seed}/{product.number}")
+        written = []
+        for author in people(rng, rng.randint(1, 6)):
+            stars = min(5, max(1, round(product.rating / 10 + rng.choice((-1, 0, 0, 0, 1)))))
+            text = rng.choice(PRAISE if stars > 3 else BLAME)
+            written.append(Review(author, stars, text.split(".")[0], text))
+        return written
+
+    def goods(self, lines: list[Line]) -> int:
+        return sum(line.product.price * line.quantity for line in lines)
+
+    def discount(self, lines: list[Line], code: str) -> int:
+        """In cents, rounded down."""
+        return self.goods(lines) * self.coupons[code].percent // 100 if code else 0
+
+    def colour_label(self, product: Product, colour: str) -> str:
+        """As in the list of colours: with a word where few are left."""
+        left = self.left(product, colour)
+        return colour if left >= 5 else f"{colour} – {left} left" if left else f"{colour} – sold out"
+
+    # Basket ----------------------------------------------------------------------------------------------------------
+
+    def add(self, number: int, colour: str, quantity: int) -> None:
+        product = self.product(number)
+        if product.colours and colour not in product.colours:
+            raise Refused(f"Choose a colour of {product.name}.")
+        colour = colour if product.colours else ""
+        line = self._line(number, colour)
+        self._check_stock(product, colour, quantity + (line.quantity if line else 0))
+        if line:
+            line.quantity += quantity
+        else:
+            self.basket.append(Line(product, colour, quantity))
+
+    def set_quantity(self, number: int, colour: str, quantity: int) -> None:
+        """0 takes it out."""
+        line = self._line(number, colour)
+        if line is None:
+            raise Refused("This is no longer in your basket.")
+        if quantity:
+            self._check_stock(line.product, colour, quantity)
+            line.quantity = quantity
+        else:
+            self.basket.remove(line)
+            self.coupon = self.coupon if self.basket else ""
+
+    def apply_coupon(self, code: str) -> None:
+        coupon = self.coupons.get(code.upper())
+        if coupon is None:
+            raise Refused(f"There is no coupon {code}.")
+        if coupon.last < self.today:
+            raise Refused(f"The coupon {coupon.code} has expired.")
+        if not self.basket:
+            raise Refused("Your basket is empty.")
+        self.coupon = coupon.code
+
+    def remove_coupon(self) -> None:
+        self.coupon = ""
+
+    def place_order(self, label: str, shipping: str) -> Order:
+        """Buy what is in the basket."""
+        if not self.basket:
+            raise Refused("Your basket is empty.")
+        address = next((a for a in self.addresses if a.label == label), None)
+        if address is None:
+            raise Refused("Choose an address.")
+        if shipping not in SHIPPING:
+            raise Refused("Choose a way of shipping.")
+        total = self.goods(self.basket) - self.discount(self.basket, self.coupon) + SHIPPING[shipping]
+        number = max(order.number for order in self.orders) + 1
+        order = Order(number, self.today, self.basket, "Processing", address, shipping, self.coupon, total)
+        for line in self.basket:
+            self.stock[line.product.number, line.colour] -= line.quantity
+        self.orders.append(order)
+        self.basket, self.coupon = [], ""
+        return order
+
+    def _line(self, number: int, colour: str) -> Line | None:
+        return next((x for x in self.basket if x.product.number == number and x.colour == colour), None)
+
+    def _check_stock(self, product: Product, colour: str, quantity: int) -> None:
+        left = self.left(product, colour)
+        named = f"{product.name} in {colour}" if colour else product.name
+        if left == 0:
+            raise Refused(f"{named} is sold out.")
+        if quantity > left:
+            raise Refused(f"Only {left} of {named} left in stock.")
+        if quantity > MOST_OF_ONE:
+            raise Refused(f"At most {MOST_OF_ONE} of one product can be ordered.")
+
+    # Orders ----------------------------------------------------------------------------------------------------------
+
+    def cancel(self, number: int) -> None:
+        order = self.order(number)
+        if order.status != "Processing":
+            raise Refused(f"Order {number} cannot be cancelled: it is {order.status.lower()}.")
+        order.status = "Cancelled"
+        for line in order.lines:
+            self.stock[line.product.number, line.colour] += line.quantity
+
+    def returnable(self, order: Order) -> bool:
+        return order.status == "Delivered" and (self.today - order.day).days <= RETURN_DAYS
+
+    def request_return(self, number: int, product: int, colour: str, reason: str) -> None:
+        order = self.order(number)
+        line = next((x for x in order.lines if x.product.number == product and x.colour == colour), None)
+        if line is None:
+            raise Refused(f"This is not part of order {number}.")
+        if not self.returnable(order):
+            raise Refused(f"Order {number} cannot be returned: only within {RETURN_DAYS} days and after delivery.")
+        if line.returned:
+            raise Refused("A return of this was asked for already.")
+        if reason not in RETURN_REASONS:
+            raise Refused("Choose a reason.")
+        line.returned = reason
+
+    # Wish list, reviews, addresses -----------------------------------------------------------------------------------
+
+    def wish(self, number: int) -> None:
+        if self.product(number).number not in self.wishes:
+            self.wishes.append(number)
+
+    def unwish(self, number: int) -> None:
+        if number in self.wishes:
+            self.wishes.remove(number)
+
+    def write_review(self, number: int, stars: int, title: str, text: str) -> None:
+        """The customer's own; a second one takes the place of the first."""
+        product = self.product(number)
+        if not any(order.holds(product) and order.status == "Delivered" for order in self.orders):
+            raise Refused("Only customers who have received a product can review it.")
+        self.reviews[number] = Review(self.user, stars, title, text)
+
+    def add_address(self, address: Address) -> None:
+        if any(a.label.casefold() == address.label.casefold() for a in self.addresses):
+            raise Refused(f"You have an address called {address.label} already.")
+        if len(self.addresses) >= 20:
+            raise Refused("You can keep at most 20 addresses.")
+        self.addresses.append(address)
+
+    def change_address(self, label: str, address: Address) -> None:
+        """Everything but its label."""
+        self.addresses[self._address(label)] = address
+
+    def set_default(self, label: str) -> None:
+        self.default_address = self.addresses[self._address(label)].label
+
+    def _address(self, label: str) -> int:
+        for i, address in enumerate(self.addresses):
+            if address.label == label:
+                return i
+        raise Refused(f"You have no address called {label}.")
+
+
+def build(seed: int, difficulty: int) -> Shop:
+    """A shop with a history: some goods sold out, orders of every status, an expired coupon among the valid ones."""
+    rng = Random(f"shop/{seed}/{difficulty}")
+    products = {product.number: product for product in make_products(rng, difficulty)}
+    stock = {
+        (product.number, colour): 0 if rng.random() < 0.12 else rng.randint(1, 30)
+        for product in products.values()
+        for colour in product.colours or ("",)
+    }
+    today = any_day(rng)
+    user = people(rng, 1)[0]
+    addresses = [
+        Address(label, user, f"{rng.randint(1, 180)} {rng.choice(STREETS)}", city, f"{rng.randint(10000, 99999)}")
+        for label, city in zip(rng.sample(LABELS, 3), rng.sample(CITIES, 3))
+    ]
+    codes = rng.sample(COUPONS, 3)
+    percents = rng.sample((5, 10, 15, 20, 25), 3)
+    coupons = {
+        f"{code}{percent}": Coupon(f"{code}{percent}", percent, today + timedelta(days=days))
+        for code, percent, days in zip(codes, percents, (rng.randint(3, 90), rng.randint(3, 90), -rng.randint(2, 60)))
+    }
+    shop = Shop(
+        today=today,
+        user=user,
+        products=products,
+        stock=stock,
+        coupons=coupons,
+        addresses=addresses,
+        default_address=rng.choice(addresses).label,
+        orders=[],
+        seed=seed,
+    )
+    _fill_orders(shop, rng, difficulty)
+    for number in rng.sample(sorted(products), 2 + difficulty):
+        shop.wish(number)
+    return shop
+
+
+def _fill_orders(shop: Shop, rng: Random, difficulty: int) -> None:
+    """From the oldest to the newest; a product is in at most one order, so that it tells which."""
+    count = 4 + 3 * difficulty
+    goods = iter(rng.sample(sorted(shop.products), min(len(shop.products), 3 * count)))
+    number = rng.randint(20_000, 80_000)
+    # Five that are recent: the two newest not yet sent, one on its way, two that can still be returned.
+    recent = rng.sample(range(1, RETURN_DAYS - 1), 5)
+    older = rng.sample(range(RETURN_DAYS + 2, 60 + 40 * difficulty), count - 5)
+    ages = sorted([*recent, *older], reverse=True)
+    for place, age in enumerate(ages):
+        lines = []
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            product = shop.products.get(next(goods, 0))
+            if product:
+                lines.append(Line(product, rng.choice(product.colours or ("",)), rng.choice((1, 1, 1, 2, 3))))
+        if not lines:
+            break
+        newest = count - 1 - place
+        status = "Processing" if newest < 2 else "Shipped" if newest == 2 else "Delivered"
+        status = "Cancelled" if newest > 4 and rng.random() < 0.15 else status
+        shipping = rng.choice(sorted(SHIPPING))
+        total = shop.goods(lines) + SHIPPING[shipping]
+        day = shop.today - timedelta(days=age)
+        address = rng.choice(shop.addresses)
+        shop.orders.append(Order(number, day, lines, status, address, shipping, "", total))
+        number += rng.randint(3, 90)
