@@ -1,1 +1,23 @@
 """Tools of MCP servers: an episode's own servers, its sessions with them, and what they return. No tasks here."""
+
+from rllm_gym.mcp.errors import ServerFault
+from rllm_gym.mcp.pool import ServerPool, open_session, shared_pool
+from rllm_gym.mcp.results import ToolResult
+from rllm_gym.mcp.servers import HttpServer, InProcessServer, Server, StdioServer
+from rllm_gym.mcp.session import ToolSession
+from rllm_gym.mcp.tools import Tool, tools_json
+
+__all__ = [
+    "HttpServer",
+    "InProcessServer",
+    "Server",
+    "ServerFault",
+    "ServerPool",
+    "StdioServer",
+    "Tool",
+    "ToolResult",
+    "ToolSession",
+    "open_session",
+    "shared_pool",
+    "tools_json",
+]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,14 @@ class StdioServer:
         env: Its environment beside ``PATH``, ``HOME`` (the workspace), ``LANG``: nothing of the trainer's is passed on.
         cwd: Its working directory; the workspace by default.
         name: What its tools are called after where two servers offer a tool of one name.
-        shared: One process for all episodes: only for servers that keep no state (``read_only``).
+        shared: One process for all episodes: only for servers that keep no state. It has a directory of its own, so
+            ``{workspace}`` and ``{seed}`` cannot be named.
+        start_ahead: Begin it in the workspace of an episode to come, before there is anything in it: only for servers
+            that read none of their files when they start. ``{seed}`` cannot be named.
         timeout_s: Seconds for its start, and for each call unless the environment sets less.
+
+    Raises:
+        ValueError: An argument cannot be used.
     """
 
     command: str
@@ -30,7 +37,30 @@ class StdioServer:
     cwd: str = "{workspace}"
     name: str = ""
     shared: bool = False
+    start_ahead: bool = False
     timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        _check(self)
+        if not isinstance(self.command, str) or not self.command:
+            raise ValueError(f"command={self.command!r} must name a program")
+        if isinstance(self.args, str):
+            raise ValueError(f"args={self.args!r} must be a tuple of arguments, not one text")
+        texts = (self.command, *self.args, *self.env.keys(), *self.env.values(), self.cwd)
+        for text in texts:
+            if not isinstance(text, str) or "\0" in text:
+                raise ValueError(f"{text!r} of the server {self.command!r} must be a text without NUL")
+        object.__setattr__(self, "args", tuple(self.args))
+        if self.shared and self.start_ahead:
+            raise ValueError("shared=True and start_ahead=True: what all episodes share is started once")
+        named = "".join(texts[:-1]) + ("" if self.cwd == "{workspace}" else self.cwd)
+        for placeholder, clashes in (("{workspace}", ("shared",)), ("{seed}", ("shared", "start_ahead"))):
+            for option in clashes:
+                if placeholder in named and getattr(self, option):
+                    raise ValueError(f"{option}=True and {placeholder} in the server {self.command!r}: leave one out")
+
+    def __hash__(self) -> int:
+        return hash((self.command, self.args, tuple(sorted(self.env.items())), self.cwd, self.name, self.timeout_s))
 
 
 @dataclass(frozen=True)
@@ -43,6 +73,9 @@ class HttpServer:
         name: As for :class:`StdioServer`.
         shared: One session for all episodes: only for servers that keep no state.
         timeout_s: As for :class:`StdioServer`.
+
+    Raises:
+        ValueError: An argument cannot be used.
     """
 
     url: str
@@ -50,6 +83,19 @@ class HttpServer:
     name: str = ""
     shared: bool = False
     timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        _check(self)
+        if not isinstance(self.url, str) or not (parts := urlsplit(self.url)).hostname:
+            raise ValueError(f"url={self.url!r} must be a URL such as http://127.0.0.1:8000/mcp")
+        if parts.scheme not in ("http", "https"):
+            raise ValueError(f"url={self.url!r} must begin with http:// or https://")
+        for key, value in self.headers.items():
+            if not isinstance(key, str) or not isinstance(value, str) or set(key + value) & {"\r", "\n", "\0"}:
+                raise ValueError(f"the header {key!r} of {self.url!r} must be text of one line")
+
+    def __hash__(self) -> int:
+        return hash((self.url, tuple(sorted(self.headers.items())), self.name, self.timeout_s))
 
 
 @dataclass(frozen=True)
@@ -60,11 +106,27 @@ class InProcessServer:
         make: ``make(workspace: Path, seed: int) -> mcp.server.MCPServer``.
         name: As for :class:`StdioServer`.
         timeout_s: As for :class:`StdioServer`.
+
+    Raises:
+        ValueError: An argument cannot be used.
     """
 
     make: Callable[[Path, int], Any]
     name: str = ""
     timeout_s: float = 30.0
 
+    def __post_init__(self) -> None:
+        _check(self)
+        if not callable(self.make):
+            raise ValueError(f"make={self.make!r} must be a function of a workspace and a seed that returns a server")
+
 
 Server = StdioServer | HttpServer | InProcessServer
+
+
+def _check(server: Server) -> None:
+    if not isinstance(server.name, str):
+        raise ValueError(f"name={server.name!r} must be a text")
+    timeout = server.timeout_s
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < float("inf"):
+        raise ValueError(f"timeout_s={timeout!r} must be a number of seconds above 0")

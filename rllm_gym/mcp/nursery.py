@@ -1,0 +1,120 @@
+"""The trainer's side of the keepers: a server is started by an order with its argv, environment and three pipe ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rllm_gym.mcp import keeper
+from rllm_gym.mcp.errors import ServerFault
+
+_LENGTH = struct.Struct(">I")
+_SEND_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A program with everything filled in."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str
+
+
+class Nursery:
+    """Starts programs under keepers. Made when the first is wanted, again when it was killed. Close it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._orders: int | None = None
+        self._pid = os.getpid()
+
+    def start(self, launch: Launch, fds: Sequence[int]) -> int:
+        """Begin a program, its standard input, output and error given; the caller closes those.
+
+        Returns:
+            A socket from which lines of JSON come: ``{"pid"}`` or ``{"error", "file"}``, then ``{"status"}`` at its
+            end, and end of file when nothing of it is left. One byte into it ends the program.
+
+        Raises:
+            ServerFault: No process can be started on this machine.
+        """
+        ours, theirs = socket.socketpair()
+        body = json.dumps({"argv": launch.argv, "env": dict(launch.env), "cwd": launch.cwd}).encode()
+        try:
+            with theirs:
+                self._order(theirs.fileno())
+            ours.settimeout(_SEND_S)
+            socket.send_fds(ours, [_LENGTH.pack(len(body))], list(fds))
+            ours.sendall(body)
+        except OSError as error:
+            ours.close()
+            raise ServerFault(f"no process could be started for an MCP server: {error}", kind="server_start") from error
+        except BaseException:
+            ours.close()
+            raise
+        ours.setblocking(False)
+        return ours.detach()
+
+    def close(self) -> None:
+        """End the nursery; programs under their keepers go on. Safe to call twice."""
+        with self._lock:
+            if self._pid == os.getpid():
+                self._discard()
+
+    def _order(self, fd: int) -> None:
+        with self._lock:
+            try:
+                self._send(fd)
+            except OSError:  # it was killed between two orders
+                self._discard()
+                self._send(fd)
+
+    def _send(self, fd: int) -> None:
+        if self._orders is None:
+            self._orders = self._begin()
+        with socket.socket(fileno=os.dup(self._orders)) as orders:
+            orders.settimeout(_SEND_S)
+            socket.send_fds(orders, [b"k"], [fd])
+
+    def _begin(self) -> int:
+        if not sys.executable:
+            raise ServerFault("sys.executable is empty, so no MCP server can be started", kind="server_start")
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-I", "-S", "-B", keeper.__file__, str(theirs.fileno()), str(os.getpid())]
+            try:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                    env={"LANG": "C.UTF-8"},
+                )
+            except BaseException:
+                ours.close()
+                raise
+        return ours.detach()
+
+    def _discard(self) -> None:
+        if self._orders is not None:
+            os.close(self._orders)
+            self._orders = None
+        if self._process is not None:
+            process, self._process = self._process, None
+            try:
+                process.wait(5.0)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(5.0)

@@ -1,0 +1,346 @@
+"""Where sessions come from: one event loop for all conversations of a process, and servers started ahead."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import os
+import re
+import shutil
+import sys
+import tempfile
+import threading
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rllm_gym.mcp.errors import ServerFault
+from rllm_gym.mcp.in_process import InProcessConnection
+from rllm_gym.mcp.nursery import Launch, Nursery
+from rllm_gym.mcp.protocol import Connection
+from rllm_gym.mcp.servers import HttpServer, InProcessServer, Server, StdioServer
+from rllm_gym.mcp.session import Attached, ToolSession, within
+from rllm_gym.mcp.stdio import StdioConnection
+from rllm_gym.mcp.streamable_http import HttpConnection
+from rllm_gym.workers.background_loop import BackgroundLoop
+
+_PLACEHOLDER = re.compile(r"\{(workspace|seed|python)\}")
+_SLOT_S = 5.0
+"""Seconds that a program which is starting keeps others from starting."""
+_AHEAD = 2
+_MAX_KINDS_AHEAD = 8
+
+Servers = tuple[Server, ...]
+
+
+@dataclass
+class _Workspace:
+    """A directory of the pool's, and what was started in it before its episode came: by position of the server."""
+
+    path: Path
+    started: dict[int, asyncio.Task[Connected]] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Connected:
+    """A connection that is open, and the tools it offered."""
+
+    connection: Connection
+    raw_tools: list[dict[str, object]]
+
+
+class ServerPool:
+    """Opens sessions. Close it; it also closes at the end of the process, and its servers end with the process.
+
+    It does not survive a fork: a child opens its own.
+    """
+
+    def __init__(self) -> None:
+        self._loop = BackgroundLoop("mcp-servers")
+        self._nursery = Nursery()
+        self._slots = asyncio.Semaphore(max(4, 2 * (os.cpu_count() or 1)))
+        self._sessions: set[ToolSession] = set()
+        self._shared: dict[Server, asyncio.Task[Connected]] = {}
+        self._workspaces: dict[Path, _Workspace] = {}
+        self._ahead: OrderedDict[Servers, deque[_Workspace]] = OrderedDict()
+        self._closed = False
+        self._pid = os.getpid()
+
+    async def workspace(self, servers: Sequence[Server]) -> Path:
+        """An empty directory for an episode of these servers. Fill it, and pass it to :meth:`open`, whose session
+        removes it; or pass it to :meth:`discard`.
+
+        Servers that say ``start_ahead`` are starting in it already, after the first time.
+        """
+        self._check()
+        return await self._loop.arun(self._take_workspace(tuple(servers)))
+
+    async def discard(self, workspace: Path) -> None:
+        """Remove a directory of :meth:`workspace` for which no session was opened, and end what runs in it."""
+        self._check()
+        await self._loop.arun(self._remove(workspace))
+
+    async def open(
+        self,
+        servers: Sequence[Server],
+        *,
+        workspace: str | os.PathLike[str],
+        seed: int = 0,
+        reserved: Collection[str] = (),
+    ) -> ToolSession:
+        """Connect to the servers of an episode, all at once. May be awaited from any event loop.
+
+        Args:
+            servers: At least one.
+            workspace: The episode's directory, with what the servers need in it. Whoever made it removes it; that of
+                :meth:`workspace` the session does.
+            seed: For servers that name ``{seed}``, or are made with one.
+            reserved: Names that no tool may have.
+
+        Raises:
+            ServerFault: A server did not come up; those that did are ended.
+            ValueError: There are no servers.
+        """
+        self._check()
+        if not servers:
+            raise ValueError("servers=() must name at least one MCP server")
+        path = Path(os.path.abspath(workspace))
+        return await self._loop.arun(self._open(tuple(servers), path, int(seed), tuple(reserved)))
+
+    def close(self) -> None:
+        """End every session and server. Safe to call twice, and from a forked child, where it does nothing."""
+        if self._closed or self._pid != os.getpid():
+            return
+        self._closed = True
+        self._loop.run(self._end_all())
+        self._loop.close()
+        self._nursery.close()
+        for path in self._workspaces:
+            shutil.rmtree(path, ignore_errors=True)
+        atexit.unregister(self.close)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def _check(self) -> None:
+        if self._pid != os.getpid():
+            raise ServerFault("this server pool belongs to another process; make one here", kind="server_start")
+        if self._closed:
+            raise ServerFault("this server pool was closed", kind="server_start")
+
+    # Everything below runs on the pool's loop ----------------------------------------------------------------------
+
+    async def _open(self, servers: Servers, path: Path, seed: int, reserved: tuple[str, ...]) -> ToolSession:
+        ours = self._workspaces.get(path)
+        ahead = ours.started if ours is not None else {}
+        names = _names(servers)
+        tasks = [
+            ahead.pop(index) if index in ahead else asyncio.create_task(self._connected(server, path, seed))
+            for index, server in enumerate(servers)
+        ]
+        try:
+            connected = await _all(tasks)
+        except BaseException:
+            await asyncio.shield(self._give_up(servers, tasks, path))
+            raise
+        attached = [
+            Attached(server, name, one.connection, one.raw_tools, shared=_is_shared(server))
+            for server, name, one in zip(servers, names, connected)
+        ]
+
+        async def forget() -> None:
+            self._sessions.discard(session)
+            await self._remove(path)
+
+        session = ToolSession(self._loop, attached, path, reserved, forget)
+        self._sessions.add(session)
+        return session
+
+    async def _give_up(self, servers: Servers, tasks: Sequence[asyncio.Task[Connected]], path: Path) -> None:
+        own = [task for server, task in zip(servers, tasks) if not _is_shared(server)]
+        await _end(own)
+        await self._remove(path)
+
+    async def _connected(self, server: Server, workspace: Path, seed: int) -> Connected:
+        if not _is_shared(server):
+            return await self._connect(server, workspace, seed)
+        task = self._shared.get(server)
+        if task is None or (task.done() and (task.cancelled() or task.exception() or task.result().connection.broken)):
+            if task is not None:
+                await _end([task])
+            home = Path(tempfile.mkdtemp(prefix="rllm-gym-mcp-"))
+            self._workspaces[home] = _Workspace(home)
+            task = self._shared[server] = asyncio.create_task(self._connect(server, home, seed))
+        return await asyncio.shield(task)
+
+    async def _connect(self, server: Server, workspace: Path, seed: int) -> Connected:
+        connection = self._connection(server, workspace, seed)
+        try:
+            async with self._slot(server):
+                await within(server.timeout_s, connection, "start", connection.open())
+                raw_tools = await within(server.timeout_s, connection, "list its tools", connection.tools())
+        except ServerFault as fault:
+            await asyncio.shield(connection.close())
+            if fault.kind == "server_protocol":
+                raise
+            raise ServerFault(fault.message, kind="server_start") from fault
+        except BaseException:
+            await asyncio.shield(connection.close())
+            raise
+        return Connected(connection, raw_tools)
+
+    def _connection(self, server: Server, workspace: Path, seed: int) -> Connection:
+        if isinstance(server, StdioServer):
+            launch = launch_of(server, workspace, seed)
+            return StdioConnection(_label(server, launch.argv[0]), launch, self._nursery)
+        if isinstance(server, HttpServer):
+            return HttpConnection(_label(server, server.url), server.url, server.headers)
+        made_by = getattr(server.make, "__qualname__", type(server.make).__name__)
+        return InProcessConnection(_label(server, f"made by {made_by}"), lambda: server.make(workspace, seed))
+
+    @contextlib.asynccontextmanager
+    async def _slot(self, server: Server) -> AsyncIterator[None]:
+        """Programs start a few at a time: sixty-four at once would all be late."""
+        if not isinstance(server, StdioServer):
+            yield
+            return
+        await self._slots.acquire()
+        # One that hangs does not keep the others waiting.
+        timer = asyncio.get_running_loop().call_later(_SLOT_S, self._slots.release)
+        try:
+            yield
+        finally:
+            if timer.when() > asyncio.get_running_loop().time():
+                timer.cancel()
+                self._slots.release()
+
+    # Workspaces, and what is started ahead -------------------------------------------------------------------------
+
+    async def _take_workspace(self, servers: Servers) -> Path:
+        early = [
+            index for index, server in enumerate(servers) if isinstance(server, StdioServer) and server.start_ahead
+        ]
+        waiting = self._ahead.pop(servers, deque()) if early else deque()
+        ours = waiting.popleft() if waiting else self._make_workspace()
+        if early:
+            self._ahead[servers] = waiting
+            while len(waiting) < _AHEAD:
+                waiting.append(self._begin_ahead(servers, early))
+            if len(self._ahead) > _MAX_KINDS_AHEAD:
+                _, unused = self._ahead.popitem(last=False)
+                for one in unused:
+                    await self._remove(one.path)
+        return ours.path
+
+    def _make_workspace(self) -> _Workspace:
+        path = Path(tempfile.mkdtemp(prefix="rllm-gym-mcp-")).absolute()
+        ours = self._workspaces[path] = _Workspace(path)
+        return ours
+
+    def _begin_ahead(self, servers: Servers, early: Sequence[int]) -> _Workspace:
+        ours = self._make_workspace()
+        for index in early:
+            task = asyncio.create_task(self._connect(servers[index], ours.path, 0))
+            # A failure is for the episode that takes it, and for nobody when none does.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            ours.started[index] = task
+        return ours
+
+    async def _remove(self, path: Path) -> None:
+        ours = self._workspaces.pop(path, None)
+        if ours is None:
+            return
+        await _end(list(ours.started.values()))
+        await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+
+    async def _end_all(self) -> None:
+        sessions = list(self._sessions)
+        started = [task for ours in self._workspaces.values() for task in ours.started.values()]
+        await asyncio.gather(*(session.end() for session in sessions), _end([*started, *self._shared.values()]))
+
+
+async def _all(tasks: Sequence[asyncio.Task[Connected]]) -> list[Connected]:
+    """Their results; the first failure at once."""
+    return list(await asyncio.gather(*tasks))
+
+
+async def _end(tasks: Sequence[asyncio.Task[Connected]]) -> None:
+    """Cancel those under way and close what the others have opened."""
+    for task in tasks:
+        task.cancel()
+    opened = await asyncio.gather(*tasks, return_exceptions=True)
+    closing = (one.connection.close() for one in opened if isinstance(one, Connected))
+    await asyncio.gather(*closing, return_exceptions=True)
+
+
+# What is filled in ----------------------------------------------------------------------------------------------------
+
+
+def launch_of(server: StdioServer, workspace: Path, seed: int) -> Launch:
+    """The program with its placeholders filled in. No shell has a hand in it."""
+    values = {"workspace": str(workspace), "seed": str(seed), "python": sys.executable}
+
+    def filled(text: str) -> str:
+        return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
+
+    env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(workspace), "LANG": "C.UTF-8"}
+    env |= {key: filled(value) for key, value in server.env.items()}
+    return Launch((filled(server.command), *map(filled, server.args)), env, filled(server.cwd))
+
+
+def _is_shared(server: Server) -> bool:
+    return not isinstance(server, InProcessServer) and server.shared
+
+
+def _names(servers: Servers) -> list[str]:
+    """A name for each, unique: its own, or ``server`` and its number."""
+    names: list[str] = []
+    for number, server in enumerate(servers, 1):
+        name = server.name or f"server{number}"
+        while name in names:
+            name += f"_{number}"
+        names.append(name)
+    return names
+
+
+def _label(server: Server, what: str) -> str:
+    name = f" {server.name!r}" if server.name else ""
+    return f"MCP server{name} ({what})"
+
+
+# One a process --------------------------------------------------------------------------------------------------------
+
+_lock = threading.Lock()
+_pool: ServerPool | None = None
+
+
+def shared_pool() -> ServerPool:
+    """This process's pool: made when it is first asked for, and anew after a fork or when it was closed."""
+    global _pool
+    with _lock:
+        if _pool is None or _pool.closed:
+            _pool = ServerPool()
+            atexit.register(_pool.close)
+        return _pool
+
+
+async def open_session(
+    servers: Sequence[Server],
+    *,
+    workspace: str | os.PathLike[str],
+    seed: int = 0,
+    reserved: Collection[str] = (),
+) -> ToolSession:
+    """:meth:`ServerPool.open` of this process's pool."""
+    return await shared_pool().open(servers, workspace=workspace, seed=seed, reserved=reserved)
+
+
+def _forget_pool() -> None:
+    global _lock, _pool
+    _lock, _pool = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_forget_pool)

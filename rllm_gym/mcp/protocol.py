@@ -1,0 +1,228 @@
+"""The Model Context Protocol as a client of tools needs it: a handshake of either era, the tools, and calling them.
+
+Over which wire is for those who derive from :class:`WireConnection` to say. Nothing a server asks for is served beyond
+``ping``: no sampling, no elicitation, no roots are offered, and each such request is refused in words.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from typing import Any, Protocol
+
+from rllm_gym.mcp.errors import RemoteError, ServerFault
+
+HANDSHAKE_VERSION = "2025-11-25"
+"""The newest protocol that begins with ``initialize``; servers of older ones answer with theirs."""
+
+STATELESS_VERSION = "2026-07-28"
+"""The protocol without a handshake, whose every request says who asks: for servers that refuse ``initialize``."""
+
+MAX_MESSAGE_BYTES = 16 << 20
+"""The longest message that is read from a server."""
+
+MAX_TOOLS = 1_000
+MAX_TOOLS_BYTES = 8 << 20
+_MAX_PAGES = 100
+_META = "io.modelcontextprotocol/"
+_METHOD_NOT_FOUND = -32601
+_SHOWN = 200
+
+
+class Connection(Protocol):
+    """A conversation with one server, on one event loop. Whoever opens it closes it; deadlines are the caller's."""
+
+    label: str
+    """The server in messages, such as ``MCP server 'files' (node …)``."""
+
+    async def open(self) -> None: ...
+
+    async def tools(self) -> list[dict[str, Any]]: ...
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]: ...
+
+    def last_words(self) -> str:
+        """What else is known where it failed, as a clause beginning with a blank or ``""``."""
+        ...
+
+    @property
+    def broken(self) -> bool:
+        """Whether nothing will come from it any more."""
+        ...
+
+    @property
+    def speaks_nonsense(self) -> bool:
+        """Whether it has sent, instead of an answer that is missing, what cannot be read."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class WireConnection(ABC):
+    """JSON-RPC over a wire. Derive, and say how a request and a notification get to the server."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self._version: str | None = None
+
+    @abstractmethod
+    async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """The result of a request.
+
+        Raises:
+            RemoteError: The server answers with an error.
+            ServerFault: It will not answer, or answers nonsense.
+        """
+
+    @abstractmethod
+    async def _notify(self, method: str, params: dict[str, Any]) -> None:
+        """Tell the server something."""
+
+    async def _shake_hands(self) -> None:
+        try:
+            hello = await self._request(
+                "initialize",
+                {"protocolVersion": HANDSHAKE_VERSION, "capabilities": {}, "clientInfo": _client_info()},
+            )
+        except RemoteError as refused:
+            await self._go_stateless(refused)
+            return
+        version = hello.get("protocolVersion")
+        if not isinstance(version, str):
+            raise ServerFault(
+                f"{self.label} answers 'initialize' without a protocolVersion: {shown(hello)}", kind="server_protocol"
+            )
+        self._version = version
+        await self._notify("notifications/initialized", {})
+
+    async def _go_stateless(self, refused: RemoteError) -> None:
+        self._version = STATELESS_VERSION
+        try:
+            found = await self._request("server/discover", {})
+        except RemoteError:
+            raise ServerFault(f"{self.label} refuses to begin: {refused}", kind="server_protocol") from refused
+        if STATELESS_VERSION not in (found.get("supportedVersions") or ()):
+            raise ServerFault(
+                f"{self.label} speaks none of the protocols known here ({HANDSHAKE_VERSION} and before, "
+                f"{STATELESS_VERSION}); it offers {shown(found.get('supportedVersions'))}",
+                kind="server_protocol",
+            )
+
+    def _stamped(self, params: dict[str, Any]) -> dict[str, Any]:
+        if self._version != STATELESS_VERSION:
+            return params
+        meta = {
+            f"{_META}protocolVersion": STATELESS_VERSION,
+            f"{_META}clientInfo": _client_info(),
+            f"{_META}clientCapabilities": {},
+        }
+        return {**params, "_meta": meta}
+
+    async def tools(self) -> list[dict[str, Any]]:
+        """Every tool as the server describes it, all pages.
+
+        Raises:
+            ServerFault: There are too many of them, or the list is none.
+        """
+        found: list[dict[str, Any]] = []
+        size, cursor = 0, None
+        for _ in range(_MAX_PAGES):
+            try:
+                page = await self._request("tools/list", {} if cursor is None else {"cursor": cursor})
+            except RemoteError as error:
+                if error.code == _METHOD_NOT_FOUND and not found:
+                    return []  # a server of prompts or resources alone
+                raise ServerFault(f"{self.label} does not list its tools: {error}", kind="server_protocol") from error
+            tools = page.get("tools")
+            if not isinstance(tools, list):
+                raise ServerFault(f"{self.label} lists its tools as {shown(page)}", kind="server_protocol")
+            found += tools
+            size += len(json.dumps(tools))
+            cursor = page.get("nextCursor")
+            if len(found) > MAX_TOOLS or size > MAX_TOOLS_BYTES:
+                break
+            if cursor is None or cursor == "":
+                return found
+        raise ServerFault(
+            f"{self.label} lists {len(found)} tools in {size:,} bytes and goes on; at most {MAX_TOOLS} tools, "
+            f"{MAX_TOOLS_BYTES:,} bytes and {_MAX_PAGES} pages are read",
+            kind="server_protocol",
+        )
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """What a tool returns, as the server sends it.
+
+        Raises:
+            RemoteError: The server refuses the call.
+            ServerFault: It will not answer.
+        """
+        return await self._request("tools/call", {"name": name, "arguments": arguments})
+
+
+def _client_info() -> dict[str, str]:
+    from rllm_gym import __version__
+
+    return {"name": "rllm-gym", "version": __version__}
+
+
+# Messages -----------------------------------------------------------------------------------------------------------
+
+
+def encoded(message: dict[str, Any]) -> bytes:
+    """A message in one line."""
+    return json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode()
+
+
+def decoded(data: bytes) -> list[dict[str, Any]]:
+    """The messages in a text: one, or a batch as an older protocol has it.
+
+    Raises:
+        ValueError: It is no JSON, or no message.
+    """
+    try:
+        value = json.loads(data.decode("utf-8", "replace"))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    messages = value if isinstance(value, list) else [value]
+    if not all(isinstance(message, dict) for message in messages):
+        raise ValueError("it is no JSON object")
+    return messages
+
+
+def answer_to(request: dict[str, Any]) -> dict[str, Any]:
+    """What a server's own request gets: a ``ping`` its echo, anything else a refusal."""
+    if request.get("method") == "ping":
+        return {"id": request["id"], "result": {}}
+    refusal = f"this client runs tools and serves no {str(request.get('method'))[:_SHOWN]!r}"
+    return {"id": request["id"], "error": {"code": _METHOD_NOT_FOUND, "message": refusal}}
+
+
+def result_of(reply: dict[str, Any], label: str, method: str) -> dict[str, Any]:
+    """The result in a reply.
+
+    Raises:
+        RemoteError: The reply is an error.
+        ServerFault: It is neither.
+    """
+    result, error = reply.get("result"), reply.get("error")
+    if isinstance(error, dict):
+        raise RemoteError(error.get("code"), printable(str(error.get("message", ""))[:10_000]))
+    if not isinstance(result, dict):
+        raise ServerFault(
+            f"{label} answers {method!r} with neither a result nor an error: {shown(reply)}", kind="server_protocol"
+        )
+    return result
+
+
+def shown(value: Any) -> str:
+    """The beginning of what a server sent, for an error message."""
+    if isinstance(value, bytes | bytearray):
+        text = value[: 4 * _SHOWN].decode("utf-8", "replace")
+    else:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    return repr(text[:_SHOWN] + ("…" if len(text) > _SHOWN else ""))
+
+
+def printable(text: str) -> str:
+    """The text without halves of characters, which no encoding can carry on."""
+    return text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text

@@ -1,0 +1,134 @@
+"""What a tool returned, as text for the model and as data for whoever checks it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from rllm_gym.mcp.protocol import printable, shown
+
+NO_OUTPUT = "(no output)"
+_MAX_PARTS = 1_000
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """One result.
+
+    Attributes:
+        text: For the model: texts as they are; structured content as JSON where no text says the same; images, sound
+            and files described in brackets; ``"(no output)"`` where there is nothing.
+        is_error: The tool says that it failed, or the server that it cannot be called so.
+        structured: The structured content, ``None`` where there is none.
+        images: The images, encoded as they were sent.
+    """
+
+    text: str
+    is_error: bool = False
+    structured: Any | None = None
+    images: tuple[bytes, ...] = ()
+
+    def shortened(self, max_chars: int) -> str:
+        """The text, its middle left out with a note where it is longer than ``max_chars`` characters.
+
+        >>> ToolResult("abcdefghij" * 20).shortened(80)
+        'abcdefghijabcdefghi\\n[… 160 of 200 characters left out …]\\nabcdefghijabcdefghij'
+
+        Raises:
+            ValueError: ``max_chars`` is below 80, too little for the note.
+        """
+        if max_chars < 80:
+            raise ValueError(f"max_chars={max_chars!r} must be at least 80")
+        if len(self.text) <= max_chars:
+            return self.text
+        note = "\n[… {:,} of {:,} characters left out …]\n"
+        kept = max_chars - len(note.format(len(self.text), len(self.text)))
+        head, tail = kept // 2, kept - kept // 2
+        return self.text[:head] + note.format(len(self.text) - kept, len(self.text)) + self.text[-tail:]
+
+
+def refused(words: str) -> ToolResult:
+    """A call that came to nothing, in words."""
+    return ToolResult(words, is_error=True)
+
+
+def read_result(raw: dict[str, Any]) -> ToolResult:
+    """The result of ``tools/call`` as a server sent it, whatever it holds.
+
+    >>> read_result({"content": [{"type": "text", "text": "17"}], "structuredContent": {"result": 17}})
+    ToolResult(text='17', is_error=False, structured={'result': 17}, images=())
+    >>> read_result({"content": []}).text
+    '(no output)'
+    """
+    if raw.get("resultType") == "input_required":
+        return refused("The tool asks its user for more input, which is not answered here. Call it with all it needs.")
+    content = raw.get("content")
+    parts: list[str] = []
+    images: list[bytes] = []
+    if isinstance(content, list):
+        for item in content[:_MAX_PARTS]:
+            parts.append(_part(item, images))
+        if len(content) > _MAX_PARTS:
+            parts.append(f"[{len(content) - _MAX_PARTS:,} more parts left out]")
+    elif content is not None:
+        parts.append(_json(content))
+    structured = raw.get("structuredContent")
+    if structured is not None and not any(parts):
+        parts.append(_json(structured))
+    text = printable("\n".join(part for part in parts if part))
+    return ToolResult(text or NO_OUTPUT, raw.get("isError") is True, structured, tuple(images))
+
+
+def _part(item: Any, images: list[bytes]) -> str:
+    if not isinstance(item, dict):
+        return _json(item)
+    kind = item.get("type")
+    if kind == "text":
+        return _text(item.get("text"))
+    if kind in ("image", "audio"):
+        data = _bytes(item.get("data"))
+        if data is None:
+            return f"[{kind} that cannot be decoded]"
+        if kind == "image":
+            images.append(data)
+        return f"[{kind} {_word(item.get('mimeType'))}, {len(data):,} bytes]"
+    if kind == "resource" and isinstance(item.get("resource"), dict):
+        return _resource(item["resource"])
+    if kind == "resource_link":
+        words = [_word(item.get(key)) for key in ("title", "description") if item.get(key)]
+        return f"[resource {_word(item.get('uri'))}{''.join(f', {word}' for word in words)}]"
+    return _json(item)
+
+
+def _resource(resource: dict[str, Any]) -> str:
+    name = _word(resource.get("uri"))
+    if "text" in resource:
+        return f"[resource {name}]\n{_text(resource['text'])}"
+    data = _bytes(resource.get("blob"))
+    size = "cannot be decoded" if data is None else f"{len(data):,} bytes"
+    return f"[resource {name}, {_word(resource.get('mimeType') or 'application/octet-stream')}, {size}]"
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else _json(value)
+
+
+def _word(value: Any) -> str:
+    return str(value)[:500].replace("\n", " ")
+
+
+def _bytes(value: Any) -> bytes | None:
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError, TypeError):
+        return None
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (ValueError, RecursionError, TypeError):
+        return shown(str(value)[:1_000])

@@ -1,0 +1,160 @@
+"""An episode's tools: its servers' connections under one roof, each call with a deadline and a clear end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rllm_gym.mcp.errors import RemoteError, ServerFault
+from rllm_gym.mcp.protocol import Connection, printable
+from rllm_gym.mcp.results import ToolResult, read_result, refused
+from rllm_gym.mcp.servers import Server
+from rllm_gym.mcp.tools import Tool, depth, named_tools
+from rllm_gym.workers.background_loop import BackgroundLoop
+
+Got = TypeVar("Got")
+_MAX_DEPTH = 100
+"""Nesting of arguments: JSON readers of servers give up at 128 and leave the call without an answer."""
+
+
+@dataclass(eq=False)
+class Attached:
+    """A connection as a session holds it.
+
+    Attributes:
+        server: What it leads to.
+        name: What the server is called in this session.
+        connection: The conversation.
+        raw_tools: The tools it offered at the start.
+        shared: It is left to other sessions when this one ends.
+    """
+
+    server: Server
+    name: str
+    connection: Connection
+    raw_tools: list[dict[str, Any]]
+    shared: bool
+
+
+class ToolSession:
+    """The tools of one episode. Its coroutines may be awaited from any event loop, several at a time.
+
+    The tools are those offered when the session was opened: that a server changes its list later is passed over.
+
+    Attributes:
+        tools: The tools.
+        workspace: The episode's directory.
+    """
+
+    def __init__(
+        self,
+        loop: BackgroundLoop,
+        attached: Sequence[Attached],
+        workspace: Path,
+        reserved: Collection[str],
+        on_close: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._loop = loop
+        self._attached = attached
+        self._on_close = on_close
+        self._ending: asyncio.Future[None] | None = None
+        self._pid = os.getpid()
+        self.workspace = workspace
+        self.tools: list[Tool] = named_tools([(one.name, one.raw_tools) for one in attached], reserved)
+        self._by_name = {tool.name: tool for tool in self.tools}
+        self._by_server = {one.name: one for one in attached}
+
+    async def call(self, name: str, arguments: dict[str, Any], *, timeout_s: float | None = None) -> ToolResult:
+        """Call a tool.
+
+        Args:
+            name: One of :attr:`tools`.
+            arguments: JSON types. They are sent as they are; check them against the schema first.
+            timeout_s: Seconds, ``None`` for the server's own.
+
+        Returns:
+            What the tool returned. A tool that fails, and a call that its server refuses, say so with ``is_error``.
+
+        Raises:
+            ServerFault: The server died, hangs, or sends what is no answer.
+        """
+        if self._pid != os.getpid():
+            raise ServerFault("the session belongs to another process; open one in this", kind="server_died")
+        if self._ending is not None:
+            raise ServerFault("the session was closed", kind="server_died")
+        if timeout_s is not None and not timeout_s > 0:
+            raise ValueError(f"timeout_s={timeout_s!r} must be a number of seconds above 0")
+        tool = self._by_name.get(name)
+        if tool is None:
+            return refused(f"There is no tool {printable(name)!r}.")
+        try:
+            sendable = _sendable(arguments)
+        except ValueError as error:
+            return refused(f"The arguments cannot be sent: {error}.")
+        one = self._by_server[tool.server]
+        seconds = one.server.timeout_s if timeout_s is None else timeout_s
+        return await self._loop.arun(_call(one.connection, tool.remote_name, sendable, seconds))
+
+    async def close(self) -> None:
+        """End what the session holds: when this returns its servers' processes are gone. Safe to call twice."""
+        over = self._ending is not None and self._ending.done()
+        if self._pid == os.getpid() and not over:
+            await asyncio.shield(asyncio.wrap_future(self._loop.start(self.end())))
+
+    async def end(self) -> None:
+        """:meth:`close`, for those who stand on the pool's loop."""
+        if self._ending is None:
+            self._ending = asyncio.ensure_future(self._end())
+        await asyncio.shield(self._ending)
+
+    async def _end(self) -> None:
+        own = [one.connection.close() for one in self._attached if not one.shared]
+        await asyncio.gather(*own, return_exceptions=True)
+        await self._on_close()
+
+
+async def _call(connection: Connection, name: str, arguments: dict[str, Any], timeout_s: float) -> ToolResult:
+    try:
+        raw = await within(timeout_s, connection, f"answer {name!r}", connection.call(name, arguments))
+    except RemoteError as error:
+        return refused(f"Error: {error}")
+    return read_result(raw)
+
+
+async def within(timeout_s: float, connection: Connection, what: str, waiting: Awaitable[Got]) -> Got:
+    """What is waited for.
+
+    Raises:
+        ServerFault: It did not come within ``timeout_s`` seconds.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await waiting
+    except TimeoutError:
+        kind = "server_protocol" if connection.speaks_nonsense else "server_deadline"
+        words = f"{connection.label} did not {what} within {timeout_s:g} s{connection.last_words()}"
+        raise ServerFault(words, kind=kind) from None
+
+
+def _sendable(arguments: Any) -> dict[str, Any]:
+    """The arguments, with no half characters in them: a server might not answer at all.
+
+    Raises:
+        ValueError: They are no JSON object, or JSON that servers cannot read.
+    """
+    if not isinstance(arguments, dict):
+        raise ValueError(f"they are of type {type(arguments).__name__}, not a JSON object")
+    try:
+        text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+    except RecursionError:
+        raise ValueError("they are nested too deeply") from None
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+    if (deep := depth(arguments)) > _MAX_DEPTH:
+        raise ValueError(f"they are nested {deep} deep, and at most {_MAX_DEPTH} are read")
+    return json.loads(printable(text))  # type: ignore[no-any-return]

@@ -1,0 +1,371 @@
+"""A conversation with a server over its standard input and output, whatever it writes there and however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from typing import Any
+
+from rllm_gym.mcp.errors import ServerFault
+from rllm_gym.mcp.nursery import Launch, Nursery
+from rllm_gym.mcp.protocol import (
+    MAX_MESSAGE_BYTES,
+    WireConnection,
+    answer_to,
+    decoded,
+    encoded,
+    printable,
+    result_of,
+    shown,
+)
+
+_CHUNK = 1 << 18
+_STDERR_BYTES = 8_000
+_IDLE_BYTES = 1 << 20
+"""What is read from a server that nobody has asked anything; more waits in its pipe until somebody does."""
+_FLOOD_BYTES = 64 << 20
+"""What is read while an answer is awaited."""
+_UNSENT_BYTES = 32 << 20
+_LAST_READS = 8
+_GONE_S = 15.0
+"""Seconds until a server's family must be gone; its keeper gives up before."""
+
+_open_fds: set[int] = set()
+
+
+def _close_fds_after_fork() -> None:
+    # A fork of the trainer would keep the servers' pipes open; it may not touch the event loop, which it shares.
+    for fd in _open_fds:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+    _open_fds.clear()
+
+
+os.register_at_fork(after_in_child=_close_fds_after_fork)
+
+
+class StdioConnection(WireConnection):
+    """See :class:`~rllm_gym.mcp.protocol.Connection`. Everything happens on the loop of :meth:`open`."""
+
+    def __init__(self, label: str, launch: Launch, nursery: Nursery) -> None:
+        super().__init__(label)
+        self._launch = launch
+        self._nursery = nursery
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stdin = self._stdout = self._stderr = self._control = -1
+        self._launched: asyncio.Future[int] | None = None
+        self._gone: asyncio.Future[None] | None = None
+        self._fault: ServerFault | None = None
+        self._waiting: dict[int, tuple[str, asyncio.Future[dict[str, Any]]]] = {}
+        self._numbered = 0
+        self._partial = bytearray()
+        self._unsent = bytearray()
+        self._reported = b""
+        self._said = bytearray()
+        self._read_since_asked = 0
+        self._paused = False
+        self._nonsense: bytes | None = None
+        self._nonsense_lines = 0
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process, once it runs."""
+        done = self._launched is not None and self._launched.done() and not self._launched.cancelled()
+        return self._launched.result() if self._launched is not None and done and not self._fault else None
+
+    @property
+    def broken(self) -> bool:
+        return self._fault is not None
+
+    @property
+    def speaks_nonsense(self) -> bool:
+        return self._nonsense is not None
+
+    def last_words(self) -> str:
+        words = ""
+        if self._nonsense is not None:
+            words += f"; it wrote {self._nonsense_lines} lines that are no messages, such as {shown(self._nonsense)}"
+        if said := printable(self._said.decode("utf-8", "replace")).strip():
+            words += f"; its stderr ends with:\n{said}"
+        return words
+
+    # Beginning and end ---------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Start the program and shake hands.
+
+        Raises:
+            ServerFault: It cannot be started, ends, or speaks no MCP.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._launched, self._gone = self._loop.create_future(), self._loop.create_future()
+        theirs = self._make_pipes()
+        try:
+            self._control = self._owned(self._nursery.start(self._launch, theirs))
+        finally:
+            for fd in theirs:
+                os.close(fd)
+        self._loop.add_reader(self._control, self._on_report)
+        self._loop.add_reader(self._stdout, self._on_output)
+        self._loop.add_reader(self._stderr, self._on_stderr)
+        await self._launched
+        await self._shake_hands()
+
+    async def close(self) -> None:
+        """End the server with all it has started, and wait until that is gone. Safe to call twice."""
+        if self._control < 0:
+            self._let_go()
+            return
+        self._fail(ServerFault(f"{self.label} was closed", kind="server_died"))
+        with contextlib.suppress(OSError):
+            os.write(self._control, b"x")
+        assert self._gone is not None
+        try:
+            async with asyncio.timeout(_GONE_S):
+                await asyncio.shield(self._gone)
+        except TimeoutError:
+            pass  # a process that cannot be killed; its keeper has given up
+        finally:
+            self._let_go()
+
+    def _make_pipes(self) -> list[int]:
+        theirs = []
+        for name in ("_stdin", "_stdout", "_stderr"):
+            reading, writing = os.pipe()
+            ours, other = (writing, reading) if name == "_stdin" else (reading, writing)
+            os.set_blocking(ours, False)
+            setattr(self, name, self._owned(ours))
+            theirs.append(other)
+        return theirs
+
+    def _owned(self, fd: int) -> int:
+        _open_fds.add(fd)
+        return fd
+
+    def _let_go(self) -> None:
+        for name in ("_stdin", "_stdout", "_stderr", "_control"):
+            fd = getattr(self, name)
+            if fd < 0:
+                continue
+            setattr(self, name, -1)
+            if self._loop is not None:
+                self._loop.remove_reader(fd)
+                self._loop.remove_writer(fd)
+            _open_fds.discard(fd)
+            os.close(fd)
+
+    def _fail(self, fault: ServerFault) -> None:
+        """Nothing more will come: whoever waits hears why."""
+        if self._fault is not None:
+            return
+        self._fault = fault
+        futures: list[asyncio.Future[Any]] = [future for _, future in self._waiting.values()]
+        if self._launched is not None:
+            futures.append(self._launched)
+        self._waiting.clear()
+        for future in futures:
+            if not future.done():
+                future.set_exception(fault)
+                future.exception()  # nobody may be left to hear it
+        self._partial.clear()
+        self._unsent.clear()
+        self._drop_readers()
+
+    def _drop_readers(self) -> None:
+        assert self._loop is not None
+        for fd in (self._stdout, self._stdin):
+            if fd >= 0:
+                self._loop.remove_reader(fd)
+                self._loop.remove_writer(fd)
+
+    # Requests ------------------------------------------------------------------------------------------------------
+
+    async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        if self._fault is not None:
+            raise ServerFault(self._fault.message, kind=self._fault.kind)
+        assert self._loop is not None
+        self._numbered += 1
+        number = self._numbered
+        future: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+        self._waiting[number] = (method, future)
+        self._read_since_asked = 0
+        self._resume()
+        self._send({"id": number, "method": method, "params": self._stamped(params)})
+        try:
+            reply = await future
+        except asyncio.CancelledError:
+            if self._waiting.pop(number, None) is not None and method == "tools/call":
+                self._send({"method": "notifications/cancelled", "params": {"requestId": number}})
+            raise
+        return result_of(reply, self.label, method)
+
+    async def _notify(self, method: str, params: dict[str, Any]) -> None:
+        self._send({"method": method, "params": params})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        if self._fault is not None:
+            return
+        self._unsent += encoded(message) + b"\n"
+        if len(self._unsent) > _UNSENT_BYTES:
+            self._fail(ServerFault(f"{self.label} does not read its input{self.last_words()}", kind="server_protocol"))
+        self._on_writable()
+
+    def _on_writable(self) -> None:
+        assert self._loop is not None
+        try:
+            while self._unsent:
+                del self._unsent[: os.write(self._stdin, self._unsent[:_CHUNK])]
+        except BlockingIOError:
+            self._loop.add_writer(self._stdin, self._on_writable)
+            return
+        except OSError:  # it has closed its input: its end, if it is one, is reported by its keeper
+            self._unsent.clear()
+        if self._stdin >= 0:
+            self._loop.remove_writer(self._stdin)
+
+    # What comes ----------------------------------------------------------------------------------------------------
+
+    def _on_output(self) -> None:
+        self._take_output()
+
+    def _take_output(self) -> bool:
+        """Read once. Whether there may be more."""
+        data = _read(self._stdout)
+        if data is None or self._fault is not None:
+            return False
+        if not data:
+            assert self._loop is not None
+            self._loop.remove_reader(self._stdout)
+            # Its end, if it has ended, is known a moment later, with its exit status.
+            self._loop.call_later(0.5, self._hung_up)
+            return False
+        self._read_since_asked += len(data)
+        lines = data.split(b"\n")
+        self._partial += lines[0]
+        for following in lines[1:]:
+            line = bytes(self._partial)
+            self._partial = bytearray(following)
+            if self._too_long(line):
+                return False
+            self._take_line(line)
+            if self._fault is not None:
+                return False
+        if self._too_long(self._partial):
+            return False
+        self._restrain()
+        return self._fault is None
+
+    def _too_long(self, line: bytes | bytearray) -> bool:
+        if len(line) <= MAX_MESSAGE_BYTES:
+            return False
+        words = f"{self.label} sends a message of more than {MAX_MESSAGE_BYTES:,} bytes, beginning {shown(line[:800])}"
+        self._fail(ServerFault(words, kind="server_protocol"))
+        return True
+
+    def _restrain(self) -> None:
+        assert self._loop is not None
+        if self._waiting and self._read_since_asked > _FLOOD_BYTES:
+            words = f"{self.label} sends {self._read_since_asked:,} bytes instead of an answer{self.last_words()}"
+            self._fail(ServerFault(words, kind="server_protocol"))
+        elif not self._waiting and self._read_since_asked > _IDLE_BYTES and not self._paused:
+            self._paused = True
+            self._loop.remove_reader(self._stdout)
+
+    def _resume(self) -> None:
+        assert self._loop is not None
+        if self._paused:
+            self._paused = False
+            self._loop.add_reader(self._stdout, self._on_output)
+
+    def _take_line(self, line: bytes) -> None:
+        if not (line := line.strip()):
+            return
+        try:
+            messages = decoded(line)
+        except ValueError as error:
+            self._take_nonsense(line, error)
+            return
+        for message in messages:
+            if "method" in message:
+                if isinstance(message.get("id"), int | str):
+                    self._send(answer_to(message))
+            elif (number := _number(message.get("id"))) in self._waiting:
+                _, future = self._waiting.pop(number)
+                if not future.done():
+                    future.set_result(message)
+
+    def _take_nonsense(self, line: bytes, error: ValueError) -> None:
+        """A banner or a stray print is passed over; a message that cannot be read is lost, and its answer with it."""
+        self._nonsense = self._nonsense or line[:1_000]
+        self._nonsense_lines += 1
+        if line.startswith((b"{", b"[{")) and b'"jsonrpc"' in line[:10_000]:
+            words = f"{self.label} sends JSON-RPC that is broken ({error}): {shown(line[:800])}"
+            self._fail(ServerFault(words, kind="server_protocol"))
+
+    def _on_stderr(self) -> None:
+        data = _read(self._stderr)
+        if data:
+            self._said += data
+            del self._said[:-_STDERR_BYTES]
+        elif data is not None:
+            assert self._loop is not None
+            self._loop.remove_reader(self._stderr)
+
+    # Its keeper's reports ------------------------------------------------------------------------------------------
+
+    def _on_report(self) -> None:
+        data = _read(self._control)
+        if data is None:
+            return
+        if not data:
+            self._all_gone()
+            return
+        *lines, self._reported = (self._reported + data).split(b"\n")
+        for line in lines:
+            report = json.loads(line)
+            if "pid" in report and self._launched is not None and not self._launched.done():
+                self._launched.set_result(report["pid"])
+            elif "error" in report:
+                words = f"{self.label} cannot be started: {report['error']}: {report['file']!r}"
+                self._fail(ServerFault(words, kind="server_start"))
+            elif "status" in report:
+                self._ended(report["status"])
+
+    def _ended(self, status: int) -> None:
+        for _ in range(_LAST_READS):  # what it wrote before it ended counts; one that it left behind may write on
+            if not self._take_output():
+                break
+        self._on_stderr()
+        how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
+        self._fail(ServerFault(f"{self.label} ended ({how}){self.last_words()}", kind="server_died"))
+
+    def _hung_up(self) -> None:
+        if self._stdout >= 0:
+            self._fail(ServerFault(f"{self.label} closed its output{self.last_words()}", kind="server_died"))
+
+    def _all_gone(self) -> None:
+        assert self._loop is not None
+        assert self._gone is not None
+        self._loop.remove_reader(self._control)
+        self._fail(ServerFault(f"{self.label} was killed{self.last_words()}", kind="server_died"))
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+
+def _read(fd: int) -> bytes | None:
+    """What is there: ``b""`` at the end, ``None`` where nothing has come."""
+    try:
+        return os.read(fd, _CHUNK)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+def _number(identifier: Any) -> int:
+    """Servers that write the number of a request as text are understood."""
+    if isinstance(identifier, str) and identifier.isascii() and identifier.isdigit() and len(identifier) < 19:
+        return int(identifier)
+    return identifier if type(identifier) is int else -1
