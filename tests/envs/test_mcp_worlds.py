@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,11 @@ from rllm_gym.envs.mcp.worlds import (
     TEMPLATES,
     Answer,
     Call,
+    Move,
     ReportInfeasible,
     ToolErrand,
     ToolTemplate,
+    ToolWorld,
     wanted_facts,
 )
 from rllm_gym.grading.answers import matches
@@ -29,33 +31,39 @@ from rllm_gym.grading.answers import matches
 SEEDS = range(20)
 
 
-def errand_of(template: ToolTemplate, seed: int, difficulty: int) -> ToolErrand:
-    return template.errand(template.build(seed, difficulty), random.Random(seed), difficulty)
+@dataclass
+class Played:
+    errand: ToolErrand
+    facts: Any
+    answer: str = ""
+    reported: bool = False
+    said: list[str] = field(default_factory=list)
+
+    def rewarded(self, wanted: Any) -> bool:
+        right = self.reported == self.errand.infeasible and self.facts == wanted
+        return right and (self.errand.answer is None or matches(self.errand.answer, self.answer))
 
 
-async def played(template: ToolTemplate, seed: int, difficulty: int, moves: Sequence[Any]) -> tuple[bool, list[str]]:
-    """Whether the moves bring the reward, and what the tools said."""
-    errand = errand_of(template, seed, difficulty)
-    said: list[str] = []
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
-        workspace = Path(folder)
-        world = template.build(seed, difficulty)
-        world.prepare(workspace)
-        servers = {server.name: server.make(workspace, seed) for server in world.servers(workspace)}
-        answer, reported = "", False
-        for move in moves:
-            match move:
-                case Answer(text):
-                    answer = text
-                case ReportInfeasible():
-                    reported = True
-                case Call(tool, arguments, name):
-                    said.append(await called(servers, tool, dict(arguments), name))
-        unharmed = world.facts(workspace) == wanted_facts(template, errand, seed, difficulty, Path(other))
-    right = reported if errand.infeasible else not reported
-    if errand.answer is not None:
-        right = right and matches(errand.answer, answer)
-    return right and unharmed, said
+def begun(template: ToolTemplate, seed: int, difficulty: int) -> tuple[ToolWorld, ToolErrand]:
+    world = template.build(seed, difficulty)
+    return world, template.errand(world, random.Random(seed), difficulty)
+
+
+async def played(world: ToolWorld, errand: ToolErrand, moves: Sequence[Move], workspace: Path) -> Played:
+    """What comes of the moves in an untouched world."""
+    world.prepare(workspace)
+    servers = {server.name: server.make(workspace, 0) for server in world.servers(workspace)}
+    episode = Played(errand, None)
+    for move in moves:
+        match move:
+            case Answer(text):
+                episode.answer = text
+            case ReportInfeasible():
+                episode.reported = True
+            case Call(tool, arguments, name):
+                episode.said.append(await called(servers, tool, dict(arguments), name))
+    episode.facts = world.facts(workspace)
+    return episode
 
 
 async def called(servers: dict[str, Any], tool: str, arguments: dict[str, Any], name: str) -> str:
@@ -76,24 +84,28 @@ async def offers(server: Any, tool: str) -> bool:
     return any(offered.name == tool for offered in await server.list_tools())
 
 
-def levels(template: ToolTemplate, seed: int) -> int:
+def level(template: ToolTemplate, seed: int) -> int:
     return template.difficulties[seed % len(template.difficulties)]
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_the_errands_own_way_is_rewarded_and_neither_nothing_nor_the_near_miss_is(name: str):
+def test_the_errands_own_way_is_rewarded_and_neither_nothing_nor_the_near_miss_is(name: str, tmp_path: Path):
     template = TEMPLATES[name]
 
     async def all_seeds() -> None:
         for seed in SEEDS:
-            difficulty = levels(template, seed)
-            errand = errand_of(template, seed, difficulty)
+            difficulty = level(template, seed)
+            folders = [tmp_path / f"{seed}-{role}" for role in ("twin", "right", "wrong", "idle")]
+            for folder in folders:
+                folder.mkdir()
+            world, errand = begun(template, seed, difficulty)
+            wanted = wanted_facts(template, errand, seed, difficulty, folders[0])
             assert isinstance(errand.calls[-1], Answer | ReportInfeasible)
-            right, said = await played(template, seed, difficulty, errand.calls)
-            assert right, (seed, errand, said)
-            idle, _ = await played(template, seed, difficulty, [Answer("")])
-            assert not idle, (seed, errand)
-            wrong, said = await played(template, seed, difficulty, errand.wrong_calls)
-            assert not wrong, (seed, errand, said)
+            right = await played(world, errand, errand.calls, folders[1])
+            assert right.rewarded(wanted), (seed, right, wanted)
+            wrong = await played(template.build(seed, difficulty), errand, errand.wrong_calls, folders[2])
+            assert not wrong.rewarded(wanted), (seed, wrong)
+            idle = await played(template.build(seed, difficulty), errand, [Answer("")], folders[3])
+            assert not idle.rewarded(wanted), (seed, idle)
 
     asyncio.run(all_seeds())

@@ -4,6 +4,7 @@ from rllm_gym.envs.mcp.worlds import sqlite
 from rllm_gym.envs.mcp.worlds.errand import (
     Answer,
     Call,
+    Move,
     ReportInfeasible,
     ToolErrand,
     ToolTemplate,
@@ -17,6 +18,7 @@ __all__ = [
     "TEMPLATES",
     "Answer",
     "Call",
+    "Move",
     "ReportInfeasible",
     "ToolErrand",
     "ToolTemplate",

@@ -19,7 +19,7 @@ CREATE TABLE visits (id INTEGER PRIMARY KEY, patient_id INTEGER NOT NULL REFEREN
 """
 SPECIALTIES = ("cardiology", "dermatology", "neurology", "orthopaedics", "paediatrics", "radiology")
 OUTCOMES = ("completed", "no-show", "rescheduled")
-_SIZES = {1: (8, 4, 40), 2: (25, 8, 150), 3: (60, 14, 350)}
+_SIZES = {1: (8, 4, 40), 2: (20, 8, 110), 3: (45, 14, 260)}
 
 
 def build(seed: int, difficulty: int) -> DatabaseWorld:

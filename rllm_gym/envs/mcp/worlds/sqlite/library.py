@@ -22,7 +22,7 @@ CREATE TABLE loans (id INTEGER PRIMARY KEY, member_id INTEGER NOT NULL REFERENCE
 GENRES = ("crime", "fantasy", "history", "poetry", "science", "travel")
 _ADJECTIVES = words("Quiet Hidden Last Silver Broken Distant Burning Forgotten Winter Paper Glass Northern")
 _NOUNS = words("River Garden Letter Harbour Clock Island Mirror Forest Station Orchard Bridge Lighthouse")
-_SIZES = {1: (10, 20, 30), 2: (30, 50, 120), 3: (60, 100, 300)}
+_SIZES = {1: (10, 20, 30), 2: (25, 50, 100), 3: (50, 90, 240)}
 _LOAN_DAYS = 28
 
 
@@ -56,7 +56,7 @@ def build(seed: int, difficulty: int) -> DatabaseWorld:
     out: set[tuple[int, int]] = set()  # nobody has the same book out twice
     days = sorted(a_day(rng, today - timedelta(days=200), today) for _ in range(loan_count))
     for number, day in enumerate(days, start=1):
-        member, book = rng.choice(members)["id"], rng.choice(books)["id"]
+        member, book = rng.randint(201, 200 + member_count), rng.randint(1, book_count)
         due = day + timedelta(days=_LOAN_DAYS)
         returned: date | None = a_day(rng, day, min(today, due + timedelta(days=10)))
         # The oldest loan is always still out: somebody is late in every library.

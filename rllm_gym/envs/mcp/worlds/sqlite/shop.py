@@ -31,7 +31,7 @@ CATEGORIES = {
 }
 FINISHES = words("red blue green black white steel oak bamboo copper large small folding")
 STATUSES = ("pending", "shipped", "delivered", "cancelled")
-_SIZES = {1: (12, 10, 30), 2: (40, 24, 120), 3: (80, 48, 300)}
+_SIZES = {1: (12, 10, 30), 2: (30, 24, 80), 3: (60, 40, 200)}
 
 
 def build(seed: int, difficulty: int) -> DatabaseWorld:
