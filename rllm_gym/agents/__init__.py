@@ -4,6 +4,7 @@ from rllm_gym.agents.base import Action, BaseAgent
 from rllm_gym.agents.chat import ChatAgent
 from rllm_gym.agents.families import CodeAgent, FrozenLakeAgent, MathAgent, default_agent, register_agent
 from rllm_gym.agents.swe import SWEAgent
+from rllm_gym.agents.web import WebAgent
 
 __all__ = [
     "Action",
@@ -13,6 +14,7 @@ __all__ = [
     "FrozenLakeAgent",
     "MathAgent",
     "SWEAgent",
+    "WebAgent",
     "default_agent",
     "register_agent",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rllm_gym.agents.base import BaseAgent
 from rllm_gym.agents.chat import ChatAgent
 from rllm_gym.agents.swe import SWEAgent
+from rllm_gym.agents.web import WebAgent
 
 
 class MathAgent(ChatAgent):
@@ -34,6 +35,8 @@ _FAMILIES: dict[str, type[BaseAgent]] = {
     "rllm/Math": MathAgent,
     "rllm/Code": CodeAgent,
     "rllm/SWE": SWEAgent,
+    "rllm/Web": WebAgent,
+    "rllm/MiniWoB": WebAgent,
 }
 
 

@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("rllm_gym.commands.report:main", "one HTML page of a run: curves, tables, transcripts"),
     "doctor": ("rllm_gym.commands.doctor:main", "what this machine has, what is missing, and the fix"),
     "swe": ("rllm_gym.commands.swe:main", "make repository tasks: a bug-fix commit becomes a task"),
+    "serve-sites": ("rllm_gym.commands.serve_sites:main", "do an errand on the built-in web sites yourself"),
     "new-env": ("rllm_gym.commands.new_env:main", "write a new environment from a working template, with its test"),
 }
 # What the commands of the trainer are for, so that --help needs no torch.

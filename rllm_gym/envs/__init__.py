@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -16,12 +18,35 @@ TABLE: dict[str, tuple[str, dict[str, Any]]] = {
     "rllm/Code-v0": ("rllm_gym.envs.code:CodeEnv", {}),
     "rllm/CodeMultiTurn-v0": ("rllm_gym.envs.code:CodeMultiTurnEnv", {}),
     "rllm/SWE-v0": ("rllm_gym.envs.swe:SWEEnv", {}),
+    "rllm/Web-v0": ("rllm_gym.envs.web:WebEnv", {}),
+}
+
+
+def miniwob_folder() -> Path | None:
+    """The folder of the pages of MiniWoB++, ``None`` where its package is not installed. Imports nothing of it."""
+    spec = importlib.util.find_spec("miniwob")
+    for place in (spec and spec.submodule_search_locations) or ():
+        folder = Path(place) / "html"
+        if (folder / "miniwob").is_dir():
+            return folder
+    return None
+
+
+def miniwob_tasks() -> list[str]:
+    """Names of its tasks, ``[]`` where it is not installed."""
+    folder = miniwob_folder()
+    return [] if folder is None else sorted(page.stem for page in (folder / "miniwob").glob("*.html"))
+
+
+# One id a page; the table for people names the family once, in docs/web.md.
+MINIWOB: dict[str, tuple[str, dict[str, Any]]] = {
+    f"rllm/MiniWoB-{task}-v0": ("rllm_gym.envs.web:MiniWoBEnv", {"task": task}) for task in miniwob_tasks()
 }
 
 
 def register_all() -> None:
-    """Register every id of the table with Gymnasium; ids already there are left as they are."""
-    for env_id, (entry_point, kwargs) in TABLE.items():
+    """Register every id of the tables with Gymnasium; ids already there are left as they are."""
+    for env_id, (entry_point, kwargs) in (TABLE | MINIWOB).items():
         if env_id not in gymnasium.registry:
             gymnasium.register(id=env_id, entry_point=entry_point, kwargs=kwargs)
 

@@ -1,0 +1,199 @@
+"""``rllm-gym serve-sites``: a person does an errand on the built-in sites, in a browser of their own."""
+
+from __future__ import annotations
+
+import argparse
+import html
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+from rllm_gym.envs.web.errands import errand_tasks, templates_of
+from rllm_gym.envs.web.judging import Ending, ErrandCase
+from rllm_gym.envs.web.rows import ErrandRow
+from rllm_gym.sites.errand import Template
+from rllm_gym.sites.http import Request, Response
+
+_EXAMPLES = """examples:
+  rllm-gym serve-sites                              some errand of the shop
+  rllm-gym serve-sites --site calendar --seed 7
+  rllm-gym serve-sites --template shop/buy-one --difficulty 3 --port 8080
+  rllm-gym serve-sites --list                       the templates
+"""
+
+_COOKIE = "rllm_gym_world"
+_TASK_PAGE = "/_errand"
+_MOST_WORLDS = 64
+_MOST_BODY = 1_000_000
+_IDLE_S = 30.0
+_LOOPBACK = ("127.0.0.1", "localhost")
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="rllm-gym serve-sites",
+        description="Serve the built-in sites on this machine alone and do an errand on them yourself. Every browser "
+        "has a state of its own; the page /_errand shows the goal and says whether it is reached.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--site", help="draw an errand of this site; default: shop")
+    parser.add_argument("--template", help="this errand, such as shop/buy-one")
+    parser.add_argument("--difficulty", type=int, help="1 (easy) to 5; default: any the template has")
+    parser.add_argument("--seed", type=int, default=0, help="another seed, another errand; default: 0")
+    parser.add_argument("--port", type=int, default=8000, help="first port to listen on, 0 for any; default: 8000")
+    parser.add_argument("--list", action="store_true", help="print the templates and leave")
+    options = parser.parse_args(argv)
+    if options.list:
+        for name, template in templates_of(sites=options.site).items():
+            print(f"{name}  (difficulty {', '.join(map(str, template.difficulties))})")
+        return 0
+    site = options.site or (None if options.template else "shop")
+    templates = templates_of(options.template, site)
+    task = errand_tasks(templates, difficulty=options.difficulty, seed=options.seed)[0]
+    row = ErrandRow(task.data["template"], task.data["seed"], task.data["difficulty"])
+    with Sites(templates[row.template], row, port=options.port) as sites:
+        print(f"Errand: {row.template}, difficulty {row.difficulty}, world {row.seed}")
+        print(f"Goal:   {sites.goal}\n")
+        print(f"Begin:  {sites.start}")
+        print(f"Done?   {sites.url}{_TASK_PAGE}")
+        print("Ctrl-C ends it.", flush=True)
+        threading.Event().wait()
+    return 0
+
+
+class Sites:
+    """The sites of one errand on loopback ports, one port an origin. Use it in ``with``.
+
+    Args:
+        template: The errand's template.
+        row: Its seed and difficulty.
+        port: Of the first origin; those of the others follow. 0 takes any that are free.
+
+    Raises:
+        OSError: A port is taken.
+    """
+
+    def __init__(self, template: Template, row: ErrandRow, *, port: int = 0) -> None:
+        self._template, self._row = template, row
+        self._worlds: OrderedDict[str, ErrandCase] = OrderedDict()
+        self._lock = threading.Lock()
+        sample = ErrandCase(template, row)
+        self.goal = sample.goal
+        self._servers: list[ThreadingHTTPServer] = []
+        self._addresses: dict[str, str] = {}
+        try:
+            for number, origin in enumerate(sample.sites):
+                server = self._server(origin, port + number if port else 0)
+                self._servers.append(server)
+                self._addresses[origin] = f"http://127.0.0.1:{server.server_address[1]}"
+        except BaseException:
+            self._close()
+            raise
+        parts = urlsplit(sample.start)
+        begin = self._addresses[f"{parts.scheme}://{parts.netloc}"]
+        self.start = sample.start.replace(f"{parts.scheme}://{parts.netloc}", begin, 1)
+        self.url = begin
+
+    def __enter__(self) -> Sites:
+        for server in self._servers:
+            threading.Thread(target=server.serve_forever, name="serve-sites", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for server in self._servers:
+            server.shutdown()
+        self._close()
+
+    def _close(self) -> None:
+        for server in self._servers:
+            server.server_close()
+
+    def _server(self, origin: str, port: int) -> ThreadingHTTPServer:
+        sites = self
+
+        class Answering(BaseHTTPRequestHandler):
+            timeout = _IDLE_S
+
+            def do_GET(self) -> None:
+                sites._answer(self, origin)
+
+            do_POST = do_GET
+
+            def log_message(self, format: str, *args: object) -> None:
+                """The terminal shows the goal, not requests."""
+
+        return ThreadingHTTPServer(("127.0.0.1", port), Answering)
+
+    def _answer(self, request: BaseHTTPRequestHandler, origin: str) -> None:
+        # A page of the Internet must not get in by a name that it points to this machine.
+        if request.headers.get("Host", "").rpartition(":")[0] not in _LOOPBACK:
+            _send(request, Response(b"this answers to 127.0.0.1 and localhost alone", 421), {})
+            return
+        length = request.headers.get("Content-Length", "0")
+        if not length.isascii() or not length.isdecimal() or int(length) > _MOST_BODY:
+            request.close_connection = True
+            _send(request, Response(b"the body is too long", 413), {})
+            return
+        body = request.rfile.read(int(length))
+        token, case = self._world(request.headers.get("Cookie", ""))
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        asked = Request(request.command, origin + request.path, headers, body)
+        if asked.path == _TASK_PAGE:
+            answer = self._task_page(asked, case)
+        else:
+            handler = case.sites[origin]
+            answer = self._translated(handler(asked))
+        _send(request, answer, {"set-cookie": f"{_COOKIE}={token}; Path=/; HttpOnly; SameSite=Lax"})
+
+    def _world(self, cookies: str) -> tuple[str, ErrandCase]:
+        """The world of a browser. The oldest goes when there are too many."""
+        try:
+            morsel = SimpleCookie(cookies).get(_COOKIE)
+        except CookieError:
+            morsel = None
+        with self._lock:
+            if morsel is not None and morsel.value in self._worlds:
+                self._worlds.move_to_end(morsel.value)
+                return morsel.value, self._worlds[morsel.value]
+            token = secrets.token_urlsafe(16)
+            self._worlds[token] = ErrandCase(self._template, self._row)
+            if len(self._worlds) > _MOST_WORLDS:
+                self._worlds.popitem(last=False)
+            return token, self._worlds[token]
+
+    def _translated(self, response: Response) -> Response:
+        """With the addresses of this machine in place of the sites' own."""
+        body, headers = response.body, dict(response.headers)
+        for origin, address in self._addresses.items():
+            if headers.get("content-type", "").startswith("text/"):
+                body = body.replace(origin.encode(), address.encode())
+            if "location" in headers:
+                headers["location"] = headers["location"].replace(origin, address)
+        return Response(body, response.status, headers)
+
+    def _task_page(self, request: Request, case: ErrandCase) -> Response:
+        verdict = ""
+        if request.method == "POST":
+            given = {name: values[-1] for name, values in parse_qs(request.body.decode("utf-8", "replace")).items()}
+            said = given.get("said", "")
+            ending = Ending(infeasible=said) if "infeasible" in given else Ending(answer=said)
+            verdict = "<p><b>Solved.</b></p>" if case.is_solved(ending) else "<p><b>Not solved.</b></p>"
+        page = f"""<!doctype html><meta charset=utf-8><title>The errand</title>
+<body style="font: 16px sans-serif; max-width: 40em; margin: 3em auto">
+<h1>The errand</h1><p>{html.escape(self.goal)}</p><p><a href="{html.escape(self.start)}">To the site</a></p>
+<form method=post><label>Answer, where one is asked for: <input name=said></label>
+<button>Done</button> <button name=infeasible value=1>It cannot be done</button></form>{verdict}"""
+        return Response(page.encode())
+
+
+def _send(request: BaseHTTPRequestHandler, response: Response, more: Mapping[str, str]) -> None:
+    request.send_response(response.status)
+    for name, value in {**response.headers, **more, "content-length": str(len(response.body))}.items():
+        request.send_header(name, value)
+    request.end_headers()
+    request.wfile.write(response.body)

@@ -1,0 +1,8 @@
+"""Web pages as environments: errands on the built-in sites and on one's own, and the tasks of MiniWoB++."""
+
+from rllm_gym.envs.web.env import WebEnv
+from rllm_gym.envs.web.errands import errand_tasks, templates_of
+from rllm_gym.envs.web.miniwob import MiniWoBEnv
+from rllm_gym.envs.web.page_state import PageState
+
+__all__ = ["MiniWoBEnv", "PageState", "WebEnv", "errand_tasks", "templates_of"]

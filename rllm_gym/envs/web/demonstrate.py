@@ -1,0 +1,139 @@
+"""Errands carried out on the real page: what a person would do, as the replies of a model that does it."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from rllm_gym.envs.web.env import WebEnv
+from rllm_gym.sites.errand import Answer, Click, Fill, Goto, Move, Press, ReportInfeasible, Select
+
+if TYPE_CHECKING:
+    from rllm_gym.browser.observation import PageView
+
+EDITABLE = ("textbox", "searchbox", "spinbutton", "combobox", "slider", "textarea")
+CHOOSABLE = ("combobox", "listbox")
+
+_NUMBERED = re.compile(r"( *)\[(\d+)\] ")
+
+
+def oracle(env: WebEnv, rng: random.Random | None = None) -> str:
+    """The next reply of one that knows the errand: a demonstration policy of ``rllm-gym sft``.
+
+    Called before every turn with the unwrapped environment.
+
+    Args:
+        env: In an episode of an errand, every turn of which was played by this oracle.
+        rng: Not used: there is one way.
+
+    Raises:
+        ValueError: The episode is a row of one's own, or its page does not have what the errand speaks of.
+    """
+    if env.errand is None:
+        raise ValueError(f"task {env.task.task_id!r} is no errand: nobody knows how it is done")
+    return reply_for(env.errand.moves[env.turn], env.page)
+
+
+def play(env: WebEnv, moves: Iterable[Move]) -> tuple[float, list[str]]:
+    """Carry moves out in an episode that was just reset.
+
+    Returns:
+        The sum of the rewards, and the replies. Moves after the end of the episode are left out.
+
+    Raises:
+        ValueError: The page does not have what a move speaks of; says which move and shows the page.
+    """
+    total, replies = 0.0, []
+    for move in moves:
+        replies.append(reply_for(move, env.page))
+        _, reward, terminated, truncated, info = env.step(replies[-1])
+        total += _accepted(reward, info, replies[-1], env)
+        if terminated or truncated:
+            break
+    return total, replies
+
+
+def _accepted(reward: float, info: dict[str, Any], reply: str, env: WebEnv) -> float:
+    if info["invalid_action"] or info["action_error"]:
+        raise ValueError(f"{reply} was refused: {info['action_error'] or 'it is no action'}\n{env.page.text}")
+    return float(reward)
+
+
+def reply_for(move: Move, view: PageView) -> str:
+    """What a model writes to make a move on this page, as a fenced block.
+
+    Raises:
+        ValueError: Nothing on the page is what the move speaks of, or several things are.
+    """
+    return f"```\n{call_for(move, view)}\n```"
+
+
+def call_for(move: Move, view: PageView) -> str:
+    """:func:`reply_for` without its fence."""
+    match move:
+        case Click(role, name, within):
+            return f"click({_find(view, (role,), name, within, move)})"
+        case Fill(name, text, within):
+            return f"fill({_find(view, EDITABLE, name, within, move)}, {_quoted(text)})"
+        case Select(name, option, within):
+            return f"select({_find(view, CHOOSABLE, name, within, move)}, {_quoted(option)})"
+        case Press(key):
+            return f"press({_quoted(key)})"
+        case Goto(url):
+            return f"goto({_quoted(url)})"
+        case Answer(text):
+            return f"answer({_quoted(text)})"
+        case ReportInfeasible(reason):
+            return f"report_infeasible({_quoted(reason)})"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _find(view: PageView, roles: tuple[str, ...], name: str, within: str | None, move: Move) -> int:
+    """The number of the one element that is meant."""
+    alike = [number for number, seen in view.elements.items() if seen.role in roles and seen.name == name]
+    if within is not None and alike:
+        alike = _nearest(view.text, alike, within)
+    if len(alike) == 1:
+        return alike[0]
+    what = "nothing on the page is" if not alike else f"the elements {alike} all are"
+    raise ValueError(f"{what} what {move} speaks of:\n{view.text}")
+
+
+def _nearest(text: str, numbers: list[int], within: str) -> list[int]:
+    """Those of the elements that share the smallest part of the page with a text: its row, card or form."""
+    lines = text.splitlines()
+    depths = [len(line) - len(line.lstrip(" ")) for line in lines]
+    sizes: dict[int, int] = {}
+    for at, line in enumerate(lines):
+        found = _NUMBERED.match(line)
+        if not found or int(found[2]) not in numbers:
+            continue
+        first, last = at, at
+        while not any(within in one for one in lines[first : last + 1]):
+            wider = _parent(depths, first, last)
+            if wider == (first, last):
+                break
+            first, last = wider
+        else:
+            sizes[int(found[2])] = last - first
+    smallest = min(sizes.values(), default=0)
+    return [number for number, size in sizes.items() if size == smallest]
+
+
+def _parent(depths: list[int], first: int, last: int) -> tuple[int, int]:
+    """The lines of the outline one level above these."""
+    start = first
+    while start > 0 and depths[start] >= depths[first]:
+        start -= 1
+    if depths[start] >= depths[first]:  # already the whole page
+        return 0, len(depths) - 1
+    end = start
+    while end + 1 < len(depths) and depths[end + 1] > depths[start]:
+        end += 1
+    return start, max(end, last)

@@ -1,0 +1,109 @@
+"""The built-in errands as a task set: a template, a difficulty and the seed of a world are drawn, and nothing built."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rllm_gym.core import TaskError
+from rllm_gym.data import ProceduralTaskset
+from rllm_gym.envs.web.rows import errand_content
+from rllm_gym.sites.errand import Template
+
+_SEEDS = 2**32
+
+
+def templates_of(templates: str | Template | Iterable[str | Template] | None = None,
+                 sites: str | Iterable[str] | None = None) -> dict[str, Template]:  # fmt: skip
+    """Templates by name, in the order of their table.
+
+    Args:
+        templates: Names of built-in ones, ``"shop/buy-one"``, and templates of one's own; ``None`` for all built-in.
+        sites: Keep those of these sites: what stands before the ``/`` of their names.
+
+    Raises:
+        TaskError: There is no such template or site; names those there are.
+    """
+    from rllm_gym.sites import TEMPLATES
+
+    if templates is None:
+        chosen = dict(TEMPLATES)
+    else:
+        chosen = {}
+        for one in [templates] if isinstance(templates, str | Template) else templates:
+            if isinstance(one, str) and one not in TEMPLATES:
+                raise TaskError(f"there is no template {one!r}; there are {', '.join(TEMPLATES)}")
+            template = TEMPLATES[one] if isinstance(one, str) else one
+            chosen[template.name] = template
+    if sites is not None:
+        wanted = [sites] if isinstance(sites, str) else list(sites)
+        there = dict.fromkeys(name.partition("/")[0] for name in chosen)
+        for site in wanted:
+            if site not in there:
+                raise TaskError(f"there is no site {site!r} here; there are {', '.join(there)}")
+        chosen = {name: template for name, template in chosen.items() if name.partition("/")[0] in wanted}
+    if not chosen:
+        raise TaskError("no templates are left to make tasks from; name at least one")
+    return chosen
+
+
+def errand_tasks(
+    templates: Mapping[str, Template],
+    *,
+    name: str = "web",
+    difficulty: int | tuple[int, int] | None = None,
+    split: str | None = "train",
+    seed: int = 0,
+    size: int | None = None,
+) -> ProceduralTaskset:
+    """Errands of these templates as a task set without limit.
+
+    Args:
+        templates: As :func:`templates_of` gives them.
+        name: What task ids begin with.
+        difficulty: A level of 1 to 5, a pair ``(lowest, highest)``, or ``None`` for every level a template has.
+        split: ``"train"``, ``"validation"`` or ``"test"``; ``None`` is ``"train"``.
+        seed: Another seed gives other tasks.
+        size: Number of tasks, 1,000,000 by default.
+
+    Raises:
+        TaskError: No template exists at that difficulty, or another argument is out of range.
+    """
+    lowest, highest = _levels(difficulty)
+    drawn = tuple(
+        (template.name, levels)
+        for template in templates.values()
+        if (levels := tuple(level for level in template.difficulties if lowest <= level <= highest))
+    )
+    if not drawn:
+        raise TaskError(f"difficulty={difficulty!r}: none of {', '.join(templates)} exists at this level")
+    return ProceduralTaskset(Draw(drawn), name=name, split=split, seed=seed, size=1_000_000 if size is None else size)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Draws one errand.
+
+    Attributes:
+        templates: Names, each with the levels to draw from.
+    """
+
+    templates: tuple[tuple[str, tuple[int, ...]], ...]
+
+    def __call__(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        name, levels = rng.choice(self.templates)
+        return errand_content(name, rng.randrange(_SEEDS), rng.choice(levels))
+
+
+def _levels(difficulty: Any) -> tuple[int, int]:
+    if difficulty is None:
+        return 1, 5
+    pair = (difficulty, difficulty) if isinstance(difficulty, int) else difficulty
+    if isinstance(difficulty, bool) or not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise TaskError(f"difficulty={difficulty!r} must be 1 to 5, a pair (lowest, highest), or None")
+    low, high = pair
+    if not (isinstance(low, int) and isinstance(high, int) and 1 <= low <= high <= 5):
+        raise TaskError(f"difficulty={difficulty!r} must be 1 to 5, a pair (lowest, highest), or None")
+    return low, high

@@ -1,0 +1,235 @@
+"""An environment whose world is a web page: its browser session, what the model is shown, and what its actions do."""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import gymnasium
+import numpy as np
+
+from rllm_gym.core import AsyncTextEnv, Outcome, Task, TaskError
+from rllm_gym.parsing.browser_actions import BrowserAction, action_tools, describe_actions, parse_browser_action
+from rllm_gym.sites.http import Handler
+
+if TYPE_CHECKING:
+    from rllm_gym.browser import BrowserPool, BrowserSession
+    from rllm_gym.browser.observation import PageView
+
+ObservationMode = Literal["text", "screenshot", "both"]
+
+SIDES = (64, 4_096)
+"""Shortest and longest side of a viewport, in pixels."""
+
+_RULES = """\
+You work in a web browser, one action a turn. Think first if you like, then write the action alone in a last fenced \
+block:
+```
+click(12)
+```
+It can be one of these; [12] and the like are the numbers of elements{shown}. Only the sites of the task can be reached.
+{actions}
+"""
+_SHOWN = {
+    "text": " in the page below",
+    "screenshot": " in the picture",
+    "both": " in the page below and in the picture",
+}
+_CUT = "\n[… {} more characters of the page were cut; max_observation_chars says how many are shown]"
+
+
+class PageEnv(AsyncTextEnv):
+    """What all environments of web pages have in common. Write :meth:`_open_task` and :meth:`_after`.
+
+    Args:
+        observation_mode: ``"text"``, or ``"screenshot"`` or ``"both"``, with a picture.
+        viewport: Width and height of the page in pixels.
+        executable: The Chromium to use; ``None`` finds one.
+        has_tabs: Whether the model is told of tabs.
+        **arguments: See :class:`~rllm_gym.core.TextEnv`.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # type: ignore[misc]
+    bound_to_loop: ClassVar[bool] = False  # the browser has a loop of its own, and serves every other
+
+    def __init__(
+        self,
+        *,
+        observation_mode: ObservationMode,
+        viewport: Sequence[int],
+        executable: str | os.PathLike[str] | None,
+        has_tabs: bool,
+        **arguments: Any,
+    ) -> None:
+        if observation_mode not in _SHOWN:
+            raise ValueError(f"observation_mode={observation_mode!r} is not one of {', '.join(map(repr, _SHOWN))}")
+        super().__init__(**arguments)
+        self.observation_mode = observation_mode
+        self.viewport = _viewport(viewport)
+        self._executable = None if executable is None else os.fspath(executable)
+        self._has_tabs = has_tabs
+        self._has_mouse = observation_mode != "text"
+        self._pictures = self._has_mouse or self.render_mode == "rgb_array"
+        if self._has_mouse:
+            width, height = self.viewport
+            picture = gymnasium.spaces.Box(0, 255, (height, width, 3), np.uint8)
+            self.observation_space = gymnasium.spaces.Dict({"text": self.observation_space, "image": picture})
+        self._pool()  # without Playwright or Chromium gym.make() says so
+        self._session: BrowserSession | None = None
+        self._view: PageView | None = None
+        self._goal = ""
+        self._error = ""
+
+    # What a subclass writes ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def _open_task(self, task: Task) -> None:
+        """Call :meth:`_open` with what the task needs, bring its first page up and set ``_goal``."""
+
+    @abstractmethod
+    async def _after(self, action: BrowserAction) -> tuple[float | None, bool]:
+        """What an action led to: the task's reward and whether it is solved; ``(None, False)`` while it goes on.
+
+        Called after each action; ``answer`` and ``report_infeasible`` do nothing else.
+        """
+
+    # The episode ---------------------------------------------------------------------------------------------
+
+    @property
+    def goal(self) -> str:
+        """What the model is asked for in this episode."""
+        return self._goal
+
+    @property
+    def page(self) -> PageView:
+        """The page as it was last looked at: its text, its elements by number, and the picture if there is one.
+
+        Raises:
+            gymnasium.error.ResetNeeded: No episode has begun.
+        """
+        if self._view is None:
+            raise gymnasium.error.ResetNeeded("no page yet: call reset() first")
+        return self._view
+
+    async def async_reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        observation, info = await super().async_reset(seed=seed, options=options)
+        return self._with_picture(observation), info
+
+    async def async_step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, *rest = await super().async_step(action)
+        return self._with_picture(observation), *rest  # type: ignore[return-value]
+
+    async def _async_begin(self, task: Task) -> str:
+        self._goal = self._error = ""
+        await self._open_task(task)
+        await self._look()
+        actions = describe_actions(tabs=self._has_tabs, mouse=self._has_mouse)
+        rules = _RULES.format(shown=_SHOWN[self.observation_mode], actions=actions)
+        head = f"Goal: {self._goal}\n\n{rules}"
+        if len(head) + len(_CUT) + 20 > self._max_chars:
+            raise TaskError(
+                f"task {task.task_id!r} needs {len(head)} characters before its page, too many for "
+                f"max_observation_chars={self._max_chars}; raise it"
+            )
+        return self._shown(head)
+
+    async def _async_act(self, action: str) -> Outcome:
+        parsed = parse_browser_action(action)
+        self._error = ""
+        ends = parsed.name in ("answer", "report_infeasible")
+        if not ends:
+            self._error = await self._open_session.act(parsed)
+        reward, solved = await self._after(parsed)
+        if ends:
+            return Outcome(f"The task is over.\nGoal: {self._goal}", {"task": reward or 0.0}, True, solved)
+        await self._look()
+        head = f"Goal: {self._goal}\n"
+        if self._error:
+            head = f"The last action failed: {self._error}\n{head}"
+        return Outcome(self._shown(head), {} if reward is None else {"task": reward}, reward is not None, solved)
+
+    async def _async_end(self) -> None:
+        session, self._session = self._session, None
+        if session is not None and self._opened_in == os.getpid():
+            await session.close()
+
+    # The browser ---------------------------------------------------------------------------------------------
+
+    def _pool(self) -> BrowserPool:
+        # Asked for each time: after a fork, as vector environments make them, the shared pool is another.
+        from rllm_gym.browser import shared_pool
+
+        return shared_pool(self._executable)
+
+    async def _open(self, url: str, *, sites: Mapping[str, Handler], origins: Sequence[str]) -> None:
+        """A fresh context that reaches these sites and origins alone, at ``url``."""
+        await self._async_end()
+        self._view = None
+        self._session = await self._pool().open(sites=sites, origins=origins, viewport=self.viewport)
+        self._opened_in = os.getpid()
+        await self._session.goto(url)
+
+    @property
+    def _open_session(self) -> BrowserSession:
+        assert self._session is not None
+        return self._session
+
+    async def _look(self) -> None:
+        self._view = await self._open_session.observe(screenshot=self._pictures)
+
+    # What is shown -------------------------------------------------------------------------------------------
+
+    @property
+    def _max_chars(self) -> int:
+        space = self.observation_space
+        text = space["text"] if isinstance(space, gymnasium.spaces.Dict) else space
+        return int(text.max_length)  # type: ignore[attr-defined]
+
+    def _shown(self, head: str) -> str:
+        body = self.page.text
+        room = self._max_chars - len(head) - 1
+        if len(body) > room:
+            kept = body[: room - len(_CUT) - 20]
+            kept = kept[: kept.rfind("\n")] if "\n" in kept else kept
+            body = kept + _CUT.format(len(body) - len(kept))
+        return f"{head}\n{body}"[: self._max_chars]
+
+    def _with_picture(self, observation: str) -> Any:
+        if not self._has_mouse:
+            return observation
+        assert self.page.image is not None
+        return {"text": observation, "image": self.page.image.copy()}
+
+    def _tools(self) -> str:
+        return json.dumps(action_tools(tabs=self._has_tabs, mouse=self._has_mouse))
+
+    def _add_info(self, info: dict[str, Any]) -> None:
+        info["url"] = self.page.url
+        info["action_error"] = self._error
+
+    def render(self) -> str | np.ndarray | None:
+        """The latest observation (``"ansi"``) or the page as a picture (``"rgb_array"``)."""
+        if self.render_mode != "rgb_array":
+            return super().render()
+        image = self.page.image
+        return None if image is None else image.copy()
+
+    def _world_state(self) -> dict[str, Any]:
+        raise NotImplementedError(
+            f"{type(self).__name__} cannot copy its world: a browser's page, with the state of its scripts, cannot be "
+            "saved; play the same actions again after reset(options={'task': …})"
+        )
+
+
+def _viewport(viewport: Any) -> tuple[int, int]:
+    sides = tuple(viewport) if isinstance(viewport, tuple | list) else ()
+    if len(sides) != 2 or not all(
+        isinstance(side, int) and not isinstance(side, bool) and SIDES[0] <= side <= SIDES[1] for side in sides
+    ):
+        raise ValueError(f"viewport={viewport!r} must be (width, height) in pixels, each {SIDES[0]} to {SIDES[1]}")
+    return sides  # type: ignore[return-value]

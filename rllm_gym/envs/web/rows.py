@@ -1,0 +1,166 @@
+"""Rows of web tasks: an errand on the built-in sites by template and seed, or a page of one's own with a check."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from rllm_gym.core import Task, TaskError
+from rllm_gym.grading.answers import check_answer_spec
+
+MAX_GOAL_CHARS = 20_000
+MAX_URL_CHARS = 2_000
+MAX_ORIGINS = 100
+
+_CHECK = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_PAGE_KEYS = ("url", "goal", "origins", "check", "answer", "infeasible", "data")
+_ERRAND_KEYS = ("template", "seed", "difficulty")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class ErrandRow:
+    """An errand on sites of this process.
+
+    Attributes:
+        template: Name of the :class:`rllm_gym.sites.errand.Template`.
+        seed: Of its world.
+        difficulty: 1 to 5.
+    """
+
+    template: str
+    seed: int
+    difficulty: int
+
+
+@dataclass(frozen=True, slots=True)
+class PageRow:
+    """A page that a server shows.
+
+    Attributes:
+        url: Where the episode begins.
+        goal: What is asked for.
+        origins: What the browser may reach, such as ``http://127.0.0.1:8000``; that of ``url`` is among them.
+        check: ``"module:function"`` that looks at the end, or ``None``.
+        answer: What ``answer("…")`` must say, as :mod:`rllm_gym.grading.answers` reads it, or ``None``.
+        infeasible: Reporting that it cannot be done is right.
+        data: What the check wants to know beyond it.
+    """
+
+    url: str
+    goal: str
+    origins: tuple[str, ...]
+    check: str | None
+    answer: Mapping[str, Any] | None
+    infeasible: bool
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def row_to_web_task(row: Mapping[str, Any], task_id: str) -> Task:
+    """The task of a row ``{"url", "goal", …}`` or ``{"template", "seed", "difficulty"}``, or of a saved task.
+
+    Raises:
+        TaskError: The row cannot be used; says why.
+    """
+    data = row.get("data")
+    if isinstance(row.get("content"), str) and isinstance(data, Mapping) and "url" not in row:
+        read_row(data)
+        return Task(task_id, row["content"], data)
+    given = {str(key): value for key, value in row.items() if value is not None and key not in ("id", "task_id")}
+    parsed = read_row(given)
+    if isinstance(parsed, ErrandRow):
+        return errand_task(task_id, parsed.template, parsed.seed, parsed.difficulty)
+    return Task(task_id, f"{parsed.goal}\n{parsed.url}", given | {"origins": list(parsed.origins)})
+
+
+def errand_task(task_id: str, template: str, seed: int, difficulty: int) -> Task:
+    """The task of an errand. No world is built: template, difficulty and seed say all of it."""
+    return Task(task_id, *errand_content(template, seed, difficulty))
+
+
+def errand_content(template: str, seed: int, difficulty: int) -> tuple[str, dict[str, Any]]:
+    """Content and data of such a task."""
+    content = f"{template}, difficulty {difficulty}, world {seed}"
+    return content, {"template": template, "seed": seed, "difficulty": difficulty}
+
+
+def read_row(row: Mapping[str, Any]) -> ErrandRow | PageRow:
+    """What the data of a task says.
+
+    Raises:
+        TaskError: It cannot be used; names the field.
+    """
+    known = _ERRAND_KEYS if "template" in row else _PAGE_KEYS
+    unknown = sorted(set(row) - set(known))
+    if unknown:
+        raise TaskError(f"its field(s) {unknown!r:.200} mean nothing here; a row has {', '.join(known)}")
+    return _errand_row(row) if "template" in row else _page_row(row)
+
+
+def _errand_row(row: Mapping[str, Any]) -> ErrandRow:
+    template, seed, difficulty = row["template"], row.get("seed", 0), row.get("difficulty", 1)
+    if not isinstance(template, str):
+        raise TaskError(f"its template is {template!r:.80}; it is a name such as 'shop/buy-one'")
+    for name, value, highest in (("seed", seed, 2**63 - 1), ("difficulty", difficulty, 5)):
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:
+            raise TaskError(f"its {name} is {value!r:.80}; it is a whole number from 0 to {highest}")
+    return ErrandRow(template, seed, difficulty)
+
+
+def _page_row(row: Mapping[str, Any]) -> PageRow:
+    for name, longest in (("url", MAX_URL_CHARS), ("goal", MAX_GOAL_CHARS)):
+        value = row.get(name)
+        if not isinstance(value, str) or not value.strip() or len(value) > longest:
+            raise TaskError(f"its {name} is {value!r:.80}; it is a text of 1 to {longest} characters")
+    check, answer, infeasible, data = (row.get(name) for name in ("check", "answer", "infeasible", "data"))
+    if check is not None and (not isinstance(check, str) or not _CHECK.fullmatch(check)):
+        raise TaskError(f"its check is {check!r:.80}; it is 'module:function'")
+    if answer is not None:
+        if not isinstance(answer, Mapping):
+            raise TaskError(f"its answer is {answer!r:.80}; it is {{'type': …, 'value': …}}")
+        try:
+            check_answer_spec(answer)
+        except ValueError as error:
+            raise TaskError(f"its answer cannot be matched: {error}") from error
+    if infeasible is not None and not isinstance(infeasible, bool):
+        raise TaskError(f"its infeasible is {infeasible!r:.80}; it is true or false")
+    if check is None and answer is None and not infeasible:
+        raise TaskError("nothing says when it is solved: give 'check', 'answer', or 'infeasible': true")
+    if data is not None and not isinstance(data, Mapping):
+        raise TaskError(f"its data is {data!r:.80}; it is an object for the check")
+    return PageRow(row["url"], row["goal"], _origins(row), check, answer, bool(infeasible), data or {})
+
+
+def _origins(row: Mapping[str, Any]) -> tuple[str, ...]:
+    given = row.get("origins") or ()
+    if isinstance(given, str) or not all(isinstance(one, str) for one in given) or len(given) > MAX_ORIGINS:
+        raise TaskError(f"its origins are {given!r:.80}; they are a list of texts such as 'http://127.0.0.1:8000'")
+    for one in given:
+        parts = urlsplit(one)
+        if parts.path not in ("", "/") or parts.query or parts.fragment:
+            raise TaskError(f"its origin {one!r:.200} is more than scheme, host and port")
+    return tuple(dict.fromkeys(origin_of(url) for url in (row["url"], *given)))
+
+
+def origin_of(url: str) -> str:
+    """Scheme, host and port of an ``http`` or ``https`` URL, in lower case and without the port everyone expects.
+
+    Raises:
+        TaskError: It is no such URL.
+
+    >>> origin_of("HTTP://Shop.test:80/basket?x=1")
+    'http://shop.test'
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise TaskError(f"{url!r:.200} is no URL: {error}") from error
+    if parts.scheme not in _DEFAULT_PORTS or not host or parts.username is not None:
+        raise TaskError(f"{url!r:.200} is no http or https URL with a host, and without a user")
+    host = f"[{host}]" if ":" in host else host
+    default = port is None or port == _DEFAULT_PORTS[parts.scheme]
+    return f"{parts.scheme}://{host}" + ("" if default else f":{port}")
