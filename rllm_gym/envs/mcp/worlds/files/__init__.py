@@ -1,0 +1,5 @@
+"""Work with text files in a folder."""
+
+from rllm_gym.envs.mcp.worlds.files.errands import TEMPLATES
+
+__all__ = ["TEMPLATES"]
