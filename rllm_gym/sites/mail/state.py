@@ -1,0 +1,282 @@
+"""A mailbox: messages in folders, labels, drafts that are sent, rules, and an address book."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import date
+from typing import Any
+
+from rllm_gym.sites.colleagues import Person
+from rllm_gym.sites.errors import Refused
+from rllm_gym.sites.fields import clock
+from rllm_gym.sites.wording import short_date
+
+FOLDERS = ("Inbox", "Archive", "Sent", "Spam", "Bin")
+RULE_FOLDERS = ("Archive", "Spam", "Bin")
+
+
+@dataclass(frozen=True)
+class Attachment:
+    name: str
+    size_kb: int
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message.
+
+    Attributes:
+        number: Its number in the URL.
+        folder: One of :data:`FOLDERS`.
+        sender: Who it is from.
+        to: Addresses.
+        copy: Addresses of the Cc line.
+        subject: One line.
+        text: What was written; of an answer, without what it answers to.
+        day: When it came or was sent.
+        minute: Minutes after midnight.
+        read: Opened, or marked as read.
+        unread_again: Marked as unread by hand.
+        starred: Has a star.
+        labels: Names, in the order of the alphabet.
+        attachments: What hangs on it.
+        answers: Number of the message that this one replies to.
+        forwards: Number of the message that this one passes on, with its attachments.
+    """
+
+    number: int
+    folder: str
+    sender: Person
+    to: tuple[str, ...]
+    subject: str
+    text: str
+    day: date
+    minute: int
+    copy: tuple[str, ...] = ()
+    read: bool = True
+    unread_again: bool = False
+    starred: bool = False
+    labels: tuple[str, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+    answers: int | None = None
+    forwards: int | None = None
+
+    @property
+    def when(self) -> str:
+        return f"{short_date(self.day)}, {clock(self.minute)}"
+
+
+@dataclass(frozen=True, order=True)
+class Rule:
+    """What happens to messages that come from now on.
+
+    Attributes:
+        sender: Part of the sender's address, or "".
+        subject: Part of the subject, or "".
+        folder: Where they go, or "" for the inbox.
+        label: Which label they get, or "".
+    """
+
+    sender: str
+    subject: str
+    folder: str
+    label: str
+
+
+@dataclass
+class Mailbox:
+    """The state of the site.
+
+    Attributes:
+        today: The day on which this world stands still.
+        me: Whose mailbox it is.
+        contacts: The address book, without ``me``.
+        labels: Those that exist, in the order of the alphabet.
+        messages: By number; a higher number is not always a later message.
+        rules: In the order in which they were made.
+    """
+
+    today: date
+    me: Person
+    contacts: list[Person]
+    labels: list[str]
+    messages: dict[int, Message] = field(default_factory=dict)
+    rules: list[Rule] = field(default_factory=list)
+
+    def facts(self) -> dict[str, Any]:
+        """Where messages lie, their labels and stars, which were marked unread by hand, what was sent, and the rules.
+
+        Whether a message is read is not among them: opening one marks it, and looking must not cost anything.
+        """
+        received = {
+            str(message.number): [message.folder, list(message.labels), message.starred, message.unread_again]
+            for message in self.messages.values()
+            if message.folder != "Sent"
+        }
+        sent = sorted(
+            json.dumps(
+                [
+                    sorted(message.to),
+                    sorted(message.copy),
+                    message.subject,
+                    message.text,
+                    message.answers,
+                    message.forwards,
+                    message.starred,
+                    message.labels,
+                ]
+            )
+            for message in self.messages.values()
+            if message.folder == "Sent"
+        )
+        rules = [[rule.sender, rule.subject, rule.folder, rule.label] for rule in sorted(self.rules)]
+        return {"received": received, "sent": sent, "rules": rules, "labels": list(self.labels)}
+
+    # Looking -------------------------------------------------------------------------------------------------------
+
+    def in_folder(self, folder: str) -> list[Message]:
+        """Newest first."""
+        return _newest_first(message for message in self.messages.values() if message.folder == folder)
+
+    def with_label(self, label: str) -> list[Message]:
+        """Newest first, from every folder but Spam and Bin."""
+        return _newest_first(
+            message
+            for message in self.messages.values()
+            if label in message.labels and message.folder not in ("Spam", "Bin")
+        )
+
+    def search(self, text: str) -> list[Message]:
+        """Every word must be found; ``from:``, ``to:``, ``subject:`` and ``label:`` say where. Not in Spam and Bin."""
+        words = text.lower().split()[:20]
+        return _newest_first(
+            message
+            for message in self.messages.values()
+            if message.folder not in ("Spam", "Bin") and all(_matches(message, word) for word in words)
+        )
+
+    def unread(self, folder: str) -> int:
+        return sum(not message.read for message in self.messages.values() if message.folder == folder)
+
+    def find_people(self, text: str) -> list[Person]:
+        """Whose name or address contains the text, in the order of their names."""
+        text = text.strip().lower()
+        found = [person for person in self.contacts if text in f"{person.name} {person.email}".lower()]
+        return sorted(found, key=lambda person: person.name)
+
+    # Changing ------------------------------------------------------------------------------------------------------
+
+    def open(self, number: int) -> Message | None:
+        """A message, which is read from then on; ``None`` where there is none."""
+        message = self.messages.get(number)
+        if message is not None:
+            message = self._put(message, read=True, unread_again=False)
+        return message
+
+    def move(self, number: int, folder: str) -> None:
+        message = self._get(number)
+        if message.folder == "Sent" and folder != "Bin":
+            raise Refused("Messages that you sent can only be deleted.")
+        if folder not in FOLDERS or folder == "Sent":
+            raise Refused(f"Messages cannot be moved to {folder[:40]!r}.")
+        self._put(message, folder=folder)
+
+    def mark(self, number: int, *, read: bool) -> None:
+        self._put(self._get(number), read=read, unread_again=not read)
+
+    def star(self, number: int, starred: bool) -> None:
+        self._put(self._get(number), starred=starred)
+
+    def label(self, number: int, label: str, wanted: bool = True) -> None:
+        """Puts a label on a message, or takes it away."""
+        if label not in self.labels:
+            raise Refused(f"There is no label {label[:40]!r}.")
+        message = self._get(number)
+        self._put(message, labels=tuple(sorted({*message.labels, label} if wanted else {*message.labels} - {label})))
+
+    def send(
+        self,
+        to: Iterable[str],
+        subject: str,
+        text: str,
+        *,
+        copy: Iterable[str] = (),
+        answers: int | None = None,
+        forwards: int | None = None,
+    ) -> Message:
+        """Sends a message; it stands in Sent afterwards.
+
+        Raises:
+            Refused: Nobody stands in the To line.
+        """
+        to, copy = tuple(dict.fromkeys(to)), tuple(dict.fromkeys(copy))
+        if not to:
+            raise Refused("Nobody stands in the To line.")
+        number = max(self.messages, default=0) + 1
+        passed_on = self.messages.get(forwards) if forwards is not None else None
+        message = Message(
+            number,
+            "Sent",
+            self.me,
+            to,
+            subject,
+            text,
+            self.today,
+            9 * 60 + min(number, 800),
+            copy=copy,
+            answers=answers if answers in self.messages else None,
+            forwards=passed_on.number if passed_on else None,
+            attachments=passed_on.attachments if passed_on else (),
+        )
+        self.messages[number] = message
+        return message
+
+    def add_rule(self, rule: Rule) -> None:
+        if not (rule.sender or rule.subject):
+            raise Refused("A rule needs a sender or words of the subject to look for.")
+        if not (rule.folder or rule.label):
+            raise Refused("A rule needs a folder or a label to act with.")
+        if rule.folder and rule.folder not in RULE_FOLDERS:
+            raise Refused(f"A rule cannot move messages to {rule.folder[:40]!r}.")
+        if rule.label and rule.label not in self.labels:
+            raise Refused(f"There is no label {rule.label[:40]!r}.")
+        if rule in self.rules:
+            raise Refused("This rule exists already.")
+        self.rules.append(rule)
+
+    def delete_rule(self, index: int) -> None:
+        if not 0 <= index < len(self.rules):
+            raise Refused("There is no such rule.")
+        del self.rules[index]
+
+    def _get(self, number: int) -> Message:
+        message = self.messages.get(number)
+        if message is None:
+            raise Refused(f"There is no message {number}.")
+        return message
+
+    def _put(self, message: Message, **changes: Any) -> Message:
+        message = self.messages[message.number] = replace(message, **changes)
+        return message
+
+
+def _newest_first(messages: Iterable[Message]) -> list[Message]:
+    return sorted(messages, key=lambda message: (message.day, message.minute, message.number), reverse=True)
+
+
+def _matches(message: Message, word: str) -> bool:
+    sender = f"{message.sender.name} {message.sender.email}"
+    recipients = " ".join((*message.to, *message.copy))
+    places = {
+        "from": sender,
+        "to": recipients,
+        "subject": message.subject,
+        "label": " ".join(message.labels),
+    }
+    where, colon, what = word.partition(":")
+    if colon and where in places:
+        return what in places[where].lower()
+    names = " ".join(attachment.name for attachment in message.attachments)
+    return word in f"{sender} {recipients} {message.subject} {message.text} {names}".lower()

@@ -1,0 +1,251 @@
+"""A full mailbox, from a seed: files of colleagues, bills of firms with like names, newsletters, and swindlers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from random import Random
+
+from rllm_gym.sites.colleagues import Person, a_workday, staff
+from rllm_gym.sites.mail.pages import MailWorld
+from rllm_gym.sites.mail.state import Attachment, Message, Rule
+from rllm_gym.sites.wording import long_date, money
+
+FIRM_NAMES = (
+    "Northwind",
+    "Blue Heron",
+    "Oakfield",
+    "Silverline",
+    "Harbour",
+    "Meridian",
+    "Cobalt",
+    "Juniper",
+    "Redstone",
+)
+FIRM_TRADES = (
+    "Paper",
+    "Print",
+    "Parcel",
+    "Power",
+    "Catering",
+    "Cleaning",
+    "Travel",
+    "Software",
+    "Furniture",
+    "Telecom",
+)
+NEWSLETTERS = ("The Weekly Harvest", "Cloud Digest", "Design Notes", "Market Minute", "Logistics Letter")
+LABELS = ("Accounts", "Clients", "Follow up", "Private", "Projects", "Travel", "Waiting")
+SUBJECTS = (
+    "Budget", "Roadmap", "Shop floor", "Launch", "Website", "Supplier", "Security", "Onboarding", "Pricing", "Brochure",
+    "Warehouse", "Contract", "Trade fair", "Survey", "Training", "Photo shoot", "Packaging", "Migration",
+)  # fmt: skip
+MATTERS = ("figures", "draft", "notes", "schedule", "questions", "summary", "checklist", "proposal")
+SENTENCES = (
+    "Please have a look when you find the time.",
+    "I have marked the open points at the end.",
+    "We can talk about it after lunch.",
+    "Nothing in it is final yet.",
+    "Let me know if a number looks wrong.",
+    "The others have seen it already.",
+    "It replaces what I sent last month.",
+)
+FILE_TYPES = ("pdf", "xlsx", "docx", "pptx")
+
+
+@dataclass(frozen=True)
+class Bill:
+    """An invoice that came by mail."""
+
+    message: int
+    firm: Person
+    cents: int
+
+
+@dataclass
+class FullMailbox(MailWorld):
+    """A mailbox together with what its errands are about.
+
+    Attributes:
+        colleagues: Those of the contacts who work here.
+        firms: Those of the contacts that send bills.
+        bills: The true ones, by the firm's address, oldest first.
+        frauds: Numbers of messages that only pretend to come from a firm, by the true firm's address.
+    """
+
+    colleagues: list[Person] = field(default_factory=list)
+    firms: list[Person] = field(default_factory=list)
+    bills: dict[str, list[Bill]] = field(default_factory=dict)
+    frauds: dict[str, list[int]] = field(default_factory=dict)
+
+
+def build(seed: int, difficulty: int) -> FullMailbox:
+    """About 40 messages at the first level, 140 at the fifth."""
+    rng = Random(f"mail {difficulty} {seed}")
+    me, *colleagues = staff(rng, 7 + 2 * difficulty)
+    world = FullMailbox(a_workday(rng), me, [], sorted(rng.sample(LABELS, 3 + difficulty // 2)), colleagues=colleagues)
+    fill(world, rng, difficulty)
+    return world
+
+
+def fill(world: FullMailbox, rng: Random, difficulty: int) -> None:
+    """Puts firms, messages and rules into an empty mailbox."""
+    post = _Post(world, rng, 30 + 15 * difficulty)
+    world.firms = _firms(rng, 2 + difficulty)
+    world.contacts = [*world.colleagues, *world.firms]
+    for firm in world.firms:
+        _bills(post, firm, rng.randint(2, 3 + difficulty // 2))
+        world.frauds[firm.email] = []
+    for firm in rng.sample(world.firms, min(len(world.firms), 1 + difficulty // 2)):
+        world.frauds[firm.email] = [_fraud(post, firm) for _ in range(rng.randint(1, 1 + difficulty // 3))]
+    for _ in range(16 + 8 * difficulty):
+        _colleague_mail(post)
+    for name in rng.sample(NEWSLETTERS, 1 + difficulty // 2):
+        _newsletters(post, name, 2 + difficulty)
+    for firm in rng.sample(world.firms, 1):
+        world.rules.append(Rule(firm.email, "", "Archive", ""))
+
+
+class _Post:
+    """Delivers messages, each with a subject and a moment of its own."""
+
+    def __init__(self, world: FullMailbox, rng: Random, days: int) -> None:
+        self.world = world
+        self.rng = rng
+        self.days = days
+        self.subjects: set[str] = set()
+        self.moments: set[tuple[int, int]] = set()
+
+    def moment(self, ago: int | None = None) -> tuple[int, int]:
+        """Days before today and minutes of the day, no two alike."""
+        while True:
+            moment = (self.rng.randint(1, self.days) if ago is None else ago, self.rng.randint(7 * 60, 19 * 60))
+            if moment not in self.moments:
+                self.moments.add(moment)
+                return moment
+
+    def subject(self, make: str) -> str:
+        """The subject, with a number behind it where it is taken."""
+        subject, count = make, 1
+        while subject in self.subjects:
+            count += 1
+            subject = f"{make} ({count})"
+        self.subjects.add(subject)
+        return subject
+
+    def deliver(
+        self,
+        sender: Person,
+        subject: str,
+        text: str,
+        *,
+        ago: int | None = None,
+        to: tuple[str, ...] = (),
+        copy: tuple[str, ...] = (),
+        attachments: tuple[Attachment, ...] = (),
+    ) -> Message:
+        world, rng = self.world, self.rng
+        before, minute = self.moment(ago)
+        number = len(world.messages) + 1
+        message = Message(
+            number,
+            "Inbox",
+            sender,
+            to or (world.me.email,),
+            self.subject(subject),
+            text,
+            world.today - timedelta(days=before),
+            minute,
+            copy=copy,
+            read=rng.random() < 0.75,
+            starred=rng.random() < 0.06,
+            attachments=attachments,
+        )
+        world.messages[number] = message
+        return message
+
+
+def _firms(rng: Random, count: int) -> list[Person]:
+    """Firms of which some share a word of their names."""
+    names: list[str] = []
+    while len(names) < count:
+        first, trade = rng.choice(FIRM_NAMES), rng.choice(FIRM_TRADES)
+        if names and rng.random() < 0.5:
+            first = rng.choice(names).rsplit(" ", 1)[0]
+        if f"{first} {trade}" not in names:
+            names.append(f"{first} {trade}")
+    return [Person(name, f"billing@{name.lower().replace(' ', '')}.test") for name in names]
+
+
+def _bills(post: _Post, firm: Person, count: int) -> None:
+    rng, world = post.rng, post.world
+    first = rng.randint(1_000, 8_000)
+    agos = sorted(rng.sample(range(2, post.days), count), reverse=True)
+    world.bills[firm.email] = []
+    for index, ago in enumerate(agos):
+        number = f"{firm.name[:2].upper()}-{first + 7 * index}"
+        cents = rng.randint(4_000, 480_000)
+        net = cents * 100 // 119
+        due = world.today - timedelta(days=ago - 14)
+        text = rng.choice(
+            (
+                f"Dear customer,\n\nplease find attached our invoice {number}.\nNet amount: {money(net)}\n"
+                f"Total to pay: {money(cents)}\n\nIt is due on {long_date(due)}.\n\n{firm.name}",
+                f"Hello,\n\nthe total of invoice {number} comes to {money(cents)} including tax ({money(net)} before "
+                f"tax). Please pay by {long_date(due)}.\n\nKind regards\n{firm.name}",
+            )
+        )
+        file = Attachment(f"invoice-{number.lower()}.pdf", rng.randint(40, 400))
+        message = post.deliver(firm, f"Invoice {number}", text, ago=ago, attachments=(file,))
+        world.bills[firm.email].append(Bill(message.number, firm, cents))
+    if rng.random() < 0.6:
+        total = sum(bill.cents for bill in world.bills[firm.email]) + rng.randint(10_000, 90_000)
+        text = (
+            f"This is no invoice. Everything that you bought of us this year adds up to {money(total)}.\n\n{firm.name}"
+        )
+        post.deliver(firm, f"Account statement of {firm.name}", text, ago=1)
+
+
+def _fraud(post: _Post, firm: Person) -> int:
+    """A bill from an address that only looks like the firm's; later than all of the true ones."""
+    rng = post.rng
+    name, trade = (
+        firm.email.removeprefix("billing@").removesuffix(".test"),
+        rng.choice(("payments", "invoices", "office")),
+    )
+    domain = rng.choice((f"{name}-{trade}.test", f"{name}.pay.test", f"{name.replace('o', '0', 1)}s.test"))
+    number = f"{firm.name[:2].upper()}-{rng.randint(8_500, 9_999)}"
+    text = (
+        f"URGENT\n\nInvoice {number} over {money(rng.randint(90_000, 900_000))} is still open. Our bank details have "
+        f"changed: reply to this message within 24 hours.\n\n{firm.name}"
+    )
+    ago = rng.choice((1, 2, 3))
+    return post.deliver(Person(firm.name, f"billing@{domain}"), f"Invoice {number}", text, ago=ago).number
+
+
+def _colleague_mail(post: _Post) -> None:
+    rng, world = post.rng, post.world
+    sender = rng.choice(world.colleagues)
+    topic, matter = rng.choice(SUBJECTS), rng.choice(MATTERS)
+    greeting = rng.choice((f"Hi {world.me.first}", f"Hello {world.me.first}", f"Dear {world.me.first}"))
+    text = f"{greeting},\n\nhere is the {matter} for “{topic}”. {' '.join(rng.sample(SENTENCES, 2))}\n\n{sender.first}"
+    others = tuple(p.email for p in rng.sample(world.colleagues, 3) if p is not sender)
+    files: tuple[Attachment, ...] = ()
+    if rng.random() < 0.5:
+        year = world.today.year - rng.choice((0, 0, 1))
+        name = f"{topic}-{matter}-{year}".lower().replace(" ", "-")
+        files = (Attachment(f"{name}.{rng.choice(FILE_TYPES)}", rng.randint(20, 3_000)),)
+    spread = rng.random()
+    to = (world.me.email, *others[:1]) if spread < 0.3 else ()
+    copy = others[1:] if spread > 0.7 else ()
+    post.deliver(sender, f"{topic} {matter}", text, to=to, copy=copy, attachments=files)
+
+
+def _newsletters(post: _Post, name: str, count: int) -> None:
+    sender = Person(name, f"news@{name.lower().replace(' ', '')}.test")
+    issue = post.rng.randint(20, 300)
+    for index in range(count):
+        ago = 2 + 7 * (count - 1 - index)
+        topics = post.rng.sample(SUBJECTS, 2)
+        text = f"In this issue: {topics[0].lower()} and {topics[1].lower()}.\n\nYou get this because you signed up."
+        post.deliver(sender, f"{name}, issue {issue + index}", text, ago=ago)
