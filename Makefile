@@ -33,6 +33,7 @@ demo: setup ## train a tiny model on FrozenLake in five minutes and write an HTM
 
 test: setup ## lint, types and every test (REQUIRE=all: a skip is a failure)
 	@scripts/system_packages.sh $(SYSTEM_PACKAGES)
+	@scripts/mcp_servers.sh
 	@$(MAKE) --no-print-directory lint
 	$(BIN)/python -m pytest $(TESTS) -m 'not long' -n $(PROCESSES) --dist worksteal $(if $(REQUIRE),--require=$(REQUIRE))
 
@@ -52,5 +53,5 @@ docs: setup ## docs/environments.md from the class docstrings
 	$(BIN)/rllm-gym list --markdown > docs/environments.md
 
 clean: ## remove .venv and everything that was made, but no runs
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .mcp-servers build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

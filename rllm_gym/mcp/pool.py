@@ -106,8 +106,7 @@ class ServerPool:
         self._check()
         if not servers:
             raise ValueError("servers=() must name at least one MCP server")
-        path = Path(os.path.abspath(workspace))
-        return await self._loop.arun(self._open(tuple(servers), path, int(seed), tuple(reserved)))
+        return await self._loop.arun(self._open(tuple(servers), _absolute(workspace), int(seed), tuple(reserved)))
 
     def close(self) -> None:
         """End every session and server. Safe to call twice, and from a forked child, where it does nothing."""
@@ -289,6 +288,10 @@ def launch_of(server: StdioServer, workspace: Path, seed: int) -> Launch:
     env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(workspace), "LANG": "C.UTF-8"}
     env |= {key: filled(value) for key, value in server.env.items()}
     return Launch((filled(server.command), *map(filled, server.args)), env, filled(server.cwd))
+
+
+def _absolute(path: str | os.PathLike[str]) -> Path:
+    return Path(os.path.abspath(path))
 
 
 def _is_shared(server: Server) -> bool:
