@@ -125,7 +125,6 @@ def _turning(unit: str, path: str, before: date, after: date) -> Markup:
         link_button(f"‹ Previous {unit}", url(path, **{name: before.isoformat()[:cut]})),
         link_button("Today", path),
         link_button(f"Next {unit} ›", url(path, **{name: after.isoformat()[:cut]})),
-        link_button("New event", "/new", tone=""),
     )
 
 

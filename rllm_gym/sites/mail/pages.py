@@ -42,7 +42,7 @@ _STYLE = Markup(
     "blockquote{border-left:3px solid #d3d9e0;margin:1rem 0 0;padding-left:1rem;color:#52606d;white-space:pre-line}"
     "</style>"
 )
-# The bar for many messages appears with the first one that is ticked.
+# The bar for many messages goes away until one is ticked.
 _SCRIPT = Markup(
     "<script>(() => {const boxes = [...document.querySelectorAll('input[name=message]')];"
     "const bar = document.getElementById('bulk');const show = () => {"
@@ -181,7 +181,6 @@ def _list(world: MailWorld, visit: Visit, messages: Sequence[Message], path: str
         h("select", [h("option", text, value=value) for value, text in labels], name="label", aria_label="Label"),
         button("Apply label", tone="quiet", name="act", value="label"),
         id="bulk",
-        hidden=True,
     )
     return [
         h("p.muted", f"{plural(part.total, 'message')}, page {part.page} of {part.pages}"),
@@ -360,7 +359,7 @@ def _do(world: MailWorld, number: int, action: str, label: str) -> None:
 
 @site.get("/write")
 def write(world: MailWorld, visit: Visit) -> Page:
-    to, copy, subject, fixed, title = "", "", "", [], "Write a message"
+    to, copy, subject, fixed, title = visit.asked("to"), "", "", [], "Write a message"
     original, forwarding = None, False
     for name in ("reply", "all", "forward"):
         original = world.messages.get(whole_number(visit.asked(name)) or 0)
@@ -444,8 +443,7 @@ def _recipients(text: str, contacts: list[Person]) -> list[str]:
 def contacts(world: MailWorld, visit: Visit) -> Page:
     text = visit.asked("name")
     rows = [
-        h("tr", h("td", person.name), h("td", person.email), h("td", h("a", "Write", href=url("/write"))))
-        for person in world.find_people(text)
+        h("tr", h("td", person.name), h("td", person.email), _writing(person)) for person in world.find_people(text)
     ]
     asking = form(
         "/contacts",
@@ -457,6 +455,10 @@ def contacts(world: MailWorld, visit: Visit) -> Page:
     head = h("thead", h("tr", [h("th", name, scope="col") for name in ("Name", "Address", "")]))
     found: Content = h("div.table", h("table", head, h("tbody", rows))) if rows else h("div.card", "Nobody was found.")
     return Page("Address book", [asking, found], aside=_folders(world))
+
+
+def _writing(person: Person) -> Markup:
+    return h("td", h("a", f"Write to {person.name}", href=url("/write", to=person.email)))
 
 
 @site.get("/rules")
