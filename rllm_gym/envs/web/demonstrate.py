@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 EDITABLE = ("textbox", "searchbox", "spinbutton", "combobox", "slider", "textarea")
 CHOOSABLE = ("combobox", "listbox")
 
-_NUMBERED = re.compile(r"( *)\[(\d+)\] ")
+_NUMBER = re.compile(r"\[(\d+)\] ")
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 def oracle(env: WebEnv, rng: random.Random | None = None) -> str:
@@ -106,24 +107,33 @@ def _find(view: PageView, roles: tuple[str, ...], name: str, within: str | None,
 
 
 def _nearest(text: str, numbers: list[int], within: str) -> list[int]:
-    """Those of the elements that share the smallest part of the page with a text: its row, card or form."""
+    """Those of the elements that stand closest to a text: in its row, card or form."""
     lines = text.splitlines()
     depths = [len(line) - len(line.lstrip(" ")) for line in lines]
-    sizes: dict[int, int] = {}
+    told = [at for at, line in enumerate(lines) if json.dumps(within, ensure_ascii=False)[1:-1] in line]
+    distances: dict[int, tuple[float, float]] = {}
     for at, line in enumerate(lines):
-        found = _NUMBERED.match(line)
-        if not found or int(found[2]) not in numbers:
-            continue
-        first, last = at, at
-        while not any(within in one for one in lines[first : last + 1]):
-            wider = _parent(depths, first, last)
-            if wider == (first, last):
-                break
-            first, last = wider
-        else:
-            sizes[int(found[2])] = last - first
-    smallest = min(sizes.values(), default=0)
-    return [number for number, size in sizes.items() if size == smallest]
+        for found in _NUMBER.finditer(_QUOTED.sub("", line)):
+            if int(found[1]) in numbers and told:
+                distances[int(found[1])] = (_common(depths, at, told), _behind(at, told))
+    closest = min(distances.values(), default=None)
+    return [number for number, distance in distances.items() if distance == closest]
+
+
+def _common(depths: list[int], at: int, told: list[int]) -> float:
+    """Lines of the smallest part of the outline that holds a line and one of those that tell."""
+    first, last = at, at
+    while not any(first <= line <= last for line in told):
+        wider = _parent(depths, first, last)
+        if wider == (first, last):
+            return float("inf")
+        first, last = wider
+    return last - first
+
+
+def _behind(at: int, told: list[int]) -> float:
+    """How far a line is below the last that tells: what belongs to a heading follows it."""
+    return min((at - line for line in told if line <= at), default=float("inf"))
 
 
 def _parent(depths: list[int], first: int, last: int) -> tuple[int, int]:

@@ -30,14 +30,11 @@ block:
 ```
 click(12)
 ```
-It can be one of these; [12] and the like are the numbers of elements{shown}. Only the sites of the task can be reached.
+It can be one of these; [12] and the like are the numbers of elements in the {shown} below. Only the sites of the task \
+can be reached.
 {actions}
 """
-_SHOWN = {
-    "text": " in the page below",
-    "screenshot": " in the picture",
-    "both": " in the page below and in the picture",
-}
+_SHOWN = {"text": "page", "screenshot": "list", "both": "page"}
 _CUT = "\n[… {} more characters of the page were cut; max_observation_chars says how many are shown]"
 
 
@@ -191,7 +188,7 @@ class PageEnv(AsyncTextEnv):
         return int(text.max_length)  # type: ignore[attr-defined]
 
     def _shown(self, head: str) -> str:
-        body = self.page.text
+        body = self.page.text if self.observation_mode != "screenshot" else _in_short(self.page)
         room = self._max_chars - len(head) - 1
         if len(body) > room:
             kept = body[: room - len(_CUT) - 20]
@@ -224,6 +221,11 @@ class PageEnv(AsyncTextEnv):
             f"{type(self).__name__} cannot copy its world: a browser's page, with the state of its scripts, cannot be "
             "saved; play the same actions again after reset(options={'task': …})"
         )
+
+
+def _in_short(view: PageView) -> str:
+    """What a picture does not tell: where it was taken, and the numbers of what can be acted on."""
+    return "\n".join([f"URL: {view.url}", *(element.text for element in view.elements.values())])
 
 
 def _viewport(viewport: Any) -> tuple[int, int]:

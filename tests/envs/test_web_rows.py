@@ -1,0 +1,116 @@
+"""Rows and errands as tasks: what a row means, what is refused by name, and that tasks cost nothing to make."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from rllm_gym.core import Task, TaskError
+from rllm_gym.data import load_tasks
+from rllm_gym.envs.web.errands import errand_tasks, templates_of
+from rllm_gym.envs.web.judging import find_check
+from rllm_gym.envs.web.rows import ErrandRow, PageRow, origin_of, read_row, row_to_web_task
+
+PAGE = {"url": "http://127.0.0.1:8000/shop?x=1", "goal": "Buy a kettle.", "check": "checks:bought"}
+
+
+def test_a_page_row_reaches_its_own_origin_and_the_named_ones() -> None:
+    task = row_to_web_task({**PAGE, "origins": ["HTTPS://Login.Example:443/"], "id": "x", "answer": None}, "x")
+    row = read_row(task.data)
+    assert isinstance(row, PageRow)
+    assert row.origins == ("http://127.0.0.1:8000", "https://login.example")
+    assert task.task_id == "x"
+    assert "Buy a kettle." in task.content
+    again = row_to_web_task(json.loads(json.dumps(task.to_json())), "x")
+    assert again == task
+
+
+def test_an_errand_row_is_the_task_that_would_be_drawn() -> None:
+    row = {"template": "shop/buy-one", "seed": 7, "difficulty": 2}
+    task = row_to_web_task(row, "mine")
+    assert read_row(task.data) == ErrandRow("shop/buy-one", 7, 2)
+    assert row_to_web_task(task.to_json(), "mine") == task
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"url": None}, "url"),
+        ({"url": "file:///etc/passwd"}, "file:"),
+        ({"url": "javascript:alert(1)"}, "javascript"),
+        ({"url": "http://user:secret@host/"}, "without a user"),
+        ({"url": "http://[::1/"}, "no URL"),
+        ({"goal": "  "}, "goal"),
+        ({"goal": "x" * 100_000}, "goal"),
+        ({"origins": "http://a.test"}, "list"),
+        ({"origins": ["http://a.test/path"]}, "more than scheme"),
+        ({"origins": ["ws://a.test"]}, "ws:"),
+        ({"check": "os.system('x')"}, "module:function"),
+        ({"check": None}, "nothing says when it is solved"),
+        ({"answer": {"type": "number", "value": "many"}}, "many"),
+        ({"answer": "12"}, "type"),
+        ({"infeasible": "no"}, "true or false"),
+        ({"data": [1]}, "object"),
+        ({"chekc": "a:b"}, "chekc"),
+        ({"seed": 3}, "seed"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_by_name(change: dict, says: str) -> None:
+    with pytest.raises(TaskError, match=says):
+        load_tasks([PAGE | change], convert=row_to_web_task)
+
+
+@pytest.mark.parametrize("change", [{"seed": -1}, {"seed": 1.5}, {"difficulty": True}, {"difficulty": 6}, {"goal": "x"}])
+def test_an_errand_row_that_cannot_be_is_refused(change: dict) -> None:
+    with pytest.raises(TaskError):
+        read_row({"template": "shop/buy-one", "seed": 1, "difficulty": 1} | change)
+
+
+def test_origins_are_what_a_browser_takes_them_for() -> None:
+    assert origin_of("http://A.test:80/x") == origin_of("HTTP://a.TEST") == "http://a.test"
+    assert origin_of("http://[::1]:8000/") == "http://[::1]:8000"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("os:system", "no function that os defines"),
+        ("json:loads", "does not take"),
+        ("no_such_module_at_all:f", "cannot be imported"),
+        ("json:JSONDecoder", "no function"),
+        ("shutil:nothing", "no function"),
+    ],
+)
+def test_a_row_cannot_name_just_any_function(name: str, says: str) -> None:
+    with pytest.raises(TaskError, match=says):
+        find_check(name)
+
+
+def test_tasks_are_drawn_without_building_worlds() -> None:
+    tasks = errand_tasks(templates_of(), split="train")
+    began = time.process_time()
+    contents = {tasks[index].content for index in range(7_000)}
+    assert time.process_time() - began < 5  # a world takes milliseconds
+    assert len(contents) == 7_000
+    assert all(tasks[index].split == "train" for index in range(100))
+
+
+def test_templates_and_sites_that_do_not_exist_are_named() -> None:
+    with pytest.raises(TaskError, match="shop/nothing.*shop/"):
+        templates_of("shop/nothing")
+    with pytest.raises(TaskError, match="casino.*shop"):
+        templates_of(sites="casino")
+    with pytest.raises(TaskError, match="difficulty"):
+        errand_tasks(templates_of(), difficulty=(2, 1))
+    only = templates_of(sites="shop")
+    assert only
+    assert all(name.startswith("shop/") for name in only)
+    levels = {task.data["difficulty"] for task in (errand_tasks(only, difficulty=1)[index] for index in range(50))}
+    assert levels == {1}
+
+
+def test_an_errand_task_of_another_release_is_a_task_error() -> None:
+    with pytest.raises(TaskError, match="seed"):
+        row_to_web_task(Task("x", "y", {"template": "a", "seed": "b"}).to_json(), "x")
