@@ -1,0 +1,7 @@
+"""``rllm/MCP-v0``: tasks with the tools of MCP servers, in worlds of ours or with servers of one's own."""
+
+from rllm_gym.envs.mcp.env import MCPEnv
+from rllm_gym.envs.mcp.judging import MadeCall, ToolState
+from rllm_gym.envs.mcp.worlds import TEMPLATES
+
+__all__ = ["TEMPLATES", "MCPEnv", "MadeCall", "ToolState"]

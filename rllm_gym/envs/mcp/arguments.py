@@ -1,0 +1,190 @@
+"""A call's arguments against its tool's schema: what is wrong is said in words, and a hostile schema costs little.
+
+A schema comes from a server, so nothing in it is fetched, its regular expressions are not run (the server runs them
+itself), and the work is bounded: where a schema is malformed or asks for too much, its server decides alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from functools import cache, lru_cache
+from itertools import islice
+from typing import Any
+
+from rllm_gym.core import InvalidAction
+from rllm_gym.mcp.tools import Tool
+from rllm_gym.parsing.function_calls import FunctionCall, json_at
+
+MAX_STEPS = 100_000
+"""Keywords of a schema applied, and items looked at, for one call: some tenths of a second."""
+
+_SHOWN_ERRORS = 3
+_SHOWN_CHARS = 300
+_REGULAR_EXPRESSIONS = ("pattern", "patternProperties")
+# These ask the other keywords again what they have seen, regular expressions too.
+_UNEVALUATED = ("unevaluatedItems", "unevaluatedProperties")
+
+_left: ContextVar[list[int]] = ContextVar("steps left for one validation")
+
+
+class _TooMuch(Exception):
+    """A schema that takes more steps than it gets."""
+
+
+def checked_arguments(call: FunctionCall, tool: Tool, number: int = 0) -> dict[str, Any]:
+    """The arguments to send: those of the call, text from XML turned into what the schema asks for.
+
+    Args:
+        call: The call.
+        tool: Its tool.
+        number: Which call of its reply it is, from 1; 0 where it is the only one.
+
+    Raises:
+        InvalidAction: They do not fit the schema; names the place in them and what belongs there.
+    """
+    validator = _validator(json.dumps(tool.input_schema))
+    arguments = call.arguments if call.typed else _from_text(call.arguments, tool.input_schema, validator)
+    errors = _errors(validator, arguments)
+    if not errors:
+        return arguments
+    which = f"Call {number}, of {call.name!r}," if number else f"The call of {call.name!r}"
+    said = "; ".join(_in_words(error, arguments) for error in errors[:_SHOWN_ERRORS])
+    raise InvalidAction(f"{which} was not sent, since its arguments do not fit the schema: {said}.")
+
+
+def _from_text(arguments: dict[str, Any], schema: Mapping[str, Any], validator: Any) -> dict[str, Any]:
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return arguments
+    return {
+        key: _typed(value, properties[key], validator) if key in properties and isinstance(value, str) else value
+        for key, value in arguments.items()
+    }
+
+
+def _typed(text: str, schema: Any, validator: Any) -> Any:
+    """``text`` itself where text fits; else what it says as JSON, where that fits."""
+    wanted = validator.evolve(schema=schema)
+    if not _errors(wanted, text):
+        return text
+    word = {"True": "true", "False": "false", "None": "null"}.get(text.strip(), text.strip())
+    try:
+        value, end = json_at(word, 0)
+    except InvalidAction:
+        return text
+    return value if end == len(word) and not _errors(wanted, value) else text
+
+
+# What is wrong -----------------------------------------------------------------------------------------------------
+
+
+def _errors(validator: Any, value: Any) -> list[Any]:
+    """The first errors; none where the schema cannot be applied."""
+    token = _left.set([MAX_STEPS])
+    try:
+        return list(islice(validator.iter_errors(value), 20))
+    except Exception:  # a malformed schema raises anything: unknown types, references to nowhere, endless recursion
+        return []
+    finally:
+        _left.reset(token)
+
+
+def _in_words(error: Any, arguments: dict[str, Any]) -> str:
+    said = _short(error.message)
+    place = error.json_path
+    if error.validator == "required" and isinstance(error.instance, dict):
+        given = ", ".join(map(repr, error.instance)) or "nothing"
+        said += f" (given: {_short(given)})"
+    if error.validator == "additionalProperties" and isinstance(error.instance, dict):
+        said += _nearest_property(error)
+    return said if place == "$" else f"at {_short(place)}: {said}"
+
+
+def _nearest_property(error: Any) -> str:
+    known = error.schema.get("properties")
+    if not isinstance(known, dict):
+        return ""
+    strange = next((key for key in error.instance if key not in known), "")
+    near = difflib.get_close_matches(strange[:100], list(known)[:1_000], n=1)
+    return f" (did you mean {near[0]!r}?)" if near else f" (it takes {_short(', '.join(known) or 'nothing')})"
+
+
+def _short(text: str) -> str:
+    text = text.encode("utf-8", "replace").decode()
+    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
+
+
+# Validators --------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1_024)
+def _validator(schema_text: str) -> Any:
+    from jsonschema.validators import Draft202012Validator, validator_for
+    from referencing import Registry
+
+    schema = json.loads(schema_text)
+    try:
+        base = validator_for(schema, default=Draft202012Validator)
+    except TypeError:  # "$schema" is no text
+        base = Draft202012Validator
+    # An empty registry fetches nothing; the default one would.
+    return _bounded(base)(schema, registry=Registry())
+
+
+@cache
+def _bounded(base: Any) -> Any:
+    from jsonschema.validators import extend
+
+    keywords = {name: _counted(check) for name, check in base.VALIDATORS.items()}
+    for name in (*_REGULAR_EXPRESSIONS, *_UNEVALUATED):
+        keywords[name] = _not_checked
+    keywords["additionalProperties"] = _without_patterns(keywords["additionalProperties"])
+    keywords["uniqueItems"] = _unique_items
+    return extend(base, validators=keywords)
+
+
+Keyword = Callable[[Any, Any, Any, Any], Any]
+
+
+def _counted(check: Keyword) -> Keyword:
+    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        _spend(1 + _size(value) + _size(instance))
+        yield from check(validator, value, instance, schema) or ()
+
+    return counted
+
+
+def _not_checked(validator: Any, value: Any, instance: Any, schema: Any) -> tuple[Any, ...]:
+    return ()
+
+
+def _without_patterns(check: Keyword) -> Keyword:
+    def checked(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        if "patternProperties" not in schema:
+            yield from check(validator, value, instance, schema)
+
+    return checked
+
+
+def _unique_items(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    from jsonschema import ValidationError
+
+    if value and isinstance(instance, list):
+        _spend(len(instance))
+        # As JSON tells values apart: 1 is not true.
+        if len({json.dumps(item, sort_keys=True) for item in instance}) < len(instance):
+            yield ValidationError("its items are not all different")
+
+
+def _size(value: Any) -> int:
+    return len(value) if isinstance(value, dict | list) else 0
+
+
+def _spend(steps: int) -> None:
+    left = _left.get()
+    left[0] -= steps
+    if left[0] < 0:
+        raise _TooMuch

@@ -1,0 +1,458 @@
+"""Tools as an environment: a task is posed, MCP servers offer the tools, end state and answer are the reward."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import importlib.util
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rllm_gym.core import AsyncTextEnv, EnvironmentFault, InvalidAction, Outcome, Task, TaskError, TaskSource
+from rllm_gym.data import Taskset, load_tasks
+from rllm_gym.envs.mcp.arguments import checked_arguments
+from rllm_gym.envs.mcp.errands import errand_tasks, templates_of
+from rllm_gym.envs.mcp.judging import Case, Ending, MadeCall, ServerCase, WorldCase
+from rllm_gym.envs.mcp.paths import WorkspaceName
+from rllm_gym.envs.mcp.prompt import ENDINGS, EXAMPLE, FINISH, first_words, results_text
+from rllm_gym.envs.mcp.rows import RowReading, WorldRow, read_task, servers_of
+from rllm_gym.envs.mcp.worlds import TEMPLATES, ToolTemplate
+from rllm_gym.mcp import Server, ServerPool, Tool, ToolResult, ToolSession, shared_pool, tools_json
+from rllm_gym.parsing.function_calls import FunctionCall
+from rllm_gym.parsing.tool_calls import parse_tool_calls
+
+MAX_CALLS = 32
+MIN_OBSERVATION_CHARS = 10_000
+MIN_RESULT_CHARS = 100
+
+_ANSWER_CHARS = 1_000
+_RENDERED_CHARS = 4_000
+_NAMES_CHARS = 1_000
+
+Servers = Server | Mapping[str, Any] | Callable[..., Any] | Sequence[Any]
+
+
+class MCPEnv(AsyncTextEnv):
+    """Do a task with the tools of MCP servers.
+
+    **Description**: A task is posed, and its tools come from servers that speak the Model Context Protocol. Built-in
+    worlds (:data:`rllm_gym.envs.mcp.worlds.TEMPLATES`: databases, files, a shop's back office, and more) give tasks
+    without limit and without a download; rows bring servers of one's own: programs, URLs, or servers made in this
+    process. Each episode has servers and a workspace of its own (:mod:`rllm_gym.mcp`), gone when it ends.
+
+    **Action space**: Any text. Tool calls are read in every notation that models are trained with
+    (:func:`rllm_gym.parsing.tool_calls.parse_tool_calls`), several in a reply as well: they run side by side. The tool
+    ``finish`` ends the episode, and so does a reply without a call, whose text is the final answer. The tool
+    ``report_infeasible`` ends it with the statement that the task cannot, or must not, be done; saying so in plain
+    text is an answer like any other. A tool that ends the episode is the only call of its reply.
+
+    **Observation space**: Text. First the task, the tools in a line each, and how to call them; then the results of a
+    turn's calls, in their order, each under its tool's name, long ones with their middle left out, which is said. The
+    episode's directory is called ``/workspace`` in results, and may be called so in arguments.
+
+    **Starting state**: One task, by ``options={"task": index | task_id | Task}``, else drawn with the seed. A server
+    that takes ``{seed}`` gets one drawn with the seed too; a built-in world is a function of its task alone.
+
+    **Rewards**: ``task``: 1 where the episode ends as asked, else 0. A built-in task compares the whole end state of
+    its world with that of a twin in which exactly the right thing was done, so that a side effect costs the reward,
+    and the answer by :mod:`rllm_gym.grading.answers`. A row has a typed answer, a check, or both. A task that cannot
+    be done wants ``report_infeasible`` and nothing changed. A reply that cannot be read, names no tool, or whose
+    arguments do not fit a schema is not sent, none of its calls is, and costs ``invalid_action_penalty``. A tool that
+    fails says so and costs nothing. A server that dies, hangs or sends nonsense raises
+    :class:`~rllm_gym.mcp.ServerFault`, a fault and no reward.
+
+    **Episode end**: Terminates with the final answer or report: ``success`` or ``failure``. Truncated (``max_turns``)
+    when the turns run out.
+
+    **Information**: The keys of :class:`~rllm_gym.core.TextEnv`, and ``tools_called: int`` and ``tool_errors: int``,
+    calls sent in the episode so far and those of them that failed, ``answer: str``, the final answer (its first 1,000
+    characters; ``""`` until then), and ``template: str`` of a built-in task (``""`` for rows). ``tools`` from ``reset``
+    holds the schemas of all tools.
+
+    **Arguments**:
+
+    >>> import gymnasium as gym, rllm_gym
+    >>> env = gym.make("rllm/MCP-v0", worlds="sqlite", difficulty=1)        # doctest: +SKIP
+    >>> observation, info = env.reset(seed=0)                               # doctest: +SKIP
+
+    Args:
+        tasks: ``None`` for the built-in worlds; ``"path.jsonl"``, ``"path.parquet"``, ``"hf:repo[:config][@split]"``,
+            a list of rows or tasks, or a :class:`~rllm_gym.data.Taskset`. Rows are ``{"prompt", "servers":
+            [{"command", "args", "env"} | {"url"} | {"in_process": "module:function"}], "answer": {"type", "value"},
+            "check": "module:function"}``, with ``infeasible``, ``tools`` (names of those offered), ``workspace``
+            (``{path: text}``) and ``data`` if wanted, or ``{"template", "seed", "difficulty"}``. ``check(state)`` gets
+            a :class:`~rllm_gym.envs.mcp.ToolState` and returns True or False. In Python, servers and checks may be
+            objects. Rows run programs on this machine: use those you trust; those of the hub may not.
+        templates: Built-in tasks to draw from, by name, ``None`` for all; also
+            :class:`~rllm_gym.envs.mcp.worlds.ToolTemplate` of your own.
+        worlds: Worlds to draw from, ``None`` for all: what stands before the ``/`` of a template's name.
+        difficulty: Of built-in tasks: 1 (easy) to 3, a pair ``(lowest, highest)``, or ``None`` for all.
+        split: ``"train"``, ``"validation"`` or ``"test"``. Splits are made by the content of a task and share none.
+            ``None`` is ``"train"`` for built-in tasks and every row of a file.
+        task_seed: Another seed gives other built-in tasks.
+        num_tasks: Number of tasks: the first so many rows, or built-in tasks (1,000,000 by default).
+        servers: For rows that name none.
+        check: For rows that name none.
+        tools: Names of the tools offered, for rows that name none.
+        pool: A :class:`~rllm_gym.mcp.ServerPool` of yours, which you close; else environments share one in a process.
+        tools_in_prompt: Whether the first observation lists the tools. An agent whose chat template renders
+            ``info["tools"]`` needs no list.
+        call_timeout_s: Seconds a call may take; ``None`` for what its server says (30 by default).
+        check_timeout_s: Seconds a check may take; one that takes longer is a fault.
+        max_calls: Most calls in one reply, 1 to 32.
+        max_result_chars: Longest result of a call in an observation, at least 100.
+        max_turns: Replies the model has.
+        invalid_action_penalty: Taken from the reward on every turn whose calls were not sent.
+        max_observation_chars: Bound of the observation space, at least 10,000.
+        max_action_chars: Longest reply that is read.
+        render_mode: ``"ansi"`` (the task, replies and results) or ``None``.
+
+    Raises:
+        ModuleNotFoundError: The extra is missing: ``pip install 'rllm-gym[mcp]'``.
+        TaskError: The tasks cannot be used; file, row and way out are named.
+        ValueError: Another argument is out of range.
+
+    **Version history**: v0: first release.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 4}  # type: ignore[misc]
+    bound_to_loop: ClassVar[bool] = False  # sessions live on a loop of their pool
+
+    def __init__(
+        self,
+        *,
+        tasks: str | os.PathLike[str] | Iterable[Mapping[str, Any] | Task] | TaskSource | None = None,
+        templates: str | ToolTemplate | Iterable[str | ToolTemplate] | None = None,
+        worlds: str | Iterable[str] | None = None,
+        difficulty: int | tuple[int, int] | None = None,
+        split: str | None = None,
+        task_seed: int = 0,
+        num_tasks: int | None = None,
+        servers: Servers | None = None,
+        check: str | Callable[..., Any] | None = None,
+        tools: Sequence[str] | None = None,
+        pool: ServerPool | None = None,
+        tools_in_prompt: bool = True,
+        call_timeout_s: float | None = None,
+        check_timeout_s: float = 30.0,
+        max_calls: int = 16,
+        max_result_chars: int = 8_000,
+        max_turns: int = 20,
+        invalid_action_penalty: float = 0.0,
+        max_observation_chars: int = 100_000,
+        max_action_chars: int = 1_000_000,
+        render_mode: str | None = None,
+    ) -> None:
+        _need("jsonschema", *(["mcp"] if tasks is None else []))
+        _check_count("max_calls", max_calls, 1, MAX_CALLS)
+        _check_count("max_result_chars", max_result_chars, MIN_RESULT_CHARS)
+        _check_count("max_observation_chars", max_observation_chars, MIN_OBSERVATION_CHARS)
+        if not isinstance(tools_in_prompt, bool):
+            raise ValueError(f"tools_in_prompt={tools_in_prompt!r} must be True or False")
+        for name, seconds in (("call_timeout_s", call_timeout_s), ("check_timeout_s", check_timeout_s)):
+            if seconds is not None and not 0 < seconds < float("inf"):
+                raise ValueError(f"{name}={seconds!r} must be a number of seconds above 0")
+        defaults = {"servers": servers, "check": check, "tools": tools}
+        self._defaults = {key: value for key, value in defaults.items() if value is not None}
+        if servers is not None:
+            self._defaults["servers"] = servers_of(servers)
+        self._templates = templates_of(templates, worlds) if tasks is None else dict(TEMPLATES)
+        built_in = {"templates": templates, "worlds": worlds, "difficulty": difficulty}
+        super().__init__(
+            tasks=_built_in(self._templates, difficulty, split, task_seed, num_tasks, self._defaults)
+            if tasks is None
+            else _own(tasks, split, num_tasks, self._defaults, built_in),
+            max_turns=max_turns,
+            invalid_action_penalty=invalid_action_penalty,
+            max_observation_chars=max_observation_chars,
+            max_action_chars=max_action_chars,
+            render_mode=render_mode,
+        )
+        self._pool = pool
+        self.tools_in_prompt, self.max_calls, self.max_result_chars = tools_in_prompt, max_calls, max_result_chars
+        self.call_timeout_s, self.check_timeout_s = call_timeout_s, check_timeout_s
+        self._session: ToolSession | None = None
+        self._case: Case | None = None
+        self._offered: dict[str, Tool] = {}
+        self._calls: list[MadeCall] = []
+        self._log: list[tuple[str, str]] = []
+        self._errors, self._answer, self._template = 0, "", ""
+
+    # The episode -------------------------------------------------------------------------------------------
+
+    async def _async_begin(self, task: Task) -> str:
+        await self._async_end()
+        self._calls, self._log = [], []
+        self._errors, self._answer = 0, ""
+        self._case = case = await self._case_of(task)
+        seed = int(self.np_random.integers(2**31)) if case.seed is None else case.seed
+        try:
+            self._session = session = await self._open(case, seed)
+            self._offered = _offered(session.tools, case.tools)
+            said = self._first_words(task, case)
+        except TaskError as error:
+            await self._async_end()
+            raise TaskError(f"task {task.task_id!r}: {error}") from error
+        except BaseException:
+            await asyncio.shield(self._async_end())
+            raise
+        self._name = WorkspaceName(session.workspace)
+        return said
+
+    async def _case_of(self, task: Task) -> Case:
+        row = read_task(task, self._defaults)
+        if not isinstance(row, WorldRow):
+            self._template = ""
+            return ServerCase(row, check_timeout_s=self.check_timeout_s)
+        self._template = row.template
+        template = self._templates.get(row.template) or TEMPLATES.get(row.template)
+        if template is None:
+            raise TaskError(
+                f"task {task.task_id!r}: there is no template {row.template!r}; there are {', '.join(TEMPLATES)}"
+            )
+        return await WorldCase.make(template, row)
+
+    async def _open(self, case: Case, seed: int) -> ToolSession:
+        # Asked for each time: after a fork, as vector environments make them, the shared pool is another.
+        pool = self._pool or shared_pool()
+        workspace = await pool.workspace(case.servers)
+        try:
+            servers = await case.prepare(workspace)
+        except BaseException:
+            await asyncio.shield(pool.discard(workspace))
+            raise
+        reserved = [tool.name for tool in ENDINGS]
+        return await pool.open(servers, workspace=workspace, seed=seed, reserved=reserved)
+
+    def _first_words(self, task: Task, case: Case) -> str:
+        said = first_words(
+            case.goal,
+            [*self._offered.values()],
+            listed=self.tools_in_prompt,
+            max_calls=self.max_calls,
+            max_turns=self.max_turns,
+        )
+        longest = self.observation_space.max_length  # type: ignore[attr-defined]
+        if len(said) > longest:
+            raise TaskError(
+                f"it needs an observation of {len(said)} characters, too long for max_observation_chars={longest}; "
+                "raise it, or set tools_in_prompt=False"
+            )
+        return said
+
+    async def async_step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        try:
+            result = await super().async_step(action)
+        except EnvironmentFault:
+            await self._async_end()
+            raise
+        self._log.append((action, result[0]))
+        if result[2] or result[3]:
+            await self._async_end()
+        return result
+
+    async def _async_act(self, action: str) -> Outcome:
+        reply = parse_tool_calls(action)
+        if not reply.calls:
+            if not reply.text:
+                raise InvalidAction(
+                    f"The reply is empty. Call a tool with {EXAMPLE}, or reply with the final answer to end the task."
+                )
+            return await self._end(Ending(answer=reply.text))
+        prepared = self._prepared(reply.calls)
+        ending = _ending_of(prepared)
+        if ending is not None:
+            return await self._end(ending)
+        results = await self._run(prepared)
+        said = results_text(
+            [(tool.name, result) for (tool, _), result in zip(prepared, results)],
+            max_result_chars=self.max_result_chars,
+            max_chars=self.observation_space.max_length,  # type: ignore[attr-defined]
+        )
+        return Outcome(said, {"task": 0.0})
+
+    def _prepared(self, calls: Sequence[FunctionCall]) -> list[tuple[Tool, dict[str, Any]]]:
+        """Each call's tool and arguments, or none at all: the model must know which calls took place.
+
+        Raises:
+            InvalidAction: There are too many, or one is wrong.
+        """
+        if len(calls) > self.max_calls:
+            raise InvalidAction(
+                f"The reply has {len(calls)} tool calls, and at most {self.max_calls} are taken; none was sent."
+            )
+        several = len(calls) > 1
+        prepared = []
+        for number, call in enumerate(calls, 1):
+            tool = self._offered.get(call.name)
+            if tool is None:
+                raise InvalidAction(_no_such_tool(call.name, number if several else 0, self._offered))
+            if several and tool in ENDINGS:
+                raise InvalidAction(
+                    f"Call {number} is {call.name!r}, which ends the task; it must be the only call of its reply. None "
+                    "was sent."
+                )
+            try:
+                prepared.append((tool, checked_arguments(call, tool, number if several else 0)))
+            except InvalidAction as error:
+                raise InvalidAction(f"{error}{' No other call was sent either.' * several}") from error
+        return prepared
+
+    async def _run(self, prepared: Sequence[tuple[Tool, dict[str, Any]]]) -> list[ToolResult]:
+        """All calls side by side; their results, in order."""
+        running = [asyncio.ensure_future(self._call(tool, arguments)) for tool, arguments in prepared]
+        try:
+            results = await asyncio.gather(*running)
+        finally:
+            for one in running:
+                one.cancel()  # a fault of one ends the episode
+        for (tool, arguments), result in zip(prepared, results):
+            self._calls.append(MadeCall(tool.name, arguments, result))
+            self._errors += result.is_error
+        return [self._name.hidden(result) for result in results]
+
+    async def _call(self, tool: Tool, arguments: dict[str, Any]) -> ToolResult:
+        assert self._session is not None
+        return await self._session.call(tool.name, self._name.real(arguments), timeout_s=self.call_timeout_s)
+
+    async def _end(self, ending: Ending) -> Outcome:
+        assert self._case is not None
+        assert self._session is not None
+        self._answer = (ending.answer or "")[:_ANSWER_CHARS]
+        solved = await self._case.solved(ending, self._session, self._calls)
+        said = "The task is done as asked." if solved else "The task is not done as asked."
+        return Outcome(said, {"task": float(solved)}, terminated=True, success=solved)
+
+    async def _async_end(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _tools(self) -> str:
+        return tools_json(self._offered.values())
+
+    def _add_info(self, info: dict[str, Any]) -> None:
+        info["tools_called"] = len(self._calls)
+        info["tool_errors"] = self._errors
+        info["answer"] = self._answer
+        info["template"] = self._template
+
+    @property
+    def workspace(self) -> Path:
+        """The episode's directory; gone when the episode is over.
+
+        Raises:
+            TaskError: No episode is under way.
+        """
+        if self._session is None:
+            raise TaskError("no episode is under way, so there is no workspace; call reset()")
+        return self._session.workspace
+
+    def render(self) -> str | np.ndarray | None:
+        """The task, and each reply with what came back, for ``render_mode="ansi"``."""
+        if self.render_mode != "ansi":
+            return None
+        lines = [f"Task {self.task.task_id}", _indent(self._case.goal if self._case else "")]
+        for turn, (reply, said) in enumerate(self._log, start=1):
+            lines += [f"Reply {turn}", _indent(reply), "Result", _indent(said)]
+        return "\n".join(lines)
+
+    def _world_state(self) -> dict[str, Any]:
+        raise NotImplementedError(
+            "MCPEnv has no get_state, set_state or fork: the state of an episode lives in its servers, which give none "
+            "of theirs away"
+        )
+
+
+def _need(*modules: str) -> None:
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ModuleNotFoundError(
+            f"rllm/MCP-v0 needs {' and '.join(missing)}: pip install 'rllm-gym[mcp]'", name=missing[0]
+        )
+
+
+def _check_count(name: str, value: Any, least: int, most: int | None = None) -> None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):
+        bounds = f"at least {least}" if most is None else f"{least} to {most}"
+        raise ValueError(f"{name}={value!r} must be a whole number, {bounds}")
+
+
+def _offered(tools: Sequence[Tool], allowed: Sequence[str] | None) -> dict[str, Tool]:
+    """The tools of the servers that the task allows, and those that end it."""
+    if allowed is None:
+        chosen = list(tools)
+    else:
+        known = {name for tool in tools for name in (tool.name, tool.remote_name)}
+        for name in allowed:
+            if name not in known:
+                raise TaskError(
+                    f"its servers have no tool {name!r}; they have {', '.join(tool.name for tool in tools)}"
+                )
+        chosen = [tool for tool in tools if tool.name in allowed or tool.remote_name in allowed]
+    return {tool.name: tool for tool in [*chosen, *ENDINGS]}
+
+
+def _no_such_tool(name: str, number: int, offered: Mapping[str, Tool]) -> str:
+    near = difflib.get_close_matches(name[:100], offered, n=3, cutoff=0.5)
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    names = ", ".join(offered)
+    if len(names) > _NAMES_CHARS:
+        names = f"{names[:_NAMES_CHARS]}…"
+    which = f" (call {number}); no call was sent" if number else ""
+    return f"There is no tool {name.encode('utf-8', 'replace').decode()[:80]!r}{which}.{hint} The tools are {names}."
+
+
+def _ending_of(prepared: Sequence[tuple[Tool, dict[str, Any]]]) -> Ending | None:
+    tool, arguments = prepared[0]
+    if tool not in ENDINGS:
+        return None
+    if tool is not FINISH:
+        return Ending(infeasible=arguments["reason"])
+    answer = arguments.get("answer")
+    if answer is None or isinstance(answer, str):
+        return Ending(answer=answer or "")
+    return Ending(answer=json.dumps(answer, ensure_ascii=False))
+
+
+def _indent(text: str) -> str:
+    if len(text) > _RENDERED_CHARS:
+        text = f"{text[:_RENDERED_CHARS]}… ({len(text)} characters)"
+    return "\n".join(f"  {line}" for line in text.splitlines()) or "  (nothing)"
+
+
+def _built_in(
+    templates: Mapping[str, ToolTemplate],
+    difficulty: Any,
+    split: str | None,
+    seed: int,
+    num_tasks: int | None,
+    of_rows: Mapping[str, Any],
+) -> TaskSource:
+    for option in of_rows:
+        raise TaskError(f"{option}= is for rows of one's own; give tasks=, or leave it out")
+    return errand_tasks(templates, difficulty=difficulty, split=split, seed=seed, size=num_tasks)
+
+
+def _own(
+    tasks: Any, split: str | None, num_tasks: int | None, defaults: Mapping[str, Any], built_in: Mapping[str, Any]
+) -> TaskSource:
+    for option, value in built_in.items():
+        if value is not None:
+            raise TaskError(
+                f"{option}={value!r:.80} chooses among the built-in tasks; leave it out where tasks= is given"
+            )
+    if num_tasks is not None:
+        _check_count("num_tasks", num_tasks, 1)
+    read = RowReading(defaults, trusted=not (isinstance(tasks, str) and tasks.startswith("hf:")))
+    name = "mcp" if not isinstance(tasks, str | os.PathLike) else None
+    source = load_tasks(tasks, name=name, split=split, convert=read)
+    if num_tasks is None:
+        return source
+    return (source if isinstance(source, Taskset) else Taskset.from_rows(source, convert=read)).take(num_tasks)

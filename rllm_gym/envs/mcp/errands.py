@@ -1,0 +1,106 @@
+"""The built-in errands as a task set: a template, a difficulty and the seed of a world are drawn, and nothing built."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rllm_gym.core import TaskError
+from rllm_gym.data import ProceduralTaskset
+from rllm_gym.envs.mcp.rows import world_content
+from rllm_gym.envs.mcp.worlds import TEMPLATES, ToolTemplate
+
+_SEEDS = 2**32
+
+
+def templates_of(
+    templates: str | ToolTemplate | Iterable[str | ToolTemplate] | None = None,
+    worlds: str | Iterable[str] | None = None,
+) -> dict[str, ToolTemplate]:
+    """Templates by name, in the order of their table.
+
+    Args:
+        templates: Names of built-in ones, ``"sqlite/count-orders"``, and templates of one's own; ``None`` for all
+            built-in.
+        worlds: Keep those of these worlds: what stands before the ``/`` of their names.
+
+    Raises:
+        TaskError: There is no such template or world; names those there are.
+    """
+    chosen = dict(TEMPLATES) if templates is None else {}
+    given = [templates] if isinstance(templates, str | ToolTemplate) else list(templates or ())
+    for one in given:
+        if isinstance(one, str) and one not in TEMPLATES:
+            raise TaskError(f"there is no template {one!r}; there are {', '.join(TEMPLATES)}")
+        template = TEMPLATES[one] if isinstance(one, str) else one
+        if not isinstance(template, ToolTemplate):
+            raise TaskError(f"templates holds {one!r:.80}; give names, or ToolTemplate objects of your own")
+        chosen[template.name] = template
+    if worlds is not None:
+        wanted = [worlds] if isinstance(worlds, str) else list(worlds)
+        there = dict.fromkeys(name.partition("/")[0] for name in chosen)
+        for world in wanted:
+            if world not in there:
+                raise TaskError(f"there is no world {world!r} here; there are {', '.join(there)}")
+        chosen = {name: template for name, template in chosen.items() if name.partition("/")[0] in wanted}
+    if not chosen:
+        raise TaskError("no templates are left to make tasks from; name at least one")
+    return chosen
+
+
+def errand_tasks(
+    templates: Mapping[str, ToolTemplate],
+    *,
+    difficulty: int | tuple[int, int] | None = None,
+    split: str | None = "train",
+    seed: int = 0,
+    size: int | None = None,
+) -> ProceduralTaskset:
+    """Errands of these templates as a task set without limit.
+
+    Args:
+        templates: As :func:`templates_of` gives them.
+        difficulty: A level, a pair ``(lowest, highest)``, or ``None`` for every level a template has.
+        split: ``"train"``, ``"validation"`` or ``"test"``; ``None`` is ``"train"``.
+        seed: Another seed gives other tasks.
+        size: Number of tasks, 1,000,000 by default.
+
+    Raises:
+        TaskError: No template exists at that difficulty, or another argument is out of range.
+    """
+    lowest, highest = _levels(difficulty)
+    drawn = tuple(
+        (template.name, levels)
+        for template in templates.values()
+        if (levels := tuple(level for level in template.difficulties if lowest <= level <= highest))
+    )
+    if not drawn:
+        raise TaskError(f"difficulty={difficulty!r}: none of {', '.join(templates)} exists at this level")
+    return ProceduralTaskset(Draw(drawn), name="mcp", split=split, seed=seed, size=1_000_000 if size is None else size)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Draws one errand.
+
+    Attributes:
+        templates: Names, each with the levels to draw from.
+    """
+
+    templates: tuple[tuple[str, tuple[int, ...]], ...]
+
+    def __call__(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        name, levels = rng.choice(self.templates)
+        return world_content(name, rng.randrange(_SEEDS), rng.choice(levels))
+
+
+def _levels(difficulty: Any) -> tuple[int, int]:
+    if difficulty is None:
+        return 1, 5
+    pair = (difficulty, difficulty) if isinstance(difficulty, int) else difficulty
+    whole = isinstance(pair, tuple | list) and all(isinstance(end, int) and not isinstance(end, bool) for end in pair)
+    if not whole or len(pair) != 2 or not 1 <= pair[0] <= pair[1] <= 5:
+        raise TaskError(f"difficulty={difficulty!r} must be 1 to 5, a pair (lowest, highest), or None")
+    return pair[0], pair[1]

@@ -1,0 +1,175 @@
+"""What an episode is about, and when it is solved: an errand by its exact end state, a row by its check."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from rllm_gym.core import TaskError
+from rllm_gym.envs.mcp.rows import ServerRow, WorldRow
+from rllm_gym.envs.mcp.worlds import ToolErrand, ToolTemplate, ToolWorld, wanted_facts
+from rllm_gym.grading.answers import matches
+from rllm_gym.grading.checks import aside, verdict_of
+from rllm_gym.mcp import InProcessServer, Server, ToolResult, ToolSession
+
+WORLD_DEADLINE_S = 60.0
+"""Seconds that making a world, or comparing it at the end, may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class MadeCall:
+    """A call that was sent, and what came back.
+
+    Attributes:
+        name: The tool, as the model calls it.
+        arguments: What was sent.
+        result: What its server returned.
+    """
+
+    name: str
+    arguments: Mapping[str, Any]
+    result: ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How the model ended the episode: by an answer, or by a reason why it cannot be done."""
+
+    answer: str | None = None
+    infeasible: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolState:
+    """The end of an episode, for a check.
+
+    Attributes:
+        workspace: The episode's directory.
+        answer: The final answer; ``None`` where the task was reported infeasible.
+        infeasible: The reason given, or ``None``.
+        calls: Every call of the episode, in order.
+        data: ``"data"`` of the row.
+        session: The episode's tools, still open.
+    """
+
+    workspace: Path
+    answer: str | None
+    infeasible: str | None
+    calls: tuple[MadeCall, ...]
+    data: Any
+    session: ToolSession
+
+    def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
+        """Ask a server about its state, with any of its tools, also one the model was not offered.
+
+        Raises:
+            ServerFault: The server broke.
+        """
+        return asyncio.run(self.session.call(name, dict(arguments or {})))
+
+
+class Case(Protocol):
+    """One task, set up."""
+
+    goal: str
+    servers: tuple[Server, ...]
+    """Those that are known before there is a workspace."""
+    tools: tuple[str, ...] | None
+    seed: int | None
+
+    async def prepare(self, workspace: Path) -> Sequence[Server]:
+        """Write the files that the episode begins with; the servers to connect to."""
+        ...
+
+    async def solved(self, ending: Ending, session: ToolSession, calls: Sequence[MadeCall]) -> bool:
+        """Whether the end is the one that was asked for.
+
+        Raises:
+            EnvironmentFault: It cannot be told; kind ``"check"``.
+        """
+        ...
+
+
+def _said_right(infeasible: bool, answer: Mapping[str, Any] | None, ending: Ending) -> bool:
+    if infeasible or ending.infeasible is not None:
+        return infeasible and ending.infeasible is not None
+    return answer is None or (ending.answer is not None and matches(answer, ending.answer))
+
+
+class WorldCase:
+    """An errand in a world of ours. The world of the episode is its own.
+
+    Raises:
+        TaskError: The template does not exist at this difficulty, or asks for nothing.
+    """
+
+    def __init__(self, template: ToolTemplate, row: WorldRow) -> None:
+        if row.difficulty not in template.difficulties:
+            levels = ", ".join(map(str, template.difficulties))
+            raise TaskError(f"the template {template.name!r} has no difficulty {row.difficulty}; it has {levels}")
+        self._template, self._row = template, row
+        self.world: ToolWorld = template.build(row.seed, row.difficulty)
+        self.errand: ToolErrand = template.errand(self.world, random.Random(row.seed), row.difficulty)
+        if self.errand.outcome is None and self.errand.answer is None and not self.errand.infeasible:
+            raise TaskError(f"the template {template.name!r} asks for no change and no answer: nothing could fail it")
+        self.goal = self.errand.goal
+        self.servers: tuple[Server, ...] = ()
+        self.tools: tuple[str, ...] | None = None
+        self.seed: int | None = row.seed
+
+    @classmethod
+    async def make(cls, template: ToolTemplate, row: WorldRow) -> WorldCase:
+        """Made in a thread: it takes milliseconds, which an event loop has not."""
+        return await aside(cls, template, row, timeout_s=WORLD_DEADLINE_S)  # type: ignore[no-any-return]
+
+    async def prepare(self, workspace: Path) -> Sequence[InProcessServer]:
+        await aside(self.world.prepare, workspace, timeout_s=WORLD_DEADLINE_S)
+        return self.world.servers(workspace)
+
+    async def solved(self, ending: Ending, session: ToolSession, calls: Sequence[MadeCall]) -> bool:
+        if not _said_right(self.errand.infeasible, self.errand.answer, ending):
+            return False
+        return await verdict_of(self._is_as_asked, session.workspace, timeout_s=WORLD_DEADLINE_S)
+
+    def _is_as_asked(self, workspace: Path) -> bool:
+        row = self._row
+        with tempfile.TemporaryDirectory(prefix="rllm-gym-twin-") as folder:
+            wanted = wanted_facts(self._template, self.errand, row.seed, row.difficulty, Path(folder))
+        return bool(self.world.facts(workspace) == wanted)
+
+
+class ServerCase:
+    """A row with servers of its own, judged by a function, a typed answer, or both."""
+
+    def __init__(self, row: ServerRow, *, check_timeout_s: float) -> None:
+        self._row, self._timeout_s = row, check_timeout_s
+        self.goal, self.servers, self.tools = row.prompt, row.servers, row.tools
+        self.seed: int | None = None
+
+    async def prepare(self, workspace: Path) -> Sequence[Server]:
+        if self._row.workspace:
+            await aside(self._write, workspace, timeout_s=WORLD_DEADLINE_S)
+        return self.servers
+
+    def _write(self, workspace: Path) -> None:
+        for name, text in self._row.workspace.items():
+            path = workspace / name
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(text.encode("utf-8", "surrogatepass"))
+            except OSError as error:
+                raise TaskError(f"its file {name!r:.80} cannot be written: {error.strerror}") from error
+
+    async def solved(self, ending: Ending, session: ToolSession, calls: Sequence[MadeCall]) -> bool:
+        row = self._row
+        if not _said_right(row.infeasible, row.answer, ending):
+            return False
+        if row.check is None:
+            return True
+        state = ToolState(session.workspace, ending.answer, ending.infeasible, tuple(calls), row.data, session)
+        return await verdict_of(row.check, state, timeout_s=self._timeout_s)

@@ -1,0 +1,49 @@
+"""The episode's directory under one name: what the model reads does not depend on where this machine keeps it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rllm_gym.mcp import ToolResult
+
+SHOWN = "/workspace"
+"""What the model sees in place of the directory, and may write in its place."""
+
+
+class WorkspaceName:
+    """Puts :data:`SHOWN` for a directory into results, and the directory for it into arguments.
+
+    >>> name = WorkspaceName(Path("/tmp/x1"))
+    >>> name.hidden(ToolResult("read /tmp/x1/a.txt")).text
+    'read /workspace/a.txt'
+    >>> name.real({"path": "/workspace/a.txt", "text": "see /workspace/a.txt"})
+    {'path': '/tmp/x1/a.txt', 'text': 'see /workspace/a.txt'}
+    """
+
+    def __init__(self, workspace: Path) -> None:
+        self._path = str(workspace)
+        # A system's directory for temporary files may be a link, and servers name what it leads to.
+        self._names = sorted({self._path, os.path.realpath(workspace)}, key=len, reverse=True)
+
+    def hidden(self, result: ToolResult) -> ToolResult:
+        """The result without the directory's own name in its text."""
+        return replace(result, text=self._without_name(result.text))
+
+    def _without_name(self, text: str) -> str:
+        for name in self._names:
+            text = text.replace(name, SHOWN)
+        return text
+
+    def real(self, value: Any) -> Any:
+        """Arguments whose texts that are a path below :data:`SHOWN` name the directory. A longer text that only
+        mentions it stays as it is: it may be what a file is to hold."""
+        if isinstance(value, str):
+            is_path = (value == SHOWN or value.startswith(SHOWN + "/")) and "\n" not in value
+            return self._path + value[len(SHOWN) :] if is_path else value
+        if isinstance(value, Mapping):
+            return {key: self.real(item) for key, item in value.items()}
+        return [self.real(item) for item in value] if isinstance(value, list) else value

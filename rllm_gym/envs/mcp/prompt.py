@@ -1,0 +1,123 @@
+"""What the model is told: the task, its tools in words and as schemas, how to call them and how to end, and results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rllm_gym.mcp.results import ToolResult
+from rllm_gym.mcp.tools import Tool
+
+FINISH = Tool(
+    "finish",
+    "End the task. Give the final answer where one is asked for, alone and without explanation.",
+    {"type": "object", "properties": {"answer": {"type": ["string", "number", "boolean", "array", "null"]}}},
+    "",
+    "finish",
+)
+REPORT_INFEASIBLE = Tool(
+    "report_infeasible",
+    "End the task by stating that it cannot be done with these tools, or must not be done, and why.",
+    {"type": "object", "properties": {"reason": {"type": "string"}}, "required": ["reason"]},
+    "",
+    "report_infeasible",
+)
+ENDINGS = (FINISH, REPORT_INFEASIBLE)
+
+EXAMPLE = '<tool_call>{"name": "…", "arguments": {…}}</tool_call>'
+
+_MAX_DESCRIPTION_CHARS = 400
+_MAX_SIGNATURE_CHARS = 400
+_MAX_TOOLS_CHARS = 20_000
+_MIN_RESULT_CHARS = 80
+
+
+def first_words(goal: str, tools: Sequence[Tool], *, listed: bool, max_calls: int, max_turns: int) -> str:
+    """The first observation.
+
+    Args:
+        goal: What is asked for.
+        tools: The tools offered, those that end the task too.
+        listed: Whether they are named here.
+        max_calls: Most calls in a reply.
+        max_turns: Replies there are.
+    """
+    parts = [goal]
+    if listed:
+        parts.append("Tools:\n" + tool_list(tools))
+    several = f", up to {max_calls} of them in one reply" if max_calls > 1 else ", one in a reply"
+    parts.append(
+        f"Call tools with {EXAMPLE}{several}; the results come back. When you are done, reply with the final answer "
+        f"alone and no call, or call finish. If the task cannot or must not be done, call report_infeasible. You have "
+        f"{max_turns} turn{'s' * (max_turns > 1)}."
+    )
+    return "\n\n".join(parts)
+
+
+def tool_list(tools: Sequence[Tool]) -> str:
+    """A line for each tool, as ``name(parameter: type, other: type = default): what it does``; cut where it is long."""
+    lines: list[str] = []
+    left = _MAX_TOOLS_CHARS
+    for tool in tools:
+        line = f"- {tool.name}({_cut(_parameters(tool.input_schema), _MAX_SIGNATURE_CHARS)})"
+        if said := " ".join(tool.description.split()):
+            line += f": {_cut(said, _MAX_DESCRIPTION_CHARS)}"
+        left -= len(line)
+        if left < 0:
+            line = f"- {tool.name}"  # its name at least
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _parameters(schema: Mapping[str, Any]) -> str:
+    properties, required = schema.get("properties"), schema.get("required")
+    if not isinstance(properties, dict):
+        return ""
+    needed = required if isinstance(required, list) else []
+    return ", ".join(_parameter(name, wanted, name in needed) for name, wanted in properties.items())
+
+
+def _parameter(name: str, schema: Any, needed: bool) -> str:
+    text = f"{name}: {_type(schema)}"
+    if needed:
+        return text
+    if isinstance(schema, dict) and schema.get("default") is not None:
+        return f"{text} = {_cut(json.dumps(schema['default'], ensure_ascii=False), 40)}"
+    return f"{text}, optional"
+
+
+def _type(schema: Any) -> str:
+    if not isinstance(schema, dict):
+        return "any"
+    if isinstance(schema.get("enum"), list):
+        return " | ".join(json.dumps(value, ensure_ascii=False) for value in schema["enum"][:20])
+    for key in ("anyOf", "oneOf"):
+        if isinstance(schema.get(key), list):
+            return " | ".join(_type(one) for one in schema[key][:8] if one != {"type": "null"})
+    kind = schema.get("type", "any")
+    if isinstance(kind, list):
+        return " | ".join(str(one) for one in kind[:8])
+    return f"array of {_type(schema['items'])}" if kind == "array" and "items" in schema else str(kind)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def results_text(results: Sequence[tuple[str, ToolResult]], *, max_result_chars: int, max_chars: int) -> str:
+    """The results of a turn, in the order of the calls, each under its tool's name.
+
+    Args:
+        results: Name and result of each call.
+        max_result_chars: Of one result; its middle is left out, which is said.
+        max_chars: Of all together.
+    """
+    many = len(results)
+    heads = [
+        f"Result{f' {number} of {many}' * (many > 1)}, {name}{' (failed)' * result.is_error}:"
+        for number, (name, result) in enumerate(results, 1)
+    ]
+    room = (max_chars - sum(len(head) + 3 for head in heads)) // many
+    each = max(_MIN_RESULT_CHARS, min(max_result_chars, room))
+    return "\n\n".join(f"{head}\n{result.shortened(each)}" for head, (_, result) in zip(heads, results))

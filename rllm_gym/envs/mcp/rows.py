@@ -1,0 +1,258 @@
+"""Rows of tool tasks: a world of ours by template and seed, or servers of one's own with an answer or a check."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from rllm_gym.core import Task, TaskError
+from rllm_gym.grading.answers import check_answer_spec
+from rllm_gym.grading.checks import find_function
+from rllm_gym.mcp.servers import HttpServer, InProcessServer, Server, StdioServer
+
+MAX_PROMPT_CHARS = 50_000
+MAX_SERVERS = 16
+MAX_FILES = 1_000
+MAX_FILE_CHARS = 10_000_000
+
+_WORLD_KEYS = ("template", "seed", "difficulty")
+_ROW_KEYS = ("prompt", "servers", "answer", "check", "infeasible", "tools", "workspace", "data")
+_RUNS_CODE = ("servers", "check")
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_SERVER_KEYS: dict[str, tuple[str, ...]] = {
+    "command": ("command", "args", "env", "cwd", "name", "shared", "start_ahead", "timeout_s"),
+    "url": ("url", "headers", "name", "shared", "timeout_s"),
+    "in_process": ("in_process", "name", "timeout_s"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WorldRow:
+    """An errand in one of the built-in worlds.
+
+    Attributes:
+        template: Name of the :class:`rllm_gym.envs.mcp.worlds.ToolTemplate`.
+        seed: Of its world.
+        difficulty: One of the template's levels.
+    """
+
+    template: str
+    seed: int
+    difficulty: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRow:
+    """A task with servers of one's own.
+
+    Attributes:
+        prompt: What is asked for.
+        servers: Where the tools come from.
+        answer: What the final answer must say, as :mod:`rllm_gym.grading.answers` reads it, or ``None``.
+        check: ``"module:function"`` (or the function) that looks at the end, or ``None``.
+        infeasible: Reporting that it cannot be done is right.
+        tools: The tools offered, by name; ``None`` for all.
+        workspace: Files to begin with, by relative path.
+        data: What the check wants to know beyond it.
+    """
+
+    prompt: str
+    servers: tuple[Server, ...]
+    answer: Mapping[str, Any] | None = None
+    check: Callable[..., Any] | None = None
+    infeasible: bool = False
+    tools: tuple[str, ...] | None = None
+    workspace: Mapping[str, str] = field(default_factory=dict)
+    data: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowReading:
+    """Turns rows into tasks.
+
+    Attributes:
+        defaults: ``servers``, ``check`` and ``tools`` for rows that have none of their own.
+        trusted: Whether rows may name programs to run and functions to call; rows from the hub may not.
+    """
+
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    trusted: bool = True
+
+    def __call__(self, row: Mapping[str, Any], task_id: str) -> Task:
+        """The task of a row ``{"prompt", "servers", …}`` or ``{"template", "seed", "difficulty"}``, or a saved task.
+
+        Raises:
+            TaskError: The row cannot be used; says why.
+        """
+        data = row.get("data")
+        if isinstance(row.get("content"), str) and isinstance(data, Mapping) and "prompt" not in row:
+            given = dict(data)
+        else:
+            given = {
+                str(key): value for key, value in row.items() if value is not None and key not in ("id", "task_id")
+            }
+        self._distrust(given)
+        if "template" in given:
+            world = _world_row(given)
+            return Task(task_id, *world_content(world.template, world.seed, world.difficulty))
+        given = {**self.defaults, **given}
+        parsed = _server_row(given)
+        return Task(task_id, parsed.prompt, given)
+
+    def _distrust(self, given: Mapping[str, Any]) -> None:
+        named = [] if self.trusted else [key for key in _RUNS_CODE if key in given]
+        if named:
+            raise TaskError(
+                f"it has {' and '.join(map(repr, named))}, which run programs and functions on this machine; rows from "
+                "the hub may not: give servers= and check= to the environment, or save the rows and look at them"
+            )
+
+
+def world_content(template: str, seed: int, difficulty: int) -> tuple[str, dict[str, Any]]:
+    """Content and data of a task in a built-in world. No world is built: these three say all of it."""
+    content = f"{template}, difficulty {difficulty}, world {seed}"
+    return content, {"template": template, "seed": seed, "difficulty": difficulty}
+
+
+def read_task(task: Task, defaults: Mapping[str, Any]) -> WorldRow | ServerRow:
+    """What a task says, also one that was made by hand.
+
+    Raises:
+        TaskError: It cannot be used; names the task and the field.
+    """
+    try:
+        if "template" in task.data:
+            return _world_row(task.data)
+        return _server_row({"prompt": task.content, **defaults, **task.data})
+    except TaskError as error:
+        raise TaskError(f"task {task.task_id!r}: {error}") from error
+
+
+def _known(row: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
+    unknown = sorted(str(key) for key in row if key not in keys)
+    if unknown:
+        raise TaskError(f"its field(s) {unknown!r:.200} mean nothing here; {what} has {', '.join(keys)}")
+
+
+def _world_row(row: Mapping[str, Any]) -> WorldRow:
+    _known(row, _WORLD_KEYS, "a row with a template")
+    template, seed, difficulty = row["template"], row.get("seed", 0), row.get("difficulty", 1)
+    if not isinstance(template, str):
+        raise TaskError(f"its template is {template!r:.80}; it is a name such as 'retail/return-order'")
+    for name, value, highest in (("seed", seed, 2**63 - 1), ("difficulty", difficulty, 5)):
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:
+            raise TaskError(f"its {name} is {value!r:.80}; it is a whole number from 0 to {highest}")
+    return WorldRow(template, seed, difficulty)
+
+
+def _server_row(row: Mapping[str, Any]) -> ServerRow:
+    _known(row, _ROW_KEYS, "a row")
+    prompt = row.get("prompt")
+    if not isinstance(prompt, str) or not prompt.strip() or len(prompt) > MAX_PROMPT_CHARS:
+        raise TaskError(f"its prompt is {prompt!r:.80}; it is a text of 1 to {MAX_PROMPT_CHARS} characters")
+    answer, check, infeasible, tools = (row.get(key) for key in ("answer", "check", "infeasible", "tools"))
+    infeasible = False if infeasible is None else infeasible
+    if not isinstance(infeasible, bool):
+        raise TaskError(f"its infeasible is {infeasible!r:.80}; it is true or false")
+    if answer is not None:
+        _check_answer(answer)
+    if answer is None and check is None and not infeasible:
+        raise TaskError("it has neither an 'answer' nor a 'check', so nothing could solve it or fail it; give one")
+    if tools is not None and (isinstance(tools, str) or not all(isinstance(name, str) for name in tools)):
+        raise TaskError(f"its tools are {tools!r:.80}; they are a list of names")
+    return ServerRow(
+        prompt,
+        servers_of(row.get("servers")),
+        answer,
+        None if check is None else _check_function(check),
+        infeasible,
+        None if tools is None else tuple(tools),
+        _files(row.get("workspace")),
+        row.get("data"),
+    )
+
+
+def _check_answer(answer: Any) -> None:
+    if not isinstance(answer, Mapping):
+        raise TaskError(
+            f"its answer is {answer!r:.80}; it says its type too, as in {{'type': 'number', 'value': 12.5}}"
+        )
+    try:
+        check_answer_spec(answer)
+    except ValueError as error:
+        raise TaskError(f"its answer cannot be matched: {error}") from error
+
+
+def _check_function(check: Any) -> Callable[..., Any]:
+    if callable(check):
+        return check  # type: ignore[no-any-return]
+    if not isinstance(check, str) or not _FUNCTION.fullmatch(check):
+        raise TaskError(f"its check is {check!r:.80}; it is 'module:function'")
+    return find_function(check, "state")
+
+
+def _files(files: Any) -> Mapping[str, str]:
+    if files is None:
+        return {}
+    if not isinstance(files, Mapping) or len(files) > MAX_FILES:
+        raise TaskError(f"its workspace is {files!r:.80}; it is at most {MAX_FILES} texts by relative path")
+    for name, text in files.items():
+        path = PurePosixPath(name) if isinstance(name, str) and "\0" not in name else None
+        if path is None or path.is_absolute() or ".." in path.parts or not path.parts:
+            raise TaskError(f"its workspace has a file {name!r:.80}; names are paths within it, such as 'notes/a.txt'")
+        if not isinstance(text, str) or len(text) > MAX_FILE_CHARS:
+            raise TaskError(f"its file {name!r:.80} is no text of at most {MAX_FILE_CHARS} characters")
+    return files
+
+
+# Servers -----------------------------------------------------------------------------------------------------------
+
+
+def servers_of(servers: Any) -> tuple[Server, ...]:
+    """Servers from a row, or as a user gives them.
+
+    Raises:
+        TaskError: One cannot be used; says which and why.
+    """
+    if isinstance(servers, Mapping | StdioServer | HttpServer | InProcessServer) or callable(servers):
+        servers = [servers]
+    if isinstance(servers, str) or not isinstance(servers, Sequence) or not 1 <= len(servers) <= MAX_SERVERS:
+        raise TaskError(
+            f"its servers are {servers!r:.80}; they are a list of 1 to {MAX_SERVERS}, each {{'command', 'args', …}}, "
+            "{'url', …} or {'in_process': 'module:function'}"
+        )
+    return tuple(_server(one, number) for number, one in enumerate(servers, 1))
+
+
+def _server(given: Any, number: int) -> Server:
+    if isinstance(given, StdioServer | HttpServer | InProcessServer):
+        return given
+    if not isinstance(given, Mapping) and callable(given):
+        return InProcessServer(given)
+    kind = next((key for key in _SERVER_KEYS if isinstance(given, Mapping) and key in given), None)
+    if kind is None:
+        raise TaskError(
+            f"its server {number} is {given!r:.80}; it has 'command', 'url' or 'in_process'. An MCPServer object would "
+            "be shared by all episodes: give the function make(workspace, seed) that makes it"
+        )
+    _known(given, _SERVER_KEYS[kind], f"a server with {kind!r}")
+    try:
+        if kind == "command":
+            return StdioServer(**{**given, "args": tuple(given.get("args", ()))})
+        if kind == "url":
+            return HttpServer(**given)
+        options = {key: value for key, value in given.items() if key != "in_process"}
+        return InProcessServer(_maker(given["in_process"]), **options)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise TaskError(f"its server {number} cannot be used: {error}") from error
+
+
+def _maker(name: Any) -> Callable[..., Any]:
+    if callable(name):
+        return name  # type: ignore[no-any-return]
+    if not isinstance(name, str) or not _FUNCTION.fullmatch(name):
+        raise TaskError(f"in_process is {name!r:.80}; it is 'module:function', called as make(workspace, seed)")
+    return find_function(name, "workspace", "seed")
