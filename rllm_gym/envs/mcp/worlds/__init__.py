@@ -1,6 +1,6 @@
 """The built-in tool worlds of ``rllm/MCP-v0``: every template by name."""
 
-from rllm_gym.envs.mcp.worlds import files, sqlite
+from rllm_gym.envs.mcp.worlds import files, retail, sqlite
 from rllm_gym.envs.mcp.worlds.errand import (
     Answer,
     Call,
@@ -12,7 +12,9 @@ from rllm_gym.envs.mcp.worlds.errand import (
     wanted_facts,
 )
 
-TEMPLATES: dict[str, ToolTemplate] = {template.name: template for template in (*sqlite.TEMPLATES, *files.TEMPLATES)}
+TEMPLATES: dict[str, ToolTemplate] = {
+    template.name: template for template in (*sqlite.TEMPLATES, *files.TEMPLATES, *retail.TEMPLATES)
+}
 
 __all__ = [
     "TEMPLATES",

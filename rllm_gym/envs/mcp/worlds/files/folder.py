@@ -99,14 +99,14 @@ class Folder:
             first_line: Number of the first line to read, from 1 on.
             last_line: Number of the last line to read; the end of the file if left out.
         """
-        if first_line < 1:
-            raise Refusal(f"first_line is {first_line}; lines are counted from 1.")
+        if first_line < 1 or (last_line is not None and last_line < first_line):
+            raise Refusal(f"There are no lines {first_line} to {last_line}; lines are counted from 1.")
         text = self._read(self._existing(path))
         lines = text.splitlines(keepends=True)
         wanted = "".join(lines[first_line - 1 : last_line])
         if len(wanted) > MAX_SHOWN_CHARS:
             return (
-                f"{wanted[:MAX_SHOWN_CHARS]}\n(cut after {MAX_SHOWN_CHARS} characters; the file has {len(lines)} lines: "
+                f"{wanted[:MAX_SHOWN_CHARS]}\n(cut after {MAX_SHOWN_CHARS} characters of {len(lines)} lines: "
                 "read it in parts, with first_line and last_line)"
             )
         return wanted

@@ -1,0 +1,5 @@
+"""Customer service by a written policy."""
+
+from rllm_gym.envs.mcp.worlds.retail.errands import TEMPLATES
+
+__all__ = ["TEMPLATES"]
