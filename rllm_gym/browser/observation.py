@@ -1,0 +1,298 @@
+"""What a session's pages show, as text with numbered elements: the model's eyes. Reads, and changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rllm_gym.browser.observation_text import Node, fitted, in_short, lines_of, on_one_line, quoted
+from rllm_gym.browser.observation_world import World, WorldLost
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+    from rllm_gym.browser.session import BrowserSession
+
+CHARS = 20_000
+"""Characters of an observation, where nothing else is asked for."""
+
+_NODES = 20_000
+_TREE_CHARS = 300_000
+_MOST_FRAMES = 20
+_MOST_LISTENERS = 300
+_URL_CHARS = 1_000
+_TRIES = 20
+_MOUSE_EVENTS = frozenset(
+    ("click", "dblclick", "mousedown", "mouseup", "pointerdown", "pointerup", "mousemove", "touchstart", "touchend")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """Something on a page that can be acted on.
+
+    Attributes:
+        number: What it is called in actions. It keeps the number as long as it lives; no other ever gets it.
+        role: ``button``, ``link``, ``textbox`` …; ``clickable`` where nothing but a listener or cursor tells.
+        name: What it is called on the page.
+        value: What a field holds; of a list the chosen options, separated by line breaks.
+        options: The options of a list, the first fifty.
+        flags: ``checked``, ``disabled``, ``focused`` … in the order they are shown.
+        attributes: What else is shown of it, such as ``type`` or ``placeholder``.
+        text: The element as it stands in the observation.
+    """
+
+    number: int
+    role: str
+    name: str
+    value: str = ""
+    options: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PageView:
+    """The active tab, as it was seen.
+
+    Attributes:
+        text: All of it for the model: URL, title, tabs, what happened, and the page as an outline.
+        url: Of the document.
+        title: Of the document, on one line.
+        elements: What can be acted on, by number, also what did not fit into the text.
+        tabs: URLs of all tabs in their order.
+        active: Which of them is shown.
+        left_out: How many lines did not fit into the text.
+        image: Height x width x 3 bytes, where a screenshot was asked for.
+    """
+
+    text: str
+    url: str
+    title: str
+    elements: Mapping[int, Element]
+    tabs: tuple[str, ...] = ()
+    active: int = 0
+    left_out: int = 0
+    image: npt.NDArray[np.uint8] | None = None
+
+
+class Sight:
+    """What a session has seen: the worlds of its tabs, and the numbers it has given away."""
+
+    def __init__(self) -> None:
+        self.next_number = 1
+        self.places: dict[int, tuple[Page, str]] = {}
+        self.shown: dict[int, Node] = {}
+        self.titles: dict[Page, str] = {}
+        self._worlds: dict[Page, World] = {}
+
+    async def world(self, session: BrowserSession, page: Page) -> World:
+        """Our world in a tab."""
+        world = self._worlds.get(page)
+        if world is None:
+            world = World(await session.cdp(page))
+            await world.start()
+            for gone in [other for other in self._worlds if other not in session.pages]:
+                del self._worlds[gone]
+            self._worlds[page] = world
+        return world
+
+
+_sights: weakref.WeakKeyDictionary[BrowserSession, Sight] = weakref.WeakKeyDictionary()
+
+
+def sight_of(session: BrowserSession) -> Sight:
+    """The one of this session."""
+    return _sights.setdefault(session, Sight())
+
+
+async def observe(session: BrowserSession, *, screenshot: bool = False, chars: int = CHARS) -> PageView:
+    """Look at the active tab.
+
+    Args:
+        session: Whose tab.
+        screenshot: Whether to bring a picture as well.
+        chars: The most characters of text.
+
+    Raises:
+        BrowserFault: The page does not answer.
+    """
+    sight = sight_of(session)
+    page = session.page
+    world = await sight.world(session, page)
+    for attempt in range(_TRIES):
+        try:
+            seen = await _whole_page(sight, world)
+            break
+        except WorldLost:  # it is being replaced by another document
+            if attempt == _TRIES - 1:
+                raise
+    numbered = {node["n"]: node for node, _ in seen.numbered}
+    # Numbers of other tabs stay known: an action on one of them is told where its element is.
+    sight.places = {number: place for number, place in sight.places.items() if place[0] is not page}
+    sight.places.update({node["n"]: (page, frame) for node, frame in seen.numbered})
+    sight.shown = numbered
+    sight.titles[page] = seen.title
+    head = _head(session, sight, seen)
+    # Blank lines around the page keep it apart from what we say.
+    room = chars - sum(len(line) + 1 for line in head)
+    lines, left_out = fitted(lines_of(seen.tree), max(room, 500))
+    if not lines:
+        lines = ["(The page is empty.)"]
+    return PageView(
+        text="\n".join([*head, *lines]),
+        url=seen.url,
+        title=seen.title,
+        elements={number: _element(node) for number, node in numbered.items()},
+        tabs=tuple(each.url for each in session.pages),
+        active=session.pages.index(page) if page in session.pages else 0,
+        left_out=left_out,
+        image=await session._screenshot() if screenshot else None,
+    )
+
+
+# The document and its frames -------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Seen:
+    tree: list[Node]
+    url: str
+    title: str
+    scroll: Sequence[int]
+    cut: bool
+    modal: bool
+    numbered: list[tuple[Node, str]]
+
+
+async def _whole_page(sight: Sight, world: World) -> _Seen:
+    seen = await _document(sight, world, world.main_frame)
+    numbered: list[tuple[Node, str]] = []
+    budget = [_MOST_FRAMES]
+    holes = _number_and_holes(seen["tree"], world.main_frame, numbered)
+    if holes:
+        await _fill(sight, world, holes, await world.frames(), numbered, budget)
+    return _Seen(
+        seen["tree"], seen["url"], seen["title"], seen["scroll"], seen["cut"] or budget[0] < 0, seen["modal"], numbered
+    )
+
+
+def _number_and_holes(tree: list[Node], frame: str, numbered: list[tuple[Node, str]]) -> dict[int, dict[str, Any]]:
+    """Collects the numbered elements of a document; returns its frames, by their position among its frames."""
+    holes: dict[int, dict[str, Any]] = {}
+    waiting = list(reversed(tree))
+    while waiting:
+        node = waiting.pop()
+        if "n" in node:
+            numbered.append((node, frame))
+        if "frame" in node:
+            holes[node["frame"]] = node  # type: ignore[assignment]
+        waiting.extend(reversed(node.get("c", ())))
+    return holes
+
+
+async def _fill(
+    sight: Sight,
+    world: World,
+    holes: Mapping[int, dict[str, Any]],
+    frames: Mapping[str, Any],
+    numbered: list[tuple[Node, str]],
+    budget: list[int],
+) -> None:
+    """Put into each frame of a document what its own document shows."""
+    for child in frames.get("childFrames", ()):
+        budget[0] -= 1
+        if budget[0] < 0:
+            return
+        frame = child["frame"]["id"]
+        try:
+            seen = await _document(sight, world, frame)
+            if seen["own"] not in holes:
+                continue
+            inner = _number_and_holes(seen["tree"], frame, numbered)
+            if inner:
+                await _fill(sight, world, inner, child, numbered, budget)
+            holes[seen["own"]]["c"] = seen["tree"]
+        except WorldLost:
+            continue  # the frame went away, or is loading; the page is shown without it
+
+
+async def _document(sight: Sight, world: World, frame: str) -> dict[str, Any]:
+    """One frame's document, with the elements that listen for the mouse marked."""
+    if not world.knows(frame):
+        await _mark_listeners(world, frame)
+        return await _tree(sight, world, frame)
+    seen, marked = await asyncio.gather(_tree(sight, world, frame), _mark_listeners(world, frame))
+    return await _tree(sight, world, frame) if marked else seen  # there seldom are new ones
+
+
+async def _tree(sight: Sight, world: World, frame: str) -> dict[str, Any]:
+    limits = {"first": sight.next_number, "nodes": _NODES, "chars": _TREE_CHARS}
+    # Should the answer be lost, its numbers are never given again.
+    sight.next_number += _NODES
+    seen: dict[str, Any] = await world.call("observe", limits, frame=frame)
+    sight.next_number = seen["next"]
+    return seen
+
+
+async def _mark_listeners(world: World, frame: str) -> bool:
+    """Tell our world which elements have listeners for the mouse: the page cannot be asked, but the browser can.
+
+    Returns:
+        Whether there were new ones.
+    """
+    document = await world.document(frame)
+    answer = await world.send("DOMDebugger.getEventListeners", objectId=document, depth=-1, pierce=True)
+    found = {
+        each["backendNodeId"]
+        for each in answer["listeners"]
+        if each["type"] in _MOUSE_EVENTS and "backendNodeId" in each
+    }
+    new = sorted(found - world.listening(frame))[:_MOST_LISTENERS]
+    world.listening(frame).update(new)
+    return bool(new) and await world.hand_over(frame, "noteListening", new)
+
+
+def _element(node: Node) -> Element:
+    value = node.get("v", "")
+    return Element(
+        number=node["n"],
+        role=node["r"],
+        name=node.get("s", ""),
+        value="\n".join(value) if isinstance(value, list) else value,
+        options=tuple(node.get("o", ())),
+        flags=tuple(node.get("f", ())),
+        attributes=node.get("a", {}),
+        text=in_short(node),
+    )
+
+
+# What stands above the page --------------------------------------------------------------------------------------
+
+
+def _head(session: BrowserSession, sight: Sight, seen: _Seen) -> list[str]:
+    head = [f"URL: {on_one_line(seen.url[:_URL_CHARS])}", f"Title: {quoted(seen.title)}"]
+    if len(session.pages) > 1:
+        tabs = []
+        for index, page in enumerate(session.pages):
+            name = quoted(sight.titles[page]) if page in sight.titles else on_one_line(page.url[:200])
+            tabs.append(f"{index} {name}{' (active)' if page is session.page else ''}")
+        head.append(f"Tabs: {', '.join(tabs)}")
+    down, height, right, width = seen.scroll
+    if height > 0:
+        head.append(f"Scrolled: {down} of {height} px")
+    if width > 0:
+        head.append(f"Scrolled to the right: {right} of {width} px")
+    head += [f"Note: {on_one_line(note)}" for note in session.tabs.take_notes()]
+    if seen.modal:
+        head.append("Note: A dialog is open; the rest of the page cannot be used until it is closed.")
+    if seen.cut:
+        head.append("Note: The page is very large; only its first part is listed.")
+    return [*head, "Page:"]

@@ -1,0 +1,162 @@
+"""Our own world in every frame of a page: scripts that see the document and that the page's scripts cannot touch."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from rllm_gym.browser.errors import BrowserFault
+
+_NAME = "rllm-gym"
+ANSWER_S = 20.0
+"""How long a page may take to answer. One that computes forever is not waited for."""
+
+
+class WorldLost(Exception):
+    """The document went away while it was asked: a navigation. Ask the next one."""
+
+
+class World:
+    """The isolated worlds of one page, one a frame, made when they are first asked.
+
+    Args:
+        cdp: A CDP session of the page. The page's ``Page`` domain is enabled here.
+    """
+
+    def __init__(self, cdp: Any) -> None:
+        self._cdp = cdp
+        self._contexts: dict[str, int] = {}
+        self._documents: dict[str, str] = {}
+        self._listening: dict[str, set[int]] = {}
+        self._making = asyncio.Lock()
+        self._key = f"k{secrets.token_hex(16)}"
+        self.main_frame = ""
+        cdp.on("Page.frameNavigated", lambda event: self._forget(event["frame"]["id"]))
+        cdp.on("Page.frameDetached", lambda event: self._forget(event["frameId"]))
+
+    async def start(self) -> None:
+        await self._cdp.send("Page.enable")
+        self.main_frame = (await self.frames())["frame"]["id"]
+
+    async def frames(self) -> dict[str, Any]:
+        """The tree of frames, as ``Page.getFrameTree`` gives it."""
+        answer: dict[str, Any] = (await self.send("Page.getFrameTree"))["frameTree"]
+        return answer
+
+    async def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """A command of the protocol, with a deadline.
+
+        Raises:
+            BrowserFault: No answer in time, or the page or browser is gone.
+            WorldLost: The document went away meanwhile.
+        """
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                answer: dict[str, Any] = await self._cdp.send(method, parameters)
+                return answer
+        except TimeoutError as error:
+            raise BrowserFault(f"the page did not answer within {ANSWER_S:g} s", kind="browser_deadline") from error
+        except Exception as error:
+            if _navigated(error):
+                raise WorldLost(str(error)) from error
+            raise
+
+    async def call(self, expression: str, *arguments: Any, frame: str | None = None) -> Any:
+        """Call a function of our scripts, ``"observe"`` or one of ``act.js``, in the main frame or another.
+
+        Raises:
+            BrowserFault, WorldLost: As :meth:`send`.
+        """
+        frame = frame or self.main_frame
+        listed = ", ".join(json.dumps(argument) for argument in (expression, *arguments))
+        context = await self._context(frame)
+        answer = await self.send(
+            "Runtime.evaluate",
+            expression=f"globalThis.{self._key}({listed})",
+            contextId=context,
+            awaitPromise=True,
+            returnByValue=True,
+        )
+        if "exceptionDetails" in answer:
+            self._forget(frame)
+            details = answer["exceptionDetails"]
+            text = details.get("exception", {}).get("description") or details.get("text", "")
+            if "is not a function" in text or "collected" in text:
+                raise WorldLost(text)
+            raise BrowserFault(f"the page could not be read: {text[:500]}", kind="page_unreadable")
+        return json.loads(answer["result"]["value"])
+
+    async def document(self, frame: str) -> str:
+        """A handle of a frame's document."""
+        context = await self._context(frame)
+        if frame not in self._documents:
+            answer = await self.send("Runtime.evaluate", expression="document", contextId=context)
+            self._documents[frame] = answer["result"]["objectId"]
+        return self._documents[frame]
+
+    async def hand_over(self, frame: str, name: str, nodes: Sequence[int]) -> bool:
+        """Call a function of ours with nodes of the frame that the protocol found. Returns whether there were any."""
+        context = await self._context(frame)
+        asked = [self.send("DOM.resolveNode", backendNodeId=node, executionContextId=context) for node in nodes]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        for each in found:
+            # A node of another frame, or one that is gone, is none of ours.
+            if isinstance(each, BaseException) and not isinstance(each, WorldLost):
+                raise each
+        handles = [each["object"]["objectId"] for each in found if not isinstance(each, BaseException)]
+        if handles:
+            await self.send(
+                "Runtime.callFunctionOn",
+                functionDeclaration=f"function(...found) {{ globalThis.{self._key}.{name}(...found) }}",
+                executionContextId=context,
+                arguments=[{"objectId": each} for each in handles],
+            )
+            await asyncio.gather(*(self.send("Runtime.releaseObject", objectId=each) for each in handles))
+        return bool(handles)
+
+    def knows(self, frame: str) -> bool:
+        """Whether a frame's document was looked at before."""
+        return frame in self._listening
+
+    def listening(self, frame: str) -> set[int]:
+        """Of a frame's document, the nodes whose listeners are known."""
+        return self._listening.setdefault(frame, set())
+
+    async def _context(self, frame: str) -> int:
+        async with self._making:
+            if frame not in self._contexts:
+                answer = await self.send("Page.createIsolatedWorld", frameId=frame, worldName=_NAME)
+                context: int = answer["executionContextId"]
+                # The key is what our world alone has: numbers of contexts come again after a navigation.
+                define = f"globalThis.{self._key} ??= (() => {{ {_source()}; return call; }})(); 0"
+                await self.send("Runtime.evaluate", expression=define, contextId=context)
+                self._contexts[frame] = context
+            return self._contexts[frame]
+
+    def _forget(self, frame: str) -> None:
+        self._contexts.pop(frame, None)
+        self._documents.pop(frame, None)
+        self._listening.pop(frame, None)
+
+
+@cache
+def _source() -> str:
+    """The scripts, and the door to them."""
+    folder = files("rllm_gym.browser")
+    scripts = "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in ("observe.js", "act.js"))
+    return (
+        f"{scripts}\nconst call = (name, ...args) =>"
+        " name === 'observe' ? observer.observe(...args) : actor(name, ...args);"
+        "\ncall.noteListening = observer.noteListening;"
+    )
+
+
+def _navigated(error: Exception) -> bool:
+    """Whether an error of the protocol means that the document went away."""
+    lost = ("context", "navigated", "collected", "No frame", "Frame with", "find node", "Node with given id", "belong")
+    return type(error).__module__.startswith("playwright.") and any(mark in str(error) for mark in lost)
