@@ -26,6 +26,9 @@ _PROBE_S = 5.0
 _CLOSE_S = 5.0
 _FOLDER = "rllm-gym-browser-"
 
+_MEMORY_BYTES = 3 * 2**30
+"""What each process of the browser may hold. A page that wants more ends its own renderer, not the machine."""
+
 _PORT = 3128
 PROXY = f"http://{HOST}:{_PORT}"
 """What a context names as its proxy."""
@@ -53,6 +56,8 @@ _FLAGS = (
     # A renderer that fills its heap ends itself and its own tab.
     "--js-flags=--max-old-space-size=512",
 )
+# Playwright's own flags that take away what holds hostile pages back.
+_FLAGS_OFF = ("--disable-ipc-flooding-protection", "--disable-popup-blocking", "--disable-hang-monitor")
 _BLINK_FEATURES_OFF = "WebTransport,DirectSockets,SharedStorageAPI,Fledge,InterestGroupStorage,BackgroundFetch"
 
 # The driver is told to end when the thread that started it does, however that came about: a fork of the trainer may
@@ -60,7 +65,11 @@ _BLINK_FEATURES_OFF = "WebTransport,DirectSockets,SharedStorageAPI,Fledge,Intere
 _DRIVER = """#!/bin/sh
 export TMPDIR={folder} HOME={folder}
 exec {python} -I -S -c '
-import ctypes, os, signal, sys
+import ctypes, os, resource, signal, sys
+hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+cap = {memory} if hard == resource.RLIM_INFINITY else min({memory}, hard)
+resource.setrlimit(resource.RLIMIT_DATA, (cap, cap))
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
 if os.getppid() != {owner}:
     sys.exit(1)
@@ -153,6 +162,7 @@ async def _launch(playwright: Playwright, executable: Path, gateway_port: int, f
             f"--proxy-server={PROXY}",
             "--proxy-bypass-list=<-loopback>",
         ],
+        "ignore_default_args": list(_FLAGS_OFF),
         "env": {
             "HOME": str(folder),
             "TMPDIR": str(folder),
@@ -182,8 +192,9 @@ async def _start_driver(folder: Path) -> Playwright:
         raise BrowserFault(
             f"the browser needs Playwright ({error}): pip install 'rllm-gym[web]'", kind="browser_unavailable"
         ) from error
+    started: Playwright
     if sys.platform != "linux":
-        started: Playwright = await api.async_playwright().start()
+        started = await api.async_playwright().start()
         return started
     script = folder / "driver"
     # Playwright asks the environment which program runs its driver, and offers no other way to say it.
@@ -192,7 +203,7 @@ async def _start_driver(folder: Path) -> Playwright:
         node = before or str(Path(str(api.__file__)).parent.parent / "driver" / "node")
         words = {"folder": folder, "python": sys.executable, "node": node}
         quoted = {name: shlex.quote(str(word)) for name, word in words.items()}
-        script.write_text(_DRIVER.format(**quoted, owner=os.getpid()))
+        script.write_text(_DRIVER.format(**quoted, owner=os.getpid(), memory=_MEMORY_BYTES))
         script.chmod(stat.S_IRWXU)
         os.environ["PLAYWRIGHT_NODEJS_PATH"] = str(script)
         try:

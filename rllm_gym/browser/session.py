@@ -37,8 +37,19 @@ LOAD_S = 10.0
 ANSWER_S = 15.0
 """Seconds the browser may take to answer anything else."""
 
-_ACT_S = 60.0
-_ISOLATED_WORLD = "rllm-gym"
+ACT_S = 45.0
+"""Seconds an action may take, with all that it begins."""
+
+LOOK_S = 30.0
+"""Seconds an observation may take."""
+
+PATIENCE_S = 5.0
+"""Seconds a page may keep its thread to itself between two turns. A script that runs longer is stopped."""
+
+STOP_S = 2.0
+"""Seconds a stopped script may take to end. A tab whose script does not is closed."""
+
+_WORLD = "rllm-gym checks"
 
 
 class BrowserSession:
@@ -73,19 +84,14 @@ class BrowserSession:
 
     async def observe(self, *, screenshot: bool = False) -> PageView:
         """The active tab as text, with its elements numbered. Raises as :meth:`goto`."""
-        observation = importlib.import_module("rllm_gym.browser.observation")
-        await self._loop.arun(self._recover())
-        view: PageView = await self._loop.arun(
-            self.within(observation.observe(self, screenshot=screenshot), _ACT_S, "looking at the page")
-        )
-        return view
+        return await self._loop.arun(self._observe(screenshot))
 
     async def act(self, action: BrowserAction) -> str:
-        """Carry out a model's action and wait for what it begins. Returns ``""``, or the error for the model."""
-        acting = importlib.import_module("rllm_gym.browser.acting")
-        await self._loop.arun(self._recover())
-        error: str = await self._loop.arun(self.within(acting.act(self, action), _ACT_S, f"the action {action.name}"))
-        return error
+        """Carry out a model's action and wait for what it begins. Returns ``""``, or the error for the model.
+
+        A page that crashes or computes for ever over it is one such error. Raises as :meth:`goto`.
+        """
+        return await self._loop.arun(self._act(action))
 
     async def evaluate(self, script: str, *, world: Literal["isolated", "main"] = "isolated") -> Any:
         """The value of a JavaScript expression on the active page, as JSON; a promise is awaited.
@@ -138,55 +144,103 @@ class BrowserSession:
         """Await something of the browser, with a deadline, its errors turned into faults.
 
         Raises:
-            BrowserFault: It took longer, or the browser is gone.
+            BrowserFault: It took longer, or the page crashed, or the browser is gone.
             SiteFault: A site of this process raised meanwhile.
         """
         if not self._finalizer.alive:
             doing.close()
             raise BrowserFault(f"{what}: this browser session is closed; open another", kind="browser_died")
+        task = asyncio.ensure_future(doing)
         try:
-            async with asyncio.timeout(seconds) as deadline:
-                result = await doing
-        except TimeoutError:
-            if not deadline.expired():
-                raise
-            raise BrowserFault(f"{what} took longer than {seconds:g} s", kind="browser_deadline") from None
-        except Exception as error:
+            # A crash is announced, but does not end what waits for the page that crashed.
+            waited: list[asyncio.Future[Any]] = [task, self.tabs.crash]
+            await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if self.walls.fault is not None:
-                raise self.walls.fault from error
+                raise self.walls.fault
+            if task.done():
+                return task.result()
+        except Exception as error:
             if not type(error).__module__.startswith("playwright."):
                 raise
             raise await self._fault(what, error) from error
-        if self.walls.fault is not None:
-            raise self.walls.fault
-        return result
+        finally:
+            task.cancel()
+        if self.tabs.crash.done():
+            raise BrowserFault(f"{what}: the page crashed", kind="page_crashed")
+        raise BrowserFault(f"{what} took longer than {seconds:g} s", kind="browser_deadline")
 
     # ---------------------------------------------------------------------------------------------------------
 
     async def _fault(self, what: str, error: Exception) -> BrowserFault:
         if not await self._stand.chromium.alive():
             return BrowserFault(f"{what}: the browser died ({_first_line(error)})", kind="browser_died")
-        if self.page in self.tabs.crashed or not self.pages:
-            return BrowserFault(f"{what}: the page crashed ({_first_line(error)})", kind="page_crashed")
-        return BrowserFault(f"{what}: {_first_line(error)}", kind="browser")
+        return BrowserFault(f"{what}: {_first_line(error)}", kind="page_lost")
 
-    async def _recover(self) -> None:
-        """See that there is a tab that works: in place of one that crashed, or after the last was closed."""
-        if self.page not in self.tabs.crashed and self.pages:
-            return
-        await self.within(self._replace_page(), GOTO_S, "opening a tab in place of one that is gone")
+    async def _observe(self, screenshot: bool) -> PageView:
+        observation = importlib.import_module("rllm_gym.browser.observation")
+        await self._see_to_page()
+        view: PageView
+        try:
+            view = await self.within(observation.observe(self, screenshot=screenshot), LOOK_S, "looking at the page")
+        except BrowserFault as fault:
+            await self._survive(fault)
+            view = await self.within(observation.observe(self, screenshot=screenshot), LOOK_S, "looking at the page")
+        return view
 
-    async def _replace_page(self) -> None:
-        gone, url = self.page, self.page.url
-        crashed = gone in self.tabs.crashed
-        page = await self._stand.context.new_page()
-        if crashed:
+    async def _act(self, action: BrowserAction) -> str:
+        acting = importlib.import_module("rllm_gym.browser.acting")
+        await self._see_to_page()
+        try:
+            error: str = await self.within(acting.act(self, action), ACT_S, f"the action {action.name}")
+        except BrowserFault as fault:
+            await self._survive(fault)
+            return f"The page broke over this action: {fault}."
+        return error
+
+    async def _survive(self, fault: BrowserFault) -> None:
+        """After a fault: go on with a page that works, if the browser does.
+
+        Raises:
+            BrowserFault: It does not.
+        """
+        if not await self._stand.chromium.alive():
+            raise BrowserFault(f"the browser died ({fault})", kind="browser_died") from fault
+        await self._see_to_page()
+
+    async def _see_to_page(self) -> None:
+        """See that the active tab answers: stop a script that does not end, replace a tab that crashed or hangs."""
+        if not self.pages:
+            await self._replace(None, "The last tab was closed; this is a new one.")
+        elif self.page in self.tabs.crashed:
+            await self._replace(self.page, f"The tab with {self.page.url[:200]} crashed; this is a new one.")
+        elif not await self._answers(PATIENCE_S):
+            if await self._answers(STOP_S, stop=True):
+                self.tabs.note(f"A script of the page ran for more than {PATIENCE_S:g} s and was stopped.")
+            elif not await self._stand.chromium.alive():
+                raise BrowserFault("the browser died", kind="browser_died")
+            else:
+                await self._replace(self.page, f"The tab with {self.page.url[:200]} hung; this is a new one.")
+
+    async def _answers(self, seconds: float, *, stop: bool = False) -> bool:
+        """Whether the active tab's scripts do. ``stop``: end what they are doing first."""
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(seconds):
+                cdp = await self.cdp()
+                if stop:
+                    await cdp.send("Runtime.terminateExecution")
+                await cdp.send("Runtime.evaluate", {"expression": "1"})
+                return True
+        return self.page in self.tabs.crashed
+
+    async def _replace(self, gone: Page | None, why: str) -> None:
+        self.tabs.note(why)
+        self.tabs.begin_anew()
+        page = await self.within(self._stand.context.new_page(), ANSWER_S, "opening a tab")
+        if gone is not None:
+            # Closing kills a process that hangs, in a second or so; one that crashed is gone already.
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(ANSWER_S):
                     await gone.close()
-            self.tabs.note(f"The tab with {url[:200]} crashed and was closed; this is a new one.")
-        else:
-            self.tabs.note("The last tab was closed; this is a new one.")
         self.tabs.bring_to_front(page)
 
     async def _goto(self, url: str) -> None:
@@ -203,11 +257,18 @@ class BrowserSession:
     async def _evaluate(self, script: str, world: str) -> Any:
         cdp = await self.cdp()
         order: dict[str, Any] = {"expression": script, "returnByValue": True, "awaitPromise": True}
-        if world == "isolated":
-            frame = (await cdp.send("Page.getFrameTree"))["frameTree"]["frame"]["id"]
-            made = await cdp.send("Page.createIsolatedWorld", {"frameId": frame, "worldName": _ISOLATED_WORLD})
-            order["contextId"] = made["executionContextId"]
-        answer = await cdp.send("Runtime.evaluate", order)
+        answer = None
+        while answer is None:
+            if world == "isolated":
+                frame = (await cdp.send("Page.getFrameTree"))["frameTree"]["frame"]["id"]
+                made = await cdp.send("Page.createIsolatedWorld", {"frameId": frame, "worldName": _WORLD})
+                order["contextId"] = made["executionContextId"]
+            try:
+                answer = await cdp.send("Runtime.evaluate", order)
+            except Exception as error:
+                # A navigation took the document away between the two calls, before the script began: ask the next.
+                if "Cannot find context" not in str(error):
+                    raise
         if problem := answer.get("exceptionDetails"):
             said = problem.get("exception", {}).get("description") or problem.get("text", "")
             raise ValueError(f"the script failed: {said[:2000]}")

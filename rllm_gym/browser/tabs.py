@@ -19,6 +19,7 @@ MOST_DIALOGS = 20
 
 _MOST_NOTES = 20
 _NOTE_CHARS = 500
+_LEAVE_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class Tabs:
     Attributes:
         pages: Open tabs, oldest first; never empty while the browser works.
         page: The one in front.
+        crashed: Tabs whose process died.
+        crash: Done when that happens to the one in front.
         dialogs: Dialogs that appeared since the last :meth:`take_notes`.
     """
 
@@ -46,10 +49,12 @@ class Tabs:
         self.page = page
         self.dialogs: list[DialogSeen] = []
         self.crashed: set[Page] = set()
+        self.crash: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._notes: list[str] = []
         self._notes_lost = 0
         self._cdp: dict[Page, asyncio.Task[CDPSession]] = {}
         self._behind: list[Page] = []
+        self._left: set[Page] = set()
         self._chores: set[asyncio.Task[None]] = set()
         self._dialogs_open = 0
         self._add(page)
@@ -72,6 +77,11 @@ class Tabs:
         if page is not self.page:
             self._behind = [other for other in self._behind if other is not page] + [self.page]
             self.page = page
+
+    def begin_anew(self) -> None:
+        """Forget the crash: another tab takes the place of the one that is gone."""
+        if self.crash.done():
+            self.crash = asyncio.get_running_loop().create_future()
 
     def note(self, text: str) -> None:
         """Something the next observation should say, as a sentence."""
@@ -102,6 +112,8 @@ class Tabs:
             return
         self.pages.append(page)
         self.bring_to_front(page)
+        # Now, while the page answers: a session made later cannot stop a script that never lets go.
+        self._do(self.cdp(page))
         page.on("close", self._closed)
         page.on("crash", self._has_crashed)
         page.on("dialog", self._answer)
@@ -112,6 +124,7 @@ class Tabs:
     def _closed(self, page: Page) -> None:
         self._cdp.pop(page, None)
         self.crashed.discard(page)
+        self._left.discard(page)
         if page in self.pages:
             self.pages.remove(page)
         self._behind = [other for other in self._behind if other is not page]
@@ -121,6 +134,8 @@ class Tabs:
     def _has_crashed(self, page: Page) -> None:
         self._cdp.pop(page, None)
         self.crashed.add(page)
+        if page is self.page and not self.crash.done():
+            self.crash.set_result(None)
 
     def _answer(self, dialog: Dialog) -> None:
         self._dialogs_open += 1
@@ -137,11 +152,11 @@ class Tabs:
         self._do(self._silence(page, dialog))
 
     async def _silence(self, page: Page | None, dialog: Dialog) -> None:
-        if page is not None:
-            session = await self.cdp(page)
-            # Takes effect as soon as the dialog gives the script back its thread.
-            stopping = asyncio.ensure_future(session.send("Runtime.terminateExecution"))
-            await dialog.dismiss()
+        session = None if page is None else await self.cdp(page)
+        # Takes effect as soon as the dialog gives the script back its thread.
+        stopping = None if session is None else asyncio.ensure_future(session.send("Runtime.terminateExecution"))
+        await dialog.dismiss()
+        if stopping is not None:
             await stopping
 
     def _refuse(self, download: Download) -> None:
@@ -157,7 +172,11 @@ class Tabs:
             self._do(self._leave(frame.page))
 
     async def _leave(self, page: Page) -> None:
-        await page.goto("about:blank", timeout=5_000)
+        if page not in self._left:
+            self._left.add(page)
+            await page.go_back(timeout=_LEAVE_MS)
+        else:  # it does so whenever it is opened
+            await page.goto("about:blank", timeout=_LEAVE_MS)
 
     def _do(self, chore: Coroutine[Any, Any, Any]) -> None:
         async def done() -> None:
