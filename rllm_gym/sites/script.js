@@ -25,6 +25,7 @@ document.addEventListener('click', e => {
 document.querySelectorAll('[data-href]').forEach(box => box.addEventListener('click', e => {
   if (!e.target.closest('a, button, input, select, label')) location.assign(box.dataset.href);
 }));
+document.querySelectorAll('[data-send]').forEach(box => box.addEventListener('click', () => box.closest('form').requestSubmit()));
 document.querySelectorAll('select[data-submit]').forEach(s => s.addEventListener('change', () => s.form.requestSubmit()));
 document.querySelectorAll('[data-check-all]').forEach(box => box.addEventListener('change', () => {
   document.querySelectorAll('input[name="' + box.dataset.checkAll + '"]').forEach(b => {

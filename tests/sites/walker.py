@@ -49,6 +49,8 @@ class Node:
             return given
         if self.tag == "input":
             return INPUT_ROLES.get(self.attributes.get("type") or "text", "textbox")
+        if "data-send" in self.attributes or "data-href" in self.attributes:
+            return "clickable"
         return ROLES.get(self.tag)
 
 
@@ -223,6 +225,10 @@ class Walker:
             kept = [part.strip() for part in self._values[field].split(",")[:-1]]
             self._values[field] = ", ".join([*kept, node.text]) if "data-several" in field.attributes else node.text
             next(n for n in box.walk() if n.role == "listbox").attributes["hidden"] = ""
+        elif "aria-haspopup" in attributes:
+            pass  # a menu: what is in it counts as seen
+        elif "data-send" in attributes:
+            self._submit(self._form_of(node), None)
         else:
             assert node.tag == "button", f"nothing happens on a click at <{node.tag}>"
             self._submit(self._form_of(node), node)

@@ -20,7 +20,7 @@ from rllm_gym.sites.shop.catalogue import BLAME, PRAISE, Product, Review, make_p
 from rllm_gym.sites.wording import any_day, money, people
 
 ORIGIN = "http://shop.test"
-SHIPPING = {"Standard": 490, "Express": 1250, "Pick-up point": 250}
+SHIPPING = {"Standard": 490, "Express": 1250, "Economy": 250}
 """Ways to be sent, with their prices in cents."""
 
 RETURN_REASONS = ("Arrived damaged", "Wrong item", "Does not fit", "Changed my mind")

@@ -169,11 +169,15 @@ def spent(shop: Shop, rng: Random, difficulty: int) -> Errand:
     months: dict[tuple[int, int], list[Order]] = {}
     for order in shop.orders:
         months.setdefault((order.day.year, order.day.month), []).append(order)
-    fullest = max(months, key=lambda m: (any(o.status == "Cancelled" for o in months[m]), len(months[m]), m))
-    chosen = [order for order in months[fullest] if order.status != "Cancelled"]
+    # A month with something to add up, and with a cancelled order where there is one.
+    counted = {month: [o for o in orders if o.status != "Cancelled"] for month, orders in months.items()}
+    least = min(2, max(map(len, counted.values())))
+    fitting = [month for month in months if len(counted[month]) >= least]
+    fullest = max(fitting, key=lambda m: (len(months[m]) > len(counted[m]), len(months[m]), m))
+    chosen = counted[fullest]
     total = sum(order.total for order in chosen)
-    missed = total - chosen[-1].total if len(chosen) == len(months[fullest]) and chosen else None
-    near_miss = missed if missed is not None else sum(order.total for order in months[fullest])
+    everything = sum(order.total for order in months[fullest])
+    near_miss = everything if everything != total else total - chosen[-1].total
     when = f"{MONTHS[fullest[1] - 1]} {fullest[0]}"
     goal = rng.choice(
         [

@@ -1,0 +1,255 @@
+"""The forum's state: boards, threads, posts, the visitor's votes, reports, subscriptions and private messages.
+
+The facts that count: every thread (title, board, locked, pinned) with the author and text of its posts, the visitor's
+votes, reports, subscriptions, ignored members and messages sent. Reading changes nothing, and when a new post was
+written does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, time, timedelta
+from random import Random
+from typing import Any
+
+from rllm_gym.sites.errors import NotFound, Refused
+from rllm_gym.sites.forum.content import ADVERTS, Post, Thread, make_threads, make_users
+from rllm_gym.sites.http import Handler
+from rllm_gym.sites.wording import any_day
+
+ORIGIN = "http://forum.test"
+REASONS = ("Spam", "Insulting", "Off topic", "Posted twice")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A private one. ``sender`` or ``recipient`` is the visitor."""
+
+    sender: str
+    recipient: str
+    subject: str
+    text: str
+
+
+@dataclass
+class Forum:
+    """The forum as one visitor sees it. ``moderator``: whether they may lock, move and delete."""
+
+    now: datetime
+    user: str
+    users: list[str]
+    boards: list[str]
+    threads: dict[int, Thread]
+    moderators: list[str]
+    closed_board: str
+    votes: dict[int, int] = field(default_factory=dict)
+    reports: dict[int, str] = field(default_factory=dict)
+    subscriptions: list[int] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+
+    def handlers(self) -> Mapping[str, Handler]:
+        from rllm_gym.sites.forum.views import SITE
+
+        return {ORIGIN: SITE.handler(self)}
+
+    def facts(self) -> Any:
+        return {
+            "threads": [
+                [t.number, t.title, t.board, t.locked, t.pinned, [[p.author, p.text] for p in t.shown()]]
+                for t in self.threads.values()
+            ],
+            "votes": {str(number): vote for number, vote in sorted(self.votes.items())},
+            "reports": {str(number): reason for number, reason in sorted(self.reports.items())},
+            "subscriptions": sorted(self.subscriptions),
+            "ignored": sorted(self.ignored),
+            "sent": [[m.recipient, m.subject, m.text] for m in self.messages if m.sender == self.user],
+        }
+
+    # Looking -------------------------------------------------------------------------------------------------------
+
+    @property
+    def moderator(self) -> bool:
+        return self.user in self.moderators
+
+    def thread(self, number: int) -> Thread:
+        if number not in self.threads:
+            raise NotFound(f"There is no thread {number}.")
+        return self.threads[number]
+
+    def post(self, number: int) -> tuple[Thread, Post]:
+        """The thread it stands in, and the post."""
+        for thread in self.threads.values():
+            for post in thread.shown():
+                if post.number == number:
+                    return thread, post
+        raise NotFound(f"There is no post {number}.")
+
+    def board(self, name: str) -> list[Thread]:
+        """Its threads: the pinned ones first, then by the latest post."""
+        inside = [thread for thread in self.threads.values() if thread.board == name]
+        return sorted(inside, key=lambda t: (t.pinned, t.latest().when), reverse=True)
+
+    def posts_of(self, user: str) -> list[tuple[Thread, Post]]:
+        """From the newest to the oldest."""
+        found = [(t, p) for t in self.threads.values() for p in t.shown() if p.author == user]
+        return sorted(found, key=lambda pair: pair[1].when, reverse=True)
+
+    def score(self, post: Post) -> int:
+        return post.score + self.votes.get(post.number, 0)
+
+    def member(self, name: str) -> str:
+        """The name as it is written; raises :class:`NotFound` where nobody is called so."""
+        for user in self.users:
+            if user.lower() == name.lower():
+                return user
+        raise NotFound(f"There is no member called {name}.")
+
+    # Doing ---------------------------------------------------------------------------------------------------------
+
+    def start_thread(self, board: str, title: str, text: str) -> Thread:
+        if board not in self.boards:
+            raise Refused("Choose a board.")
+        if board == self.closed_board and not self.moderator:
+            raise Refused(f"Only moderators can start threads in {board}.")
+        if any(t.title.lower() == title.lower() and t.board == board for t in self.threads.values()):
+            raise Refused("There is a thread with this title in the board already.")
+        thread = Thread(max(self.threads) + 1, board, title)
+        thread.posts.append(self._new_post(text))
+        self.threads[thread.number] = thread
+        return thread
+
+    def reply(self, number: int, text: str) -> Post:
+        thread = self.thread(number)
+        if thread.locked:
+            raise Refused("This thread is locked: nobody can reply to it.")
+        post = self._new_post(text)
+        thread.posts.append(post)
+        return post
+
+    def edit(self, number: int, text: str) -> None:
+        """One's own post."""
+        thread, post = self.post(number)
+        self._check_own(post)
+        if thread.locked:
+            raise Refused("This thread is locked: its posts cannot be changed.")
+        post.text = text
+
+    def delete(self, number: int) -> None:
+        """One's own post, or any for a moderator; the first of a thread stays."""
+        thread, post = self.post(number)
+        if not self.moderator:
+            self._check_own(post)
+        if post is thread.posts[0]:
+            raise Refused("The first post of a thread cannot be deleted.")
+        post.deleted = True
+
+    def vote(self, number: int, value: int) -> None:
+        """1 or -1; the same vote again takes it back."""
+        _, post = self.post(number)
+        if post.author == self.user:
+            raise Refused("You cannot vote for your own post.")
+        if self.votes.get(number) == value:
+            del self.votes[number]
+        else:
+            self.votes[number] = value
+
+    def report(self, number: int, reason: str) -> None:
+        _, post = self.post(number)
+        if reason not in REASONS:
+            raise Refused("Choose a reason.")
+        if post.number in self.reports:
+            raise Refused("You have reported this post already.")
+        self.reports[post.number] = reason
+
+    def subscribe(self, number: int, on: bool) -> None:
+        thread = self.thread(number)
+        if on and thread.number not in self.subscriptions:
+            self.subscriptions.append(thread.number)
+        elif not on and thread.number in self.subscriptions:
+            self.subscriptions.remove(thread.number)
+
+    def ignore(self, name: str, on: bool) -> None:
+        member = self.member(name)
+        if member == self.user:
+            raise Refused("You cannot ignore yourself.")
+        if on and member not in self.ignored:
+            self.ignored.append(member)
+        elif not on and member in self.ignored:
+            self.ignored.remove(member)
+
+    def send(self, recipient: str, subject: str, text: str) -> None:
+        if not any(recipient.lower() == user.lower() for user in self.users):
+            raise Refused(f"There is no member called {recipient}.")
+        self.messages.append(Message(self.user, self.member(recipient), subject, text))
+
+    def lock(self, number: int, on: bool) -> None:
+        self._check_moderator()
+        self.thread(number).locked = on
+
+    def pin(self, number: int, on: bool) -> None:
+        self._check_moderator()
+        self.thread(number).pinned = on
+
+    def move(self, number: int, board: str) -> None:
+        self._check_moderator()
+        if board not in self.boards:
+            raise Refused("Choose a board.")
+        self.thread(number).board = board
+
+    def _new_post(self, text: str) -> Post:
+        number = max(post.number for thread in self.threads.values() for post in thread.posts) + 1
+        self.now += timedelta(minutes=1)
+        return Post(number, self.user, self.now, text)
+
+    def _check_own(self, post: Post) -> None:
+        if post.author != self.user:
+            raise Refused("This is not your post.")
+
+    def _check_moderator(self) -> None:
+        if not self.moderator:
+            raise Refused("Only moderators can do this.")
+
+
+def build(seed: int, difficulty: int, *, moderator: bool = False) -> Forum:
+    """A forum with a history, in which adverts stand and some threads are locked."""
+    rng = Random(f"forum/{seed}/{difficulty}")
+    now = datetime.combine(any_day(rng), time(12, 0))
+    users = make_users(rng, 8 + 4 * difficulty)
+    boards, threads = make_threads(rng, users, now, difficulty)
+    user = users[0]
+    forum = Forum(
+        now=now,
+        user=user,
+        users=users,
+        boards=boards,
+        threads={thread.number: thread for thread in threads},
+        moderators=[user, users[1]] if moderator else [users[1], users[2]],
+        closed_board=rng.choice(boards),
+    )
+    shuffled = rng.sample(threads, len(threads))
+    for thread in shuffled[: 2 + difficulty]:
+        thread.locked = True
+    for thread in shuffled[1:3]:
+        thread.pinned = True
+    # The last member writes adverts, among other things that are harmless and stay.
+    for post in _claim(rng, threads, users[-1], 1 + difficulty):
+        post.text, post.advice = rng.choice(ADVERTS), ""
+    _claim(rng, [t for t in threads if all(p.advice for p in t.posts[1:])], user, 3)
+    for thread in rng.sample(threads, 2 + difficulty):
+        forum.subscribe(thread.number, True)
+    for subject in ("Welcome to the forum", "About your last post"):
+        text = "Please read the rules. They are short." if "Welcome" in subject else "Thank you, that helped me a lot."
+        forum.messages.append(Message(rng.choice(users[1:]), user, subject, text))
+    return forum
+
+
+def _claim(rng: Random, threads: list[Thread], author: str, count: int) -> list[Post]:
+    """Answers of so many threads that are open become this author's: everybody has some."""
+    replies = []
+    for thread in rng.sample([t for t in threads if not t.locked], count):
+        post = rng.choice(thread.posts[1:])
+        post.author = author
+        replies.append(post)
+    return replies
