@@ -73,7 +73,8 @@ class PageEnv(AsyncTextEnv):
         if self._has_mouse:
             width, height = self.viewport
             picture = gymnasium.spaces.Box(0, 255, (height, width, 3), np.uint8)
-            self.observation_space = gymnasium.spaces.Dict({"text": self.observation_space, "image": picture})
+            both = gymnasium.spaces.Dict({"text": self.observation_space, "image": picture})
+            self.observation_space = both  # type: ignore[assignment]
         self._pool()  # without Playwright or Chromium gym.make() says so
         self._session: BrowserSession | None = None
         self._view: PageView | None = None
@@ -119,7 +120,7 @@ class PageEnv(AsyncTextEnv):
 
     async def async_step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         observation, *rest = await super().async_step(action)
-        return self._with_picture(observation), *rest  # type: ignore[return-value]
+        return self._with_picture(observation), *rest
 
     async def _async_begin(self, task: Task) -> str:
         self._goal = self._error = ""
@@ -234,4 +235,4 @@ def _viewport(viewport: Any) -> tuple[int, int]:
         isinstance(side, int) and not isinstance(side, bool) and SIDES[0] <= side <= SIDES[1] for side in sides
     ):
         raise ValueError(f"viewport={viewport!r} must be (width, height) in pixels, each {SIDES[0]} to {SIDES[1]}")
-    return sides  # type: ignore[return-value]
+    return sides

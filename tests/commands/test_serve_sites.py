@@ -1,0 +1,108 @@
+"""``rllm-gym serve-sites``: a person can do an errand, alone in a world of their own, and is told if it is done."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from http.cookiejar import CookieJar
+
+import pytest
+
+from rllm_gym.commands.main import main
+from rllm_gym.commands.serve_sites import Sites
+from rllm_gym.envs.web.rows import ErrandRow
+from rllm_gym.sites import TEMPLATES
+from rllm_gym.sites.errand import Errand, Template
+from rllm_gym.sites.http import Request, Response
+
+
+class Bell:
+    """A bell that counts, on two origins that link to each other."""
+
+    def __init__(self) -> None:
+        self.rings = 0
+
+    def handlers(self):
+        return {"http://bell.test": self.bell, "http://tower.test": lambda request: Response(b"<p>A tower</p>")}
+
+    def facts(self):
+        return self.rings
+
+    def bell(self, request: Request) -> Response:
+        if request.method == "POST":
+            self.rings += 1
+            return Response(status=303, headers={"location": "http://bell.test/"})
+        return Response(f'{self.rings} rings <a href="http://tower.test/up">tower</a>'.encode())
+
+
+BELL = Template(
+    "bell/ring",
+    lambda seed, difficulty: Bell(),
+    lambda world, rng, difficulty: Errand(
+        "Ring <once>.", "http://bell.test/?from=start", (), (), outcome=lambda twin: setattr(twin, "rings", 1)
+    ),
+)
+
+
+def browser() -> urllib.request.OpenerDirector:
+    return urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
+
+
+def read(opener: urllib.request.OpenerDirector, url: str, body: bytes | None = None) -> str:
+    with opener.open(url, body, timeout=10) as answer:
+        return answer.read().decode()
+
+
+def test_every_browser_has_a_world_of_its_own_and_is_told_when_the_errand_is_done() -> None:
+    with Sites(BELL, ErrandRow("bell/ring", 1, 1)) as sites:
+        one, other = browser(), browser()
+        assert sites.start.endswith("/?from=start")
+        assert "0 rings" in read(one, sites.start)
+        assert "1 rings" in read(one, sites.start, b"x=1")
+        assert "0 rings" in read(other, sites.start)
+        task = f"{sites.url}/_errand"
+        assert "Ring &lt;once&gt;." in read(one, task)
+        assert "Solved" in read(one, task, b"said=")
+        assert "Not solved" in read(other, task, b"said=")
+        assert "Not solved" in read(one, task, b"infeasible=1")
+        tower = re.search(r'href="(http://127\.0\.0\.1:\d+/up)"', read(one, sites.start))
+        assert "A tower" in read(one, tower[1])
+
+
+def test_pages_of_the_internet_cannot_get_in_by_another_name() -> None:
+    with Sites(BELL, ErrandRow("bell/ring", 1, 1)) as sites:
+        for headers in ({"Host": "evil.example"}, {"Host": "127.0.0.1.evil.example:80"}):
+            with pytest.raises(urllib.error.HTTPError, match="421"):
+                urllib.request.urlopen(urllib.request.Request(sites.start, headers=headers), timeout=10)
+        request = urllib.request.Request(sites.start, headers={"Content-Length": "99999999999"}, data=b"x")
+        with pytest.raises(urllib.error.HTTPError, match="413"):
+            urllib.request.urlopen(request, timeout=10)
+
+
+def test_the_command_says_where_to_go_and_ends_with_ctrl_c() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "rllm_gym.commands.main", "serve-sites", "--site", "shop", "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        said = ""
+        while "Ctrl-C" not in said and (line := process.stdout.readline()):
+            said += line
+        start = re.search(r"Begin:\s+(\S+)", said)[1]
+        assert "Goal:" in said
+        assert "<title>" in read(browser(), start)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 130
+
+
+def test_the_templates_are_listed_and_a_wrong_name_is_one_line(capsys) -> None:
+    assert main(["serve-sites", "--list"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in TEMPLATES)
+    assert main(["serve-sites", "--template", "shop/nothing"]) == 2
+    assert "shop/nothing" in capsys.readouterr().err

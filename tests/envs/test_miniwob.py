@@ -1,0 +1,236 @@
+"""MiniWoB++ in a real Chromium: every task begins and goes on, some are solved by script, no action forges a reward."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium
+import pytest
+
+from rllm_gym.browser.errors import BrowserFault
+from rllm_gym.browser.executable import find_chromium
+from rllm_gym.core import SPLITS, TaskError
+from rllm_gym.envs import MINIWOB, miniwob_folder, miniwob_tasks
+from rllm_gym.envs.web import MiniWoBEnv
+from rllm_gym.envs.web.miniwob import site
+from rllm_gym.sites.http import Request
+
+pytest.importorskip("playwright", reason="the browser needs playwright: pip install 'rllm-gym[web]'")
+if not miniwob_tasks():
+    pytest.skip("the pages are not installed: pip install 'rllm-gym[miniwob]'", allow_module_level=True)
+try:
+    find_chromium()
+except BrowserFault as missing:
+    pytest.skip(str(missing), allow_module_level=True)
+
+Solver = Callable[[str, MiniWoBEnv], Iterator[str]]
+
+
+def named(env: MiniWoBEnv, name: str = "", *roles: str, nth: int = 0) -> int:
+    """The number of the nth element with this name, where one is given, of these roles, where some are."""
+    fitting = [
+        number
+        for number, element in env.page.elements.items()
+        if (not name or element.name.lower() == name.lower()) and (not roles or element.role in roles)
+    ]
+    return fitting[nth]
+
+
+def quoted(goal: str) -> list[str]:
+    return re.findall(r'"([^"]*)"', goal)
+
+
+def click_named(goal: str, env: MiniWoBEnv) -> Iterator[str]:
+    yield f"click({named(env, quoted(goal)[-1])})"
+
+
+def click_one(goal: str, env: MiniWoBEnv) -> Iterator[str]:
+    yield f"click({named(env, re.findall('ONE|TWO', goal)[0])})"
+
+
+def click_both(goal: str, env: MiniWoBEnv) -> Iterator[str]:
+    yield f"click({named(env, 'ONE')})"
+    yield f"click({named(env, 'TWO')})"
+
+
+def close_dialog(goal: str, env: MiniWoBEnv) -> Iterator[str]:
+    yield f"click({named(env, 'Close')})"
+
+
+def choose(goal: str, env: MiniWoBEnv) -> Iterator[str]:
+    wanted = re.fullmatch(r"Select (.*) and click Submit\.?", goal)[1]
+    for name in [] if wanted == "nothing" else wanted.split(", "):
+        yield f"click({named(env, name, 'checkbox', 'radio')})"
+    yield f"click({named(env, 'Submit')})"
+
+
+def enter(goal: str, env: MiniWoBEnv) -> Iterator[str]:
+    """The quoted words into the fields, the last of them into those that are left."""
+    words = quoted(goal)
+    fields = [number for number, element in env.page.elements.items() if element.role == "textbox"]
+    for at, field in enumerate(fields):
+        yield f'fill({field}, "{words[min(at, len(words) - 1)]}")'
+    yield f"click({named(env, '', 'button')})"
+
+
+def focus(goal: str, env: MiniWoBEnv) -> Iterator[str]:
+    place = re.search(r"\d", goal)
+    yield f"click({named(env, '', 'textbox', nth=int(place[0]) - 1 if place else 0)})"
+
+
+def pick(goal: str, env: MiniWoBEnv) -> Iterator[str]:
+    wanted = re.fullmatch(r"Select (.*) from the list and click Submit\.", goal)[1]
+    yield f'select({named(env, "", "combobox", "listbox")}, "{wanted}")'
+    yield f"click({named(env, 'Submit')})"
+
+
+def date(goal: str, env: MiniWoBEnv) -> Iterator[str]:
+    month, day, year = re.search(r"(\d+)/(\d+)/(\d+)", goal).groups()
+    yield f'fill({named(env, "", "textbox")}, "{year}-{month}-{day}")'
+    yield f"click({named(env, 'Submit')})"
+
+
+def table(goal: str, env: MiniWoBEnv) -> Iterator[str]:
+    wanted = re.search(r"value of (.*) into", goal)[1]
+    value = re.search(rf'"{re.escape(wanted)}" \| "([^"]*)"', env.page.text)[1]
+    yield f'fill({named(env, "", "textbox")}, "{value}")'
+    yield f"click({named(env, 'Submit')})"
+
+
+def algebra(goal: str, env: MiniWoBEnv) -> Iterator[str]:
+    first, sign, second = re.search(r'"(\d+) ([-+x]) (\d+) =', env.page.text).groups()
+    value = {"-": int(first) - int(second), "+": int(first) + int(second), "x": int(first) * int(second)}[sign]
+    yield f'fill({named(env, "", "textbox")}, "{value}")'
+    yield f"click({named(env, 'Submit')})"
+
+
+def copy(goal: str, env: MiniWoBEnv) -> Iterator[str]:
+    text = env.page.elements[named(env, "", "textbox")].value
+    yield f'fill({named(env, "", "textbox", nth=1)}, "{text}")'
+    yield f"click({named(env, 'Submit')})"
+
+
+SOLVERS: dict[str, Solver] = {
+    "click-test": lambda goal, env: iter([f"click({named(env, 'Click Me!')})"]),
+    "click-test-2": click_one,
+    "click-button": click_named,
+    "click-link": click_named,
+    "click-dialog": close_dialog,
+    "click-dialog-2": click_named,
+    "click-button-sequence": click_both,
+    "click-checkboxes": choose,
+    "click-option": choose,
+    "enter-text": enter,
+    "enter-password": enter,
+    "login-user": enter,
+    "focus-text": focus,
+    "focus-text-2": focus,
+    "choose-list": pick,
+    "enter-date": date,
+    "read-table": table,
+    "simple-arithmetic": algebra,
+    "copy-paste": copy,
+}
+
+
+@pytest.mark.parametrize("task", SOLVERS)
+def test_a_script_solves_the_task_and_doing_nothing_does_not(task: str) -> None:
+    if task == "click-dialog-2":  # labelled x where it is to be closed
+        SOLVERS[task] = lambda goal, env: iter([f"click({named(env, quoted(goal)[0].replace('x', 'Close'))})"])
+    env = MiniWoBEnv(task=task, max_turns=12)
+    try:
+        for seed in (0, 1):
+            env.reset(seed=seed)
+            won = 0.0
+            for action in SOLVERS[task](env.goal, env):
+                _, won, terminated, _, info = env.step(action)
+                if terminated:
+                    break
+            assert won == 1, (env.goal, info, env.page.text)
+            assert info["raw_reward"] > 0
+            assert info["stop_reason"] == "success"
+        env.reset(seed=0)
+        _, reward, terminated, _, info = env.step("answer()")
+        assert (reward, terminated, info["success"]) == (0, True, False)
+    finally:
+        env.close()
+
+
+def test_every_task_begins_looks_the_same_for_the_same_seed_and_takes_actions() -> None:
+    tasks = miniwob_tasks()
+    assert len(tasks) == 130
+    assert set(MINIWOB) == {f"rllm/MiniWoB-{task}-v0" for task in tasks}
+
+    async def one(task: str, turns: asyncio.Semaphore) -> tuple[str, tuple[str, str]]:
+        async with turns:
+            env: Any = gymnasium.make(f"rllm/MiniWoB-{task}-v0").unwrapped
+            seen = []
+            for _ in range(2):
+                observation, _ = await env.async_reset(seed=11)
+                seen.append((env.goal, observation))
+            assert seen[0] == seen[1], task
+            element = next(iter(env.page.elements), 1)
+            for action in (f"click({element})", 'press("Tab")'):
+                *_, terminated, truncated, info = await env.async_step(action)
+                assert not info["invalid_action"]
+                if terminated or truncated:
+                    break
+            await env.async_close()
+            return task, seen[0]
+
+    async def every() -> list[tuple[str, tuple[str, str]]]:
+        turns = asyncio.Semaphore(4)
+        return await asyncio.gather(*(one(task, turns) for task in tasks))
+
+    seen = dict(asyncio.run(every()))
+    assert all(goal for goal, _ in seen.values())
+    assert len({goal for goal, _ in seen.values()}) > 100
+    assert not any("Time left" in text or "Last reward" in text for _, text in seen.values())
+
+
+def test_no_action_forges_the_reward_or_opens_another_task() -> None:
+    env = MiniWoBEnv(task="click-checkboxes")
+    try:
+        for url in ("javascript:core.endEpisode(1,false)", "javascript:WOB_DONE_GLOBAL=true,WOB_RAW_REWARD_GLOBAL=1"):
+            env.reset(seed=0)
+            _, reward, terminated, _, info = env.step(f'goto("{url}")')
+            assert (reward, terminated) == (0, False)
+            assert info["action_error"]
+            assert env.step("wait()")[1:3] == (0, False)
+        env.reset(seed=0)
+        _, reward, terminated, *_ = env.step('goto("http://miniwob.test/miniwob/click-test.html")')
+        assert (reward, terminated) == (0, True)
+    finally:
+        env.close()
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/miniwob/click-test-2.html", "/../__init__.py", "/core/../../__init__.py", "/core/%2e%2e/x", "//etc/passwd",
+     "/common", "/core/", "/flight/AA/index.html", "/"],
+)  # fmt: skip
+def test_the_site_serves_the_files_of_its_task_alone(path: str) -> None:
+    handler = site(miniwob_folder(), "click-test", 3)
+    assert handler(Request("GET", f"http://miniwob.test{path}")).status == 404
+    assert handler(Request("GET", "http://miniwob.test/miniwob/click-test.html")).status == 200
+    assert b"seedrandom('3')" in handler(Request("GET", "http://miniwob.test/core/core.js")).body
+
+
+def test_the_splits_of_a_page_share_no_seed() -> None:
+    seeds = {}
+    for split in SPLITS:
+        tasks = MiniWoBEnv(task="click-test", split=split, num_tasks=500).tasks
+        seeds[split] = {task.data["seed"] for task in tasks}
+        assert len(seeds[split]) == 500
+    assert not seeds["train"] & seeds["test"]
+    assert not seeds["train"] & seeds["validation"]
+
+
+def test_a_task_that_does_not_exist_is_named() -> None:
+    with pytest.raises(TaskError, match="fly-to-mars"):
+        MiniWoBEnv(task="fly-to-mars")
+    with pytest.raises(TaskError, match="click-test"):
+        MiniWoBEnv(task="click-test").reset(options={"task": MiniWoBEnv(task="click-link").tasks[0]})

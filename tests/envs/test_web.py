@@ -1,0 +1,432 @@
+"""rllm/Web-v0 in a real Chromium: what is rewarded and when, and what happens when page, check or browser break."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import http.server
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from rllm_gym.browser.errors import BrowserFault
+from rllm_gym.browser.executable import find_chromium
+from rllm_gym.core import EnvironmentFault, TaskError
+from rllm_gym.envs.web import WebEnv
+from rllm_gym.envs.web.demonstrate import play
+from rllm_gym.sites.errand import Answer, Click, Errand, Fill, ReportInfeasible, Template
+from rllm_gym.sites.http import Handler, Request, Response
+
+pytest.importorskip("playwright", reason="the browser needs playwright: pip install 'rllm-gym[web]'")
+try:
+    find_chromium()
+except BrowserFault as missing:
+    pytest.skip(str(missing), allow_module_level=True)
+
+
+class Lamps:
+    """Three lamps with a switch each, and a visitors' book."""
+
+    def __init__(self, seed: int) -> None:
+        self.on = [bool(seed >> lamp & 1) for lamp in range(3)]
+        self.names: list[str] = []
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {"http://lamps.test": self.answer}
+
+    def facts(self) -> Any:
+        return {"on": self.on, "names": self.names}
+
+    def answer(self, request: Request) -> Response:
+        if request.method == "POST":
+            if "lamp" in request.form:
+                lamp = int(request.form["lamp"])
+                self.on[lamp] = not self.on[lamp]
+            else:
+                self.names.append(request.form["name"])
+            return Response(status=303, headers={"location": "/"})
+        if request.path != "/":
+            raise RuntimeError("this site is broken")
+        lamps = "".join(
+            f"<tr><td>Lamp {n}</td><td>{'on' if on else 'off'}</td><td><form method=post>"
+            f"<button name=lamp value={n}>Switch</button></form></td></tr>"
+            for n, on in enumerate(self.on)
+        )
+        book = "<form method=post><label>Your name <input name=name></label> <button>Sign</button></form>"
+        return Response(f"<title>Lamps</title><table>{lamps}</table>{book}{self.names}<a href=/x>x</a>".encode())
+
+
+def switch_errand(world: Lamps, rng: Any, difficulty: int) -> Errand:
+    return Errand(
+        goal="Switch lamp 1 and change nothing else.",
+        start="http://lamps.test/",
+        moves=(Click("button", "Switch", "Lamp 1"), Answer("")),
+        wrong_moves=(Click("button", "Switch", "Lamp 1"), Click("button", "Switch", "Lamp 2"), Answer("")),
+        outcome=lambda twin: twin.on.__setitem__(1, not twin.on[1]),
+    )
+
+
+def count_errand(world: Lamps, rng: Any, difficulty: int) -> Errand:
+    return Errand(
+        goal="How many lamps are on?",
+        start="http://lamps.test/",
+        moves=(Answer(str(sum(world.on))),),
+        wrong_moves=(Click("button", "Switch", "Lamp 0"), Answer(str(sum(world.on)))),
+        answer={"type": "number", "value": sum(world.on)},
+    )
+
+
+def infeasible_errand(world: Lamps, rng: Any, difficulty: int) -> Errand:
+    return Errand(
+        goal="Switch lamp 9.",
+        start="http://lamps.test/",
+        moves=(ReportInfeasible("there is no lamp 9"),),
+        wrong_moves=(Fill("Your name", "x"), Click("button", "Sign"), ReportInfeasible("there is none")),
+        infeasible=True,
+    )
+
+
+def nothing_errand(world: Lamps, rng: Any, difficulty: int) -> Errand:
+    return Errand("Look.", "http://lamps.test/", (), ())
+
+
+TEMPLATES = [
+    Template(name, lambda seed, difficulty: Lamps(seed), errand)
+    for name, errand in (
+        ("lamps/switch", switch_errand),
+        ("lamps/count", count_errand),
+        ("lamps/infeasible", infeasible_errand),
+        ("lamps/nothing", nothing_errand),
+    )
+]
+
+
+def lamps(name: str, **arguments: Any) -> WebEnv:
+    return WebEnv(templates=next(one for one in TEMPLATES if one.name == f"lamps/{name}"), **arguments)
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """A page on loopback that notes what it was asked for."""
+
+    class Pages(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b"<title>Real</title><h1>A real server</h1><button onclick=\"localStorage.done='1'\">Do it</button>"
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pages) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{running.server_address[1]}"
+        running.shutdown()
+
+
+@pytest.fixture
+def checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module of checks, as a user writes one."""
+    (tmp_path / "web_checks_of_a_user.py").write_text(
+        """
+import asyncio, time
+def done(state, answer):
+    return state.evaluate("localStorage.done") == "1" and answer == state.data["word"]
+async def done_async(state, answer):
+    await asyncio.sleep(0)
+    return "A real server" in state.html and "A real server" in state.text and state.title == "Real" and answer is None
+def broken(state, answer):
+    raise KeyError("price")
+def endless(state, answer):
+    time.sleep(5)
+    return True
+def vague(state, answer):
+    return "yes"
+"""
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    return "web_checks_of_a_user"
+
+
+def number_of(env: WebEnv, name: str) -> int:
+    return next(number for number, element in env.page.elements.items() if element.name == name)
+
+
+@pytest.mark.parametrize("name", ["switch", "count", "infeasible"])
+def test_the_way_there_is_rewarded_and_neither_nothing_nor_a_side_effect_is(name: str) -> None:
+    env = lamps(name)
+    try:
+        for seed in (1, 2):
+            env.reset(seed=seed)
+            errand = env.errand
+            assert play(env, errand.moves)[0] == 1
+            env.reset(seed=seed)
+            assert play(env, errand.wrong_moves)[0] == 0
+            for idle in ("answer()", 'answer("99")', *(["report_infeasible()"] if name != "infeasible" else [])):
+                env.reset(seed=seed)
+                _, reward, terminated, truncated, info = env.step(idle)
+                assert (reward, terminated, truncated, info["stop_reason"]) == (0, True, False, "failure")
+    finally:
+        env.close()
+
+
+def test_the_first_observation_suffices_to_act_and_later_ones_show_the_page_alone() -> None:
+    env = lamps("switch")
+    try:
+        first, info = env.reset(seed=0)
+        for part in ("Goal: Switch lamp 1", "click(12)", "report_infeasible", "http://lamps.test/", "Lamp 2"):
+            assert part in first
+        assert '"name": "click"' in info["tools"]
+        button = number_of(env, "Sign")
+        second = env.step(f"I sign.\n```\nclick({button})\n```")[0]
+        assert "Goal: Switch lamp 1" in second
+        assert "report_infeasible" not in second
+        missing, *_, info = env.step("click(987654)")
+        assert "987654" in missing.splitlines()[0]
+        assert "987654" in info["action_error"]
+        assert not info["invalid_action"]
+        refused, *_, info = env.step('goto("file:///etc/hostname")')
+        assert info["action_error"]
+        assert info["url"] == "http://lamps.test/"
+        assert "Lamp 2" in refused
+        unreadable, *_, info = env.step("hm")
+        assert info["invalid_action"]
+        assert len(unreadable) < 500
+    finally:
+        env.close()
+
+
+def test_what_is_reached_when_the_turns_run_out_counts_without_an_answer_and_only_then() -> None:
+    env = lamps("switch", max_turns=2)
+    try:
+        env.reset(seed=0)
+        env.step("hm")
+        switch = [n for n, element in env.page.elements.items() if element.name == "Switch"][1]
+        _, reward, terminated, truncated, info = env.step(f"click({switch})")
+        assert (reward, terminated, truncated, info["success"]) == (1, True, False, True)
+        env.reset(seed=0)
+        env.step("wait()")
+        _, reward, terminated, truncated, info = env.step("wait()")
+        assert (reward, terminated, truncated, info["stop_reason"]) == (0, False, True, "max_turns")
+    finally:
+        env.close()
+
+
+def test_a_template_that_nothing_could_fail_is_refused() -> None:
+    env = lamps("nothing")
+    with pytest.raises(TaskError, match="lamps/nothing"):
+        env.reset(seed=0)
+
+
+def test_a_site_that_raises_is_a_fault_and_the_next_episode_works() -> None:
+    env = lamps("switch")
+    try:
+        env.reset(seed=0)
+        with pytest.raises(EnvironmentFault, match="this site is broken"):
+            env.step('goto("/x")')
+        with pytest.raises(gymnasium.error.ResetNeeded):
+            env.step("wait()")
+        assert "Lamp 1" in env.reset(seed=0)[0]
+    finally:
+        env.close()
+
+
+def test_rows_of_ones_own_are_judged_by_their_checks(server: str, checks: str) -> None:
+    page = {"url": server, "goal": "Do it and say kettle."}
+    rows = [
+        {**page, "check": f"{checks}:done", "data": {"word": "kettle"}},
+        {**page, "check": f"{checks}:done_async"},
+        {**page, "answer": {"type": "number", "value": 12.5}},
+        {**page, "infeasible": True},
+    ]
+    env = gymnasium.make("rllm/Web-v0", tasks=rows, max_turns=2).unwrapped
+    try:
+        env.reset(options={"task": 0})
+        env.step(f"click({number_of(env, 'Do it')})")
+        assert env.step('answer("kettle")')[1] == 1
+        env.reset(options={"task": 0})
+        assert env.step('answer("kettle")')[1] == 0  # a new episode has nothing of the last one's storage
+        env.reset(options={"task": 1})
+        env.step("wait()")
+        assert env.step("wait()")[1:3] == (1, True)
+        env.reset(options={"task": 2})
+        assert env.step('answer("$12.50")')[1] == 1
+        env.reset(options={"task": 3})
+        assert env.step('answer("no")')[1] == 0
+        env.reset(options={"task": 3})
+        assert env.step("report_infeasible()")[1] == 1
+    finally:
+        env.close()
+
+
+@pytest.mark.parametrize(
+    ("check", "says"), [("broken", "KeyError.*price"), ("endless", "0.5 s"), ("vague", "'yes'.*True or False")]
+)
+def test_a_check_that_breaks_is_a_fault_and_no_reward(server: str, checks: str, check: str, says: str) -> None:
+    async def judged() -> float:
+        row = {"url": server, "goal": "x", "check": f"{checks}:{check}"}
+        env = WebEnv(tasks=[row], check_timeout_s=0.5)
+        longest, before = 0.0, time.perf_counter()
+
+        async def tick() -> None:
+            nonlocal longest, before
+            while True:
+                await asyncio.sleep(0.01)
+                longest, before = max(longest, time.perf_counter() - before), time.perf_counter()
+
+        try:
+            await env.async_reset()
+            ticking = asyncio.ensure_future(tick())
+            with pytest.raises(EnvironmentFault, match=says) as fault:
+                await env.async_step("answer()")
+            ticking.cancel()
+            assert fault.value.kind == "check"
+            return longest
+        finally:
+            await env.async_close()
+
+    assert asyncio.run(judged()) < 2  # a check of 5 s holds no event loop up
+
+
+def test_a_check_that_is_not_there_is_a_task_error(server: str) -> None:
+    env = WebEnv(tasks=[{"url": server, "goal": "x", "check": "no_such_module:f", "id": "mine"}])
+    with pytest.raises(TaskError, match=r"mine.*no_such_module"):
+        env.reset()
+
+
+def test_pictures_are_in_the_observation_and_of_the_viewport() -> None:
+    pytest.importorskip("PIL", reason="pictures need Pillow")
+    env = lamps("switch", observation_mode="both", viewport=(320, 200))
+    try:
+        observation, _ = env.reset(seed=0)
+        assert observation in env.observation_space
+        assert observation["image"].shape == (200, 320, 3)
+        assert "mouse_click" in observation["text"]
+        kept = observation["image"].copy()
+        switch = next(n for n, element in env.page.elements.items() if element.name == "Switch")
+        later, *_ = env.step(f"click({switch})")
+        assert later in env.observation_space
+        assert not np.array_equal(later["image"], kept)
+        assert np.array_equal(observation["image"], kept)  # what was given away does not change
+    finally:
+        env.close()
+    rendered = lamps("switch", render_mode="rgb_array", viewport=(320, 200))
+    try:
+        assert isinstance(rendered.reset(seed=0)[0], str)
+        assert rendered.render().shape == (200, 320, 3)
+    finally:
+        rendered.close()
+
+
+def test_a_page_is_cut_to_the_bound_which_is_said() -> None:
+    env = lamps("switch", max_observation_chars=4_000)
+    try:
+        first, _ = env.reset(seed=0)
+        assert len(first) <= 4_000
+        sign = number_of(env, "Your name")
+        long, *_ = env.step(f'fill({sign}, "{"x" * 20_000}")')
+        assert len(long) <= 4_000
+        assert "cut" in long
+    finally:
+        env.close()
+    with pytest.raises(TaskError, match="max_observation_chars"):
+        lamps("switch", max_observation_chars=500).reset(seed=0)
+
+
+def test_episodes_side_by_side_keep_their_worlds_apart() -> None:
+    async def one(seed: int) -> tuple[float, list[bool], int]:
+        env = lamps("switch")
+        await env.async_reset(seed=seed)
+        assert env.errand is not None
+        before = list(env._case.world.on)  # type: ignore[union-attr]
+        switch = [n for n, element in env.page.elements.items() if element.name == "Switch"][1]
+        await env.async_step(f"click({switch})")
+        reward = (await env.async_step("answer()"))[1]
+        after = env._case.world.on  # type: ignore[union-attr]
+        await env.async_close()
+        return reward, after, [a != b for a, b in zip(before, after)].count(True)
+
+    async def all_of_them() -> list[tuple[float, list[bool], int]]:
+        return await asyncio.gather(*(one(seed) for seed in range(6)))
+
+    assert all((reward, changed) == (1, 1) for reward, _, changed in asyncio.run(all_of_them()))
+
+
+def browsers() -> set[int]:
+    """Chromium processes that are children of this one, at any depth, without zombies."""
+    parents, names = {}, {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")
+            except OSError:
+                continue
+            names[int(entry.name)] = fields[0]
+            state, parent = fields[2].split()[:2]
+            if state != "Z":
+                parents[int(entry.name)] = int(parent)
+
+    def below(pid: int) -> bool:
+        while pid in parents:
+            pid = parents[pid]
+            if pid == os.getpid():
+                return True
+        return False
+
+    return {pid for pid in parents if ("chrom" in names[pid] or "headless" in names[pid]) and below(pid)}
+
+
+def test_a_browser_that_is_killed_is_a_fault_and_the_next_reset_works() -> None:
+    env = lamps("switch")
+    try:
+        env.reset(seed=0)
+        running = browsers()
+        assert running
+        for pid in running:
+            os.kill(pid, signal.SIGKILL)
+        with pytest.raises(EnvironmentFault) as fault:
+            env.step("wait()")
+        assert fault.value.kind == "browser_died"
+        env.reset(seed=0)
+        assert play(env, env.errand.moves)[0] == 1
+    finally:
+        env.close()
+
+
+def test_an_environment_that_is_forgotten_gives_its_page_back() -> None:
+    env = lamps("switch")
+    env.reset(seed=0)
+    session = env._session
+    assert session is not None
+    finalizer = session._finalizer
+    del env, session
+    gc.collect()
+    assert not finalizer.alive
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"observation_mode": "pixels"}, "pixels"),
+        ({"viewport": (0, 100)}, "viewport"),
+        ({"viewport": "large"}, "large"),
+        ({"executable": "/no/such/chromium"}, "no/such/chromium"),
+        ({"check_timeout_s": 0}, "check_timeout_s"),
+        ({"num_tasks": 0}, "num_tasks"),
+        ({"sites": "shop", "tasks": [{"url": "http://a.test", "goal": "x", "infeasible": True}]}, "sites"),
+    ],
+)
+def test_arguments_that_cannot_be_are_named(arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises((ValueError, BrowserFault), match=says):
+        WebEnv(**arguments)
