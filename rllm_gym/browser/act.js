@@ -365,7 +365,14 @@ const actor = (() => {
     });
   }
 
-  const calls = { locate, clickable, frameAt, prepare, verify, select, checked, focus, scroll, resolve, still };
+  // Which of its parent's frames this one is.
+  function position() {
+    let own = 0;
+    while (own < 100 && window.parent[own] !== window) own++;
+    return { own };
+  }
+
+  const calls = { locate, clickable, frameAt, prepare, verify, select, checked, focus, scroll, resolve, position, still };
   // One door: a name, arguments as JSON, an answer as JSON.
   return async (name, ...args) => JSON.stringify(await calls[name](...args));
 })();

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from rllm_gym.browser.observation_text import Node, fitted, in_short, lines_of, on_one_line, quoted
 from rllm_gym.browser.observation_world import World, WorldLost
+from rllm_gym.browser.settling import Activity
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -83,26 +84,44 @@ class PageView:
     image: npt.NDArray[np.uint8] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """A page, our world in it, and what it is at."""
+
+    page: Page
+    world: World
+    activity: Activity
+
+
 class Sight:
-    """What a session has seen: the worlds of its tabs, and the numbers it has given away."""
+    """What a session has seen: its tabs, and the numbers it has given away.
+
+    Attributes:
+        next_number: The next element that is new gets this one.
+        places: Of each numbered element of the latest views, its tab and frame.
+        shown: The numbered elements of the latest view.
+        titles: Of the tabs that were looked at.
+    """
 
     def __init__(self) -> None:
         self.next_number = 1
         self.places: dict[int, tuple[Page, str]] = {}
         self.shown: dict[int, Node] = {}
         self.titles: dict[Page, str] = {}
-        self._worlds: dict[Page, World] = {}
+        self._tabs: dict[Page, Tab] = {}
 
-    async def world(self, session: BrowserSession, page: Page) -> World:
-        """Our world in a tab."""
-        world = self._worlds.get(page)
-        if world is None:
-            world = World(await session.cdp(page))
-            await world.start()
-            for gone in [other for other in self._worlds if other not in session.pages]:
-                del self._worlds[gone]
-            self._worlds[page] = world
-        return world
+    async def tab(self, session: BrowserSession, page: Page) -> Tab:
+        """What is needed to see and use a tab. Its events are followed from the first call on."""
+        tab = self._tabs.get(page)
+        if tab is None:
+            cdp = await session.cdp(page)
+            tab = Tab(page, World(cdp), Activity(cdp))
+            await tab.world.start()
+            await cdp.send("Network.enable", {"maxTotalBufferSize": 0, "maxResourceBufferSize": 0})
+            self._tabs = {other: known for other, known in self._tabs.items() if other in session.pages}
+            self.titles = {other: title for other, title in self.titles.items() if other in session.pages}
+            self._tabs[page] = tab
+        return tab
 
 
 _sights: weakref.WeakKeyDictionary[BrowserSession, Sight] = weakref.WeakKeyDictionary()
@@ -126,7 +145,7 @@ async def observe(session: BrowserSession, *, screenshot: bool = False, chars: i
     """
     sight = sight_of(session)
     page = session.page
-    world = await sight.world(session, page)
+    world = (await sight.tab(session, page)).world
     for attempt in range(_TRIES):
         try:
             seen = await _whole_page(sight, world)
@@ -154,7 +173,7 @@ async def observe(session: BrowserSession, *, screenshot: bool = False, chars: i
         tabs=tuple(each.url for each in session.pages),
         active=session.pages.index(page) if page in session.pages else 0,
         left_out=left_out,
-        image=await session._screenshot() if screenshot else None,
+        image=await session.screenshot() if screenshot else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""Waiting for what an action began, and for nothing else: navigations, requests, changes of the page; with deadlines."""
+"""Waiting for what an action began and nothing else: navigations, requests, changes of the page. With deadlines."""
 
 from __future__ import annotations
 
@@ -28,16 +28,24 @@ class Mark:
 
     at: float
     requests: frozenset[str]
+    loads: int
     windows: int
 
 
 class Activity:
-    """What a page is at, told by the events of its CDP session. Listens from its making on."""
+    """What a page is at, told by the events of its CDP session. Listens from its making on.
+
+    Attributes:
+        windows: How many windows it has opened.
+        given_up: Its document never came to its end within the deadline; it is not waited for again.
+    """
 
     def __init__(self, cdp: Any) -> None:
         self.windows = 0
+        self.given_up = False
         self._asked: dict[str, float] = {}
-        self._begun: set[str] = set()
+        self._begun: dict[str, int] = {}  # frame -> which of all loads it is
+        self._loads = 0
         self._requests: set[str] = set()
         self._changed = asyncio.Event()
         self._cdp = cdp
@@ -56,13 +64,13 @@ class Activity:
 
     def mark(self) -> Mark:
         """This moment."""
-        return Mark(asyncio.get_running_loop().time(), frozenset(self._requests), self.windows)
+        return Mark(asyncio.get_running_loop().time(), frozenset(self._requests), self._loads, self.windows)
 
-    def navigating(self) -> bool:
-        """Whether a document is about to be replaced, or is being loaded."""
+    def navigating(self, since: Mark) -> bool:
+        """Whether a document is about to be replaced, or one is being loaded that was begun since then."""
         now = asyncio.get_running_loop().time()
         self._asked = {frame: at for frame, at in self._asked.items() if now - at < _ASKED_S}
-        return bool(self._begun or self._asked)
+        return bool(self._asked) or any(load > since.loads for load in self._begun.values())
 
     def requesting(self, since: Mark) -> bool:
         """Whether something that was asked for since then is still awaited."""
@@ -92,12 +100,14 @@ class Activity:
         self._changed.set()
 
     def _begins(self, frame: str) -> None:
-        self._begun.add(frame)
+        self._loads += 1
+        self._begun[frame] = self._loads
+        self.given_up = False
         self._asked.pop(frame, None)
         self._changed.set()
 
     def _ended(self, frame: str) -> None:
-        self._begun.discard(frame)
+        self._begun.pop(frame, None)
         self._taken_back(frame)
 
     def _taken_back(self, frame: str) -> None:
@@ -129,14 +139,15 @@ async def settle(world: World, activity: Activity, since: Mark) -> str:
     clock = asyncio.get_running_loop().time
     end = since.at + LOADING_S
     while (left := end - clock()) > 0:
-        if activity.navigating():
+        if activity.navigating(since):
             await activity.change(left)
             continue
         try:
-            state = await world.call("still", _CHANGES_MS, int(left * 1_000))
+            loading = 0 if activity.given_up else int(left * 1_000)
+            state = await world.call("still", _CHANGES_MS, loading)
         except WorldLost:
             continue  # a navigation, whose events come before the next answer
-        if activity.navigating():
+        if activity.navigating(since):
             continue
         left = since.at + REQUESTS_S - clock()
         if activity.requesting(since):
@@ -144,5 +155,8 @@ async def settle(world: World, activity: Activity, since: Mark) -> str:
                 await activity.change(left)
                 continue
             return "The page is still waiting for answers from its site; wait() if something is missing."
-        return "" if state["loaded"] else "The page is still loading; wait() if something is missing."
+        if state["loaded"]:
+            return ""
+        break
+    activity.given_up = True
     return "The page is still loading; wait() if something is missing."

@@ -1,0 +1,79 @@
+"""The names of keys: which there are, what else they are called, and which are not for a model."""
+
+from __future__ import annotations
+
+import difflib
+
+_MODIFIERS = {
+    "control": "Control", "ctrl": "Control", "shift": "Shift", "alt": "Alt", "option": "Alt", "meta": "Meta",
+    "cmd": "Meta", "command": "Meta", "controlormeta": "Control",
+}  # fmt: skip
+_NAMES = {
+    name.lower(): name
+    for name in (
+        "Enter", "Tab", "Escape", "Backspace", "Delete", "Insert", "Home", "End", "PageUp", "PageDown", "ArrowUp",
+        "ArrowDown", "ArrowLeft", "ArrowRight", "Space", "CapsLock", "ContextMenu", "Shift", "Control", "Alt", "Meta",
+        *(f"F{number}" for number in range(1, 13)),
+    )
+}  # fmt: skip
+_ALSO = {
+    "return": "Enter", "esc": "Escape", "del": "Delete", "up": "ArrowUp", "down": "ArrowDown", "left": "ArrowLeft",
+    "right": "ArrowRight", "page_up": "PageUp", "page_down": "PageDown", "spacebar": "Space", "ctrl": "Control",
+}  # fmt: skip
+# All contexts of a browser share its clipboard: what one episode copies, another could paste.
+_CLIPBOARD = frozenset(("Control+c", "Control+x", "Control+v", "Control+Insert", "Shift+Insert", "Shift+Delete"))
+
+
+class UnknownKey(ValueError):
+    """There is no such key; the message is for the model."""
+
+
+def checked_key(text: str) -> str:
+    """A key or combination as Playwright calls it.
+
+    >>> checked_key("ctrl+a"), checked_key("Esc"), checked_key("+")
+    ('Control+a', 'Escape', '+')
+
+    Raises:
+        UnknownKey: There is none of that name, or it is one of the clipboard.
+    """
+    *modifiers, key = _parts(text)
+    held = [_MODIFIERS.get(each.strip().lower()) for each in modifiers]
+    if None in held or len(held) > 3:
+        raise UnknownKey(_unknown(text))
+    name = _key(key)
+    if name is None:
+        raise UnknownKey(_unknown(text))
+    plain = [each for each in held if each is not None]
+    written = "+".join([*plain, name])
+    last = name.lower() if len(name) == 1 else name
+    commands = {f"{each}+{last}" for each in plain} | {f"Control+{last}" for each in plain if each == "Meta"}
+    if commands & _CLIPBOARD:
+        raise UnknownKey(f"{text[:40]!r} is a key of the clipboard, which there is none of here; use fill or type.")
+    return written
+
+
+def _parts(text: str) -> list[str]:
+    """The names between the plus signs; a plus sign at the end is the key itself."""
+    if text in ("", "+"):
+        return [text]
+    if text.endswith("++"):
+        return [*text[:-2].split("+"), "+"]
+    return text.split("+")
+
+
+def _key(name: str) -> str | None:
+    if len(name) == 1:
+        return name if name.isprintable() else None
+    name = name.strip().lower()
+    return _NAMES.get(name) or _ALSO.get(name)
+
+
+def _unknown(text: str) -> str:
+    near = difflib.get_close_matches(text.rpartition("+")[2].lower()[:40], [*_NAMES, *_ALSO], n=1)
+    hint = f" Did you mean {_NAMES.get(near[0]) or _ALSO[near[0]]!r}?" if near else ""
+    return (
+        f"There is no key {text[:40]!r}.{hint} Keys are single characters, Enter, Tab, Escape, Backspace, Delete, "
+        "Space, Home, End, PageUp, PageDown, ArrowUp, ArrowDown, ArrowLeft, ArrowRight, F1 to F12, with Control+, "
+        "Shift+, Alt+ or Meta+ before them."
+    )
