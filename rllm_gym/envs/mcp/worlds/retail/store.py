@@ -72,13 +72,13 @@ class Policy:
                 "'no longer needed', whichever the customer gives; any other reason is not accepted.",
                 "3. Address. The address may be changed only while the order is pending.",
                 f"4. Returns. Items of a delivered order may be returned until {self.return_days} days after the day "
-                f"of delivery, that day included. {self.final_sale} items are final sale and are never taken back or "
+                f"of delivery, that day included. {self.final_sale} items are final sale: never taken back, never "
                 "exchanged.",
                 f"5. Refunds. The refund is the price of the returned items less a handling fee of {self.fee_percent} "
                 "percent of it, and goes to the payment method of the order, to no other.",
                 "6. Exchanges. An item of a delivered order may be exchanged for another variant of the same product "
-                f"that is in stock, until {self.exchange_days} days after the day of delivery, that day included. There is no "
-                "fee; any difference in price is settled with the payment method of the order.",
+                f"that is in stock, until {self.exchange_days} days after the day of delivery, that day included. There is "
+                "no fee; any difference in price is settled with the payment method of the order.",
                 "7. If any part of a single request is not allowed, do none of it. Never do more than was asked.",
             )
         )

@@ -1,0 +1,281 @@
+"""Secretarial work: meetings are arranged, moved, cancelled, and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from random import Random
+
+from rllm_gym.envs.mcp.worlds.calendar.diary import CLOSES, OPENS, Diary, DiaryWorld, Meeting, written
+from rllm_gym.envs.mcp.worlds.errand import Answer, Call, Move, ReportInfeasible, ToolErrand, ToolTemplate
+from rllm_gym.envs.mcp.worlds.vocabulary import a_today, listed, people, words
+
+SUBJECTS = words("Budget Design Hiring Launch Marketing Pricing Quality Safety Sales Security Strategy Website")
+KINDS = words("check-in review planning workshop interview briefing")
+WEEKDAYS = words("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
+DOMAINS = ("acme.example", "north.example", "studio.example")
+_PEOPLE = {1: 4, 2: 6, 3: 9}
+_WEEKS = {1: 1, 2: 1, 3: 2}
+
+
+def a_title(rng: Random) -> str:
+    return f"{rng.choice(SUBJECTS)} {rng.choice(KINDS)}"
+
+
+def a_diary(rng: Random, today: date, difficulty: int) -> Diary:
+    """Some weeks of meetings from the Monday after ``today`` on; nobody is in two at a time."""
+    domain = rng.choice(DOMAINS)
+    names = people(rng, _PEOPLE[difficulty])
+    staff = {f"{name.split()[0][0]}{name.split()[1]}{rng.randint(10, 99)}@{domain}".lower(): name for name in names}
+    addresses = list(staff)
+    diary = Diary(addresses[0], staff, ())
+    monday = next_monday(today)
+    for day in (
+        monday + timedelta(days=7 * week + number) for week in range(_WEEKS[difficulty]) for number in range(5)
+    ):
+        # The owner organizes one and takes part in another every day.
+        for organizer, guest in ((0, None), (rng.randint(1, len(addresses) - 1), 0), *[(None, None)] * len(addresses)):
+            _arrange(rng, diary, addresses, day, organizer, guest)
+    return diary
+
+
+def _arrange(
+    rng: Random, diary: Diary, addresses: Sequence[str], day: date, organizer: int | None, guest: int | None
+) -> None:
+    """One more meeting, at the first of some times drawn at which all can come."""
+    leader = addresses[rng.randrange(1, len(addresses)) if organizer is None else organizer]
+    invited = {leader, *rng.sample(addresses, rng.randint(1, min(3, len(addresses) - 1)))}
+    if guest is None and leader != diary.owner:
+        invited.discard(diary.owner)
+    elif guest is not None:
+        invited.add(addresses[guest])
+    length = timedelta(minutes=30 * rng.randint(1, 3))
+    title = a_title(rng)
+    for _ in range(8):
+        start = datetime.combine(day, OPENS) + timedelta(minutes=30 * rng.randint(0, 13))
+        fits = start + length <= datetime.combine(day, CLOSES)
+        if fits and not any(diary.busy(address, start, start + length) for address in invited):
+            number = f"ev-{len(diary.meetings) + 11}"
+            meeting = Meeting(number, title, written(start), written(start + length), leader, sorted(invited))
+            diary.meetings[number] = meeting
+            return
+
+
+def next_monday(today: date) -> date:
+    return today + timedelta(days=7 - today.weekday())
+
+
+def build(seed: int, difficulty: int) -> DiaryWorld:
+    rng = Random(f"calendar/{seed}/{difficulty}")
+    today = a_today(rng)
+    return DiaryWorld(a_diary(rng, today, difficulty), today)
+
+
+def _days(world: DiaryWorld) -> list[date]:
+    return sorted({meeting.starts.date() for meeting in world.diary.meetings.values()})
+
+
+def _setting(world: DiaryWorld) -> str:
+    return f"You work for {world.diary.people[world.diary.owner]}, whose calendar this is. "
+
+
+def _on(day: date) -> str:
+    return f"{WEEKDAYS[day.weekday()]}, {day}"
+
+
+def _list(first: date, last: date, person: str | None = None) -> Call:
+    arguments = {"first_day": str(first), "last_day": str(last)}
+    return Call("list_events", {**arguments, "person": person} if person else arguments)
+
+
+def _create(title: str, start: datetime, length: timedelta, others: Sequence[str]) -> Call:
+    arguments = {"title": title, "start": written(start), "end": written(start + length), "attendees": list(others)}
+    return Call("create_event", arguments)
+
+
+def _done(*calls: Call) -> tuple[Move, ...]:
+    return (*calls, Answer())
+
+
+def _others(world: DiaryWorld, rng: Random, count: int) -> list[str]:
+    return rng.sample([address for address in world.diary.people if address != world.diary.owner], count)
+
+
+def _named(world: DiaryWorld, addresses: Sequence[str]) -> str:
+    return listed(world.diary.people[address] for address in addresses)
+
+
+def _carried_out(*calls: Call) -> Callable[[DiaryWorld, Path], None]:
+    """The outcome of calls that are right."""
+
+    def outcome(world: DiaryWorld, workspace: Path) -> None:
+        for call in calls:
+            getattr(world.diary, call.tool)(**call.arguments)
+
+    return outcome
+
+
+def create(world: DiaryWorld, rng: Random, difficulty: int) -> ToolErrand:
+    calls, wishes = [], []
+    for _ in range(difficulty):
+        day = rng.choice(_days(world))
+        start = datetime.combine(day, OPENS) + timedelta(minutes=15 * rng.randint(0, 24))
+        length, title = timedelta(minutes=15 * rng.randint(1, 6)), a_title(rng)
+        others = _others(world, rng, rng.randint(1, 3))
+        calls.append(_create(title, start, length, others))
+        wishes.append(
+            f'a meeting called "{title}" with {_named(world, others)} on {_on(day)}, from {start:%H:%M} to '
+            f"{start + length:%H:%M}"
+        )
+    goal = _setting(world) + f"Enter {'; '.join(wishes)}. Whether people are free does not matter."
+    first = calls[0].arguments
+    tomorrow = datetime.fromisoformat(str(first["start"])) + timedelta(days=1)
+    length = datetime.fromisoformat(str(first["end"])) - datetime.fromisoformat(str(first["start"]))
+    wrong = _create(str(first["title"]), tomorrow, length, first["attendees"])
+    look = Call("list_people")
+    return ToolErrand(goal, _done(look, *calls), _done(look, wrong, *calls[1:]), _carried_out(*calls))
+
+
+def first_free(world: DiaryWorld, rng: Random, difficulty: int) -> ToolErrand:
+    diary, days = world.diary, _days(world)
+    others = _others(world, rng, difficulty)
+    length, title = timedelta(minutes=30 * rng.randint(2, 4)), a_title(rng)
+    day = rng.choice(days[: max(2, len(days) - 2)])
+    everybody = [diary.owner, *others]
+    start = next(diary.free_slots(everybody, day, length))
+    goal = _setting(world) + (
+        f"Find the earliest time from {_on(day)} on at which {_named(world, everybody)} are all free for "
+        f'{length.seconds // 60} minutes, and create a meeting "{title}" of that length with them then. It begins on the '
+        "full or half hour and lies within 09:00 to 17:00, Monday to Friday."
+    )
+    looks = [_list(day, max(day, start.date()), address) for address in everybody]
+    right = _create(title, start, length, others)
+    wrong = _create(title, start + timedelta(minutes=30), length, others)
+    return ToolErrand(goal, _done(*looks, right), _done(*looks, wrong), _carried_out(right))
+
+
+def move(world: DiaryWorld, rng: Random, difficulty: int) -> ToolErrand:
+    diary = world.diary
+    own = sorted((m for m in diary.meetings.values() if m.organizer == diary.owner), key=lambda m: m.start)
+    calls, wishes = [], []
+    for meeting in rng.sample(own, min(difficulty, len(own))):
+        day = rng.choice(_days(world))
+        start = datetime.combine(day, OPENS) + timedelta(minutes=15 * rng.randint(0, 23))
+        if start == meeting.starts:
+            start += timedelta(minutes=15)
+        calls.append(Call("move_event", {"event_id": meeting.event_id, "start": written(start)}))
+        wishes.append(
+            f'"{meeting.title}", which begins on {_on(meeting.starts.date())} at {meeting.starts:%H:%M}, to {_on(day)} '
+            f"at {start:%H:%M}"
+        )
+    goal = _setting(world) + (
+        f"Move {'; '.join(wishes)}. Length and participants stay, and whether people are free does not matter."
+    )
+    later = datetime.fromisoformat(str(calls[-1].arguments["start"])) + timedelta(minutes=30)
+    wrong = Call("move_event", {**calls[-1].arguments, "start": written(later)})
+    look = _list(_days(world)[0], _days(world)[-1])
+    return ToolErrand(goal, _done(look, *calls), _done(look, *calls[:-1], wrong), _carried_out(*calls))
+
+
+def clear(world: DiaryWorld, rng: Random, difficulty: int) -> ToolErrand:
+    diary, days = world.diary, _days(world)
+    first = rng.randrange(len(days) - difficulty + 1)
+    away = days[first : first + difficulty]
+    mine = [m for m in diary.meetings.values() if diary.owner in m.attendees and m.starts.date() in away]
+    calls = [
+        Call("delete_event", {"event_id": meeting.event_id})
+        if meeting.organizer == diary.owner
+        else Call("remove_attendee", {"event_id": meeting.event_id, "person": diary.owner})
+        for meeting in mine
+    ]
+    name = diary.people[diary.owner]
+    when = f"on {_on(away[0])}" if len(away) == 1 else f"from {_on(away[0])} to {_on(away[-1])}, both included"
+    goal = _setting(world) + (
+        f"{name} is away {when}. Cancel every meeting in that time that {name} organizes, and take {name} off every "
+        "meeting that others organize."
+    )
+    look = _list(away[0], away[-1])
+    elsewhere = next(m for m in diary.meetings.values() if m.organizer == diary.owner and m not in mine)
+    wrong = Call("delete_event", {"event_id": elsewhere.event_id})
+    return ToolErrand(goal, _done(look, *calls), _done(look, *calls, wrong), _carried_out(*calls))
+
+
+def swap_attendee(world: DiaryWorld, rng: Random, difficulty: int) -> ToolErrand:
+    diary = world.diary
+    own = sorted((m for m in diary.meetings.values() if m.organizer == diary.owner), key=lambda m: m.start)
+    calls, wishes = [], []
+    for meeting in rng.sample(own, min(difficulty, len(own))):
+        outside = [address for address in diary.people if address not in meeting.attendees]
+        inside = [address for address in meeting.attendees if address != diary.owner]
+        comes, goes = rng.choice(outside or [""]), rng.choice(inside or [""])
+        wish = []
+        if comes:
+            calls.append(Call("add_attendee", {"event_id": meeting.event_id, "person": comes}))
+            wish.append(f"invite {diary.people[comes]} to")
+        if goes:
+            calls.append(Call("remove_attendee", {"event_id": meeting.event_id, "person": goes}))
+            wish.append(f"take {diary.people[goes]} off")
+        wishes.append(
+            f'{" and ".join(wish)} "{meeting.title}" on {_on(meeting.starts.date())} at {meeting.starts:%H:%M}'
+        )
+    goal = _setting(world) + f"Please {'; '.join(wishes)}."
+    look = _list(_days(world)[0], _days(world)[-1])
+    return ToolErrand(goal, _done(look, *calls), _done(look, *calls[:-1]), _carried_out(*calls))
+
+
+def busy_time(world: DiaryWorld, rng: Random, difficulty: int) -> ToolErrand:
+    diary, days = world.diary, _days(world)
+    person = diary.owner if difficulty == 1 else rng.choice(_others(world, rng, 1))
+    first = rng.randrange(len(days) - 2)
+    last = rng.randint(first + 1, min(first + 4, len(days) - 1))
+    theirs = [
+        m for m in diary.meetings.values() if person in m.attendees and days[first] <= m.starts.date() <= days[last]
+    ]
+    which = ""
+    if difficulty > 2:
+        theirs = [meeting for meeting in theirs if meeting.organizer != person]
+        which = " organized by somebody else"
+    minutes = sum(int(meeting.length.total_seconds()) // 60 for meeting in theirs)
+    goal = _setting(world) + rng.choice(
+        (
+            f"How many minutes does {diary.people[person]} spend in meetings{which} from {_on(days[first])} to "
+            f"{_on(days[last])}, both days included?",
+            f"Add up the length, in minutes, of all meetings{which} that {diary.people[person]} takes part in from "
+            f"{_on(days[first])} up to and including {_on(days[last])}.",
+        )
+    )
+    look = _list(days[first], days[last], person)
+    answer = {"type": "number", "value": minutes}
+    return ToolErrand(goal, (look, Answer(str(minutes))), (look, Answer(str(minutes + 30))), answer=answer)
+
+
+def no_time(world: DiaryWorld, rng: Random, difficulty: int) -> ToolErrand:
+    diary = world.diary
+    blocked = rng.choice(sorted((m for m in diary.meetings.values()), key=lambda m: m.event_id))
+    busy = rng.choice([address for address in blocked.attendees if address != diary.owner] or blocked.attendees)
+    others = list(dict.fromkeys([busy, *_others(world, rng, difficulty)]))
+    others = [address for address in others if address != diary.owner]
+    rng.shuffle(others)
+    title, length = a_title(rng), timedelta(minutes=30)
+    goal = _setting(world) + (
+        f'Arrange a meeting "{title}" of 30 minutes with {_named(world, others)} on {_on(blocked.starts.date())}, within '
+        f"{blocked.starts:%H:%M} to {blocked.ends:%H:%M}, at a time when all of them and "
+        f"{diary.people[diary.owner]} are free. No other time will do."
+    )
+    day = blocked.starts.date()
+    looks = [_list(day, day, address) for address in (diary.owner, *others)]
+    wrong = _create(title, blocked.starts, length, others)
+    reason = f"{diary.people[busy]} is not free then."
+    return ToolErrand(goal, (*looks, ReportInfeasible(reason)), (*looks, wrong, Answer()), infeasible=True)
+
+
+TEMPLATES = (
+    ToolTemplate("calendar/create", build, create),
+    ToolTemplate("calendar/first-free", build, first_free),
+    ToolTemplate("calendar/move", build, move),
+    ToolTemplate("calendar/clear", build, clear),
+    ToolTemplate("calendar/attendees", build, swap_attendee),
+    ToolTemplate("calendar/busy-time", build, busy_time),
+    ToolTemplate("calendar/no-time", build, no_time),
+)
