@@ -107,14 +107,14 @@ def test_the_first_python_that_will_do_installs_with_the_constraints(checkout: P
     installed = (checkout / "log").read_text()
     assert "--constraint constraints.txt" in installed
     assert "--extra-index-url https://download.pytorch.org/whl/cpu" in installed
-    assert ".[train,parquet,render,dev]" in installed
+    assert ".[train,web,miniwob,mcp,parquet,render,dev]" in installed
 
     run(checkout, "make", "setup", TORCH="cpu")
     assert (checkout / "log").read_text() == installed  # nothing has changed, so nothing is done
     os.utime(checkout / "constraints.txt", (2**31, 2**31))
     run(checkout, "make", "setup", TORCH="default")
     anew = (checkout / "log").read_text().removeprefix(installed)
-    assert ".[train,parquet,render,dev]" in anew
+    assert ".[train,web,miniwob,mcp,parquet,render,dev]" in anew
     assert "extra-index-url" not in anew
 
 

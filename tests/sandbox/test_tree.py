@@ -7,11 +7,12 @@ import os
 import shutil
 import socket
 import stat
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rllm_gym.sandbox import Changes, SandboxPool, TreeFile, TreeTooLarge, local
@@ -111,6 +112,7 @@ def _specials(folder: str, names: list[str]) -> list[str]:
 class TestChanges:
     @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
     @given(before=st.lists(edits, max_size=8), after=st.lists(edits, max_size=10))
+    @example(before=[("write", ".git", b"", False)], after=[("move", ".git", "a", None)])
     def test_base_and_changes_are_the_tree(
         self, pool: SandboxPool, tmp_path_factory: pytest.TempPathFactory, before: list[object], after: list[object]
     ) -> None:
@@ -123,11 +125,12 @@ class TestChanges:
         shutil.copytree(base, twin, symlinks=True, copy_function=shutil.copy2, ignore=_specials)
         with pool.open_session_sync(base) as session:
             assert session.overlay == (local.COPIED_ENTRIES < 0)  # type: ignore[attr-defined]
-            session.write_sync(".git/edit.py", EDIT.encode())
-            session.write_sync(".git/steps.json", _script(after).encode())  # type: ignore[arg-type]
-            result = session.exec_sync(
-                "cp .git/edit.py .git/steps.json $TMPDIR; python3 $TMPDIR/edit.py $TMPDIR/steps.json"
-            )
+            carried = {"edit.py": EDIT, "steps.json": _script(after)}  # type: ignore[arg-type]
+            writing = [
+                f"echo {b64encode(text.encode()).decode()} | base64 -d > $TMPDIR/{name}"
+                for name, text in carried.items()
+            ]
+            result = session.exec_sync(" && ".join([*writing, "python3 $TMPDIR/edit.py $TMPDIR/steps.json"]))
             assert result.exit_code == 0, result.output
             tree, changes = session.read_tree_sync(), session.changes_sync()
         assert changes.apply(base_tree) == tree
