@@ -82,9 +82,9 @@ class BrowserSession:
         """
         await self._loop.arun(self.within(self._goto(url), GOTO_S + LOAD_S, f"opening {url}"))
 
-    async def observe(self, *, screenshot: bool = False) -> PageView:
-        """The active tab as text, with its elements numbered. Raises as :meth:`goto`."""
-        return await self._loop.arun(self._observe(screenshot))
+    async def observe(self, *, screenshot: bool = False, chars: int = 20_000) -> PageView:
+        """The active tab as text of at most so many characters, with its elements numbered. Raises as :meth:`goto`."""
+        return await self._loop.arun(self._observe(screenshot, chars))
 
     async def act(self, action: BrowserAction) -> str:
         """Carry out a model's action and wait for what it begins. Returns ``""``, or the error for the model.
@@ -176,16 +176,20 @@ class BrowserSession:
             return BrowserFault(f"{what}: the browser died ({_first_line(error)})", kind="browser_died")
         return BrowserFault(f"{what}: {_first_line(error)}", kind="page_lost")
 
-    async def _observe(self, screenshot: bool) -> PageView:
+    async def _observe(self, screenshot: bool, chars: int) -> PageView:
         observation = importlib.import_module("rllm_gym.browser.observation")
         await self._see_to_page()
-        view: PageView
+
+        async def look() -> PageView:
+            seeing = observation.observe(self, screenshot=screenshot, chars=chars)
+            view: PageView = await self.within(seeing, LOOK_S, "looking at the page")
+            return view
+
         try:
-            view = await self.within(observation.observe(self, screenshot=screenshot), LOOK_S, "looking at the page")
+            return await look()
         except BrowserFault as fault:
             await self._survive(fault)
-            view = await self.within(observation.observe(self, screenshot=screenshot), LOOK_S, "looking at the page")
-        return view
+            return await look()
 
     async def _act(self, action: BrowserAction) -> str:
         acting = importlib.import_module("rllm_gym.browser.acting")

@@ -11,7 +11,7 @@ from rllm_gym.core import Task, TaskError, TaskSource
 from rllm_gym.data import Taskset, load_tasks
 from rllm_gym.envs.web.errands import errand_tasks, templates_of
 from rllm_gym.envs.web.judging import WORLD_DEADLINE_S, Case, Ending, ErrandCase, PageCase, aside
-from rllm_gym.envs.web.page_env import ObservationMode, PageEnv
+from rllm_gym.envs.web.page_env import MAX_CHARS, ObservationMode, PageEnv
 from rllm_gym.envs.web.page_state import PageState
 from rllm_gym.envs.web.rows import PageRow, read_row, row_to_web_task
 from rllm_gym.parsing.browser_actions import BrowserAction
@@ -116,7 +116,7 @@ class WebEnv(PageEnv):
         executable: str | os.PathLike[str] | None = None,
         check_timeout_s: float = 30.0,
         invalid_action_penalty: float = 0.0,
-        max_observation_chars: int = 100_000,
+        max_observation_chars: int = MAX_CHARS,
         max_action_chars: int = 1_000_000,
         render_mode: str | None = None,
     ) -> None:
@@ -193,8 +193,7 @@ class WebEnv(PageEnv):
         return (float(solved) if solved or ending.said else None), solved
 
     async def _state(self, ending: Ending) -> PageState:
-        await self._look()
-        view, session = self.page, self._open_session
+        view, session = await self._look(), self._open_session
         html = await session.evaluate(f"document.documentElement.outerHTML.slice(0, {_HTML_CHARS})")
         return PageState(
             url=view.url,

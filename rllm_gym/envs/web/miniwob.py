@@ -14,7 +14,7 @@ from typing import Any
 from rllm_gym.core import EnvironmentFault, Task, TaskError
 from rllm_gym.data import ProceduralTaskset
 from rllm_gym.envs import miniwob_folder, miniwob_tasks
-from rllm_gym.envs.web.page_env import ObservationMode, PageEnv
+from rllm_gym.envs.web.page_env import MAX_CHARS, ObservationMode, PageEnv
 from rllm_gym.parsing.browser_actions import BrowserAction
 from rllm_gym.sites.http import Handler, Request, Response
 
@@ -133,7 +133,7 @@ class MiniWoBEnv(PageEnv):
         viewport: Sequence[int] = VIEWPORT,
         executable: str | os.PathLike[str] | None = None,
         invalid_action_penalty: float = 0.0,
-        max_observation_chars: int = 100_000,
+        max_observation_chars: int = MAX_CHARS,
         max_action_chars: int = 1_000_000,
         render_mode: str | None = None,
     ) -> None:

@@ -35,7 +35,15 @@ can be reached.
 {actions}
 """
 _SHOWN = {"text": "page", "screenshot": "list", "both": "page"}
-_CUT = "\n[… {} more characters of the page were cut; max_observation_chars says how many are shown]"
+_CUT = "\n[The rest was cut: max_observation_chars is too small for it.]"
+
+PAGE_CHARS = 20_000
+"""Characters of a page that a check sees."""
+
+LEAST_PAGE_CHARS = 1_000
+
+MAX_CHARS = 24_000
+"""Characters of an observation by default: some 6,000 tokens."""
 
 
 class PageEnv(AsyncTextEnv):
@@ -125,16 +133,15 @@ class PageEnv(AsyncTextEnv):
     async def _async_begin(self, task: Task) -> str:
         self._goal = self._error = ""
         await self._open_task(task)
-        await self._look()
         actions = describe_actions(tabs=self._has_tabs, mouse=self._has_mouse)
         rules = _RULES.format(shown=_SHOWN[self.observation_mode], actions=actions)
         head = f"Goal: {self._goal}\n\n{rules}"
-        if len(head) + len(_CUT) + 20 > self._max_chars:
+        if len(head) + LEAST_PAGE_CHARS > self._max_chars:
             raise TaskError(
-                f"task {task.task_id!r} needs {len(head)} characters before its page, too many for "
-                f"max_observation_chars={self._max_chars}; raise it"
+                f"task {task.task_id!r} needs {len(head)} characters before its page and {LEAST_PAGE_CHARS} for it, too "
+                f"many for max_observation_chars={self._max_chars}; raise it"
             )
-        return self._shown(head)
+        return await self._shown(head)
 
     async def _async_act(self, action: str) -> Outcome:
         parsed = parse_browser_action(action)
@@ -145,11 +152,11 @@ class PageEnv(AsyncTextEnv):
         reward, solved = await self._after(parsed)
         if ends:
             return Outcome(f"The task is over.\nGoal: {self._goal}", {"task": reward or 0.0}, True, solved)
-        await self._look()
         head = f"Goal: {self._goal}\n"
         if self._error:
             head = f"The last action failed: {self._error}\n{head}"
-        return Outcome(self._shown(head), {} if reward is None else {"task": reward}, reward is not None, solved)
+        rewards = {} if reward is None else {"task": reward}
+        return Outcome(await self._shown(head), rewards, reward is not None, solved)
 
     async def _async_end(self) -> None:
         session, self._session = self._session, None
@@ -177,8 +184,9 @@ class PageEnv(AsyncTextEnv):
         assert self._session is not None
         return self._session
 
-    async def _look(self) -> None:
-        self._view = await self._open_session.observe(screenshot=self._pictures)
+    async def _look(self, chars: int = PAGE_CHARS) -> PageView:
+        self._view = await self._open_session.observe(screenshot=self._pictures, chars=chars)
+        return self._view
 
     # What is shown -------------------------------------------------------------------------------------------
 
@@ -188,13 +196,13 @@ class PageEnv(AsyncTextEnv):
         text = space["text"] if isinstance(space, gymnasium.spaces.Dict) else space
         return int(text.max_length)  # type: ignore[attr-defined]
 
-    def _shown(self, head: str) -> str:
-        body = self.page.text if self.observation_mode != "screenshot" else _in_short(self.page)
+    async def _shown(self, head: str) -> str:
+        """The page below a head, within the bound of the observation space."""
         room = self._max_chars - len(head) - 1
-        if len(body) > room:
-            kept = body[: room - len(_CUT) - 20]
-            kept = kept[: kept.rfind("\n")] if "\n" in kept else kept
-            body = kept + _CUT.format(len(body) - len(kept))
+        view = await self._look(room)
+        body = view.text if self.observation_mode != "screenshot" else _in_short(view)
+        if len(body) > room:  # as with a bound too narrow for what stands above a page
+            body = body[: max(0, room - len(_CUT))] + _CUT
         return f"{head}\n{body}"[: self._max_chars]
 
     def _with_picture(self, observation: str) -> Any:
