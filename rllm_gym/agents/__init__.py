@@ -3,7 +3,9 @@
 from rllm_gym.agents.base import Action, BaseAgent
 from rllm_gym.agents.chat import ChatAgent
 from rllm_gym.agents.families import CodeAgent, FrozenLakeAgent, MathAgent, default_agent, register_agent
+from rllm_gym.agents.mcp import MCPAgent
 from rllm_gym.agents.swe import SWEAgent
+from rllm_gym.agents.tool import ToolAgent
 from rllm_gym.agents.web import WebAgent
 
 __all__ = [
@@ -12,8 +14,10 @@ __all__ = [
     "ChatAgent",
     "CodeAgent",
     "FrozenLakeAgent",
+    "MCPAgent",
     "MathAgent",
     "SWEAgent",
+    "ToolAgent",
     "WebAgent",
     "default_agent",
     "register_agent",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from rllm_gym.agents.base import BaseAgent
 from rllm_gym.agents.chat import ChatAgent
+from rllm_gym.agents.mcp import MCPAgent
 from rllm_gym.agents.swe import SWEAgent
+from rllm_gym.agents.tool import ToolAgent
 from rllm_gym.agents.web import WebAgent
 
 
@@ -36,6 +38,8 @@ _FAMILIES: dict[str, type[BaseAgent]] = {
     "rllm/Code": CodeAgent,
     "rllm/SWE": SWEAgent,
     "rllm/Web": WebAgent,
+    "rllm/MCP": MCPAgent,
+    "rllm/ToolMath": ToolAgent,
     "rllm/MiniWoB": WebAgent,
 }
 

@@ -18,6 +18,7 @@ TABLE: dict[str, tuple[str, dict[str, Any]]] = {
     "rllm/Code-v0": ("rllm_gym.envs.code:CodeEnv", {}),
     "rllm/CodeMultiTurn-v0": ("rllm_gym.envs.code:CodeMultiTurnEnv", {}),
     "rllm/SWE-v0": ("rllm_gym.envs.swe:SWEEnv", {}),
+    "rllm/ToolMath-v0": ("rllm_gym.envs.tool_math:ToolMathEnv", {}),
     "rllm/MCP-v0": ("rllm_gym.envs.mcp:MCPEnv", {}),
     "rllm/Web-v0": ("rllm_gym.envs.web:WebEnv", {}),
 }

@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rllm_gym.core import EnvironmentFault, InvalidAction, Outcome, Task, TaskError, TaskSource, TextEnv
+from rllm_gym.core import InvalidAction, Outcome, Task, TaskError, TaskSource, TextEnv
 from rllm_gym.data import ProceduralTaskset, Taskset, load_tasks
 from rllm_gym.envs.math.calculator import TOOLS, CalculatorError, calculate
 from rllm_gym.envs.math.families import DIFFICULTIES, FAMILIES, Mixture
-from rllm_gym.envs.math.form import RULES, is_finished
+from rllm_gym.envs.math.form import RULES
 from rllm_gym.envs.math.rows import math_task, row_to_math_task
 from rllm_gym.envs.math.tool_calls import CLOSE, EXAMPLE, OPEN, expressions_asked
+from rllm_gym.envs.math.verdicts import broken_grader, fault_in
 from rllm_gym.grading import grade_math
 from rllm_gym.parsing.boxed import strip_thinking
 
@@ -108,7 +109,7 @@ class MathEnv(TextEnv):
         if num_tasks is not None and (not isinstance(num_tasks, int) or isinstance(num_tasks, bool) or num_tasks < 1):
             raise ValueError(f"num_tasks={num_tasks!r} must be a whole number of at least 1, or None for all")
         super().__init__(
-            tasks=_choose_tasks(tasks, families, difficulty, split, task_seed, num_tasks),
+            tasks=choose_tasks(tasks, families, difficulty, split, task_seed, num_tasks),
             max_turns=max_turns,
             invalid_action_penalty=invalid_action_penalty,
             max_observation_chars=max_observation_chars,
@@ -160,18 +161,9 @@ class MathEnv(TextEnv):
         try:
             verdict = grade_math(action, self._gold, extract="boxed", timeout=self.grading_timeout)
         except (OSError, RuntimeError) as error:
-            raise EnvironmentFault(
-                f"the grader broke on task {self.task.task_id!r} ({type(error).__name__}: {error})", kind="grader"
-            ) from error
-        if not verdict.extracted:
-            raise InvalidAction(_no_answer(action))
-        self._extracted = verdict.extracted[:_EXTRACTED_CHARS]
-        if not verdict.correct:
-            return "That is not correct."
-        if verdict.extracted != self._gold and not is_finished(verdict.extracted, self._form):
-            what = "a polynomial" if self._form == "polynomial" else "one number"
-            return f"That is not a finished answer: work it out to {what}."
-        return None
+            raise broken_grader(self.task.task_id, error) from error
+        self._extracted = (verdict.extracted or "")[:_EXTRACTED_CHARS]
+        return fault_in(verdict, action, gold=self._gold, form=self._form)
 
     def _add_info(self, info: dict[str, Any]) -> None:
         info["extracted"] = self._extracted
@@ -277,15 +269,6 @@ def _calls_in(action: str) -> list[str] | None:
     return expressions_asked(text)
 
 
-def _no_answer(action: str) -> str:
-    text = strip_thinking(action)
-    if text is None:
-        return "There is no answer: the reply opens <think> and never closes it with </think>."
-    if "\\boxed" not in text:
-        return "There is no answer: the reply has no \\boxed{}."
-    return "There is no answer: the \\boxed{} of the reply is empty or never closed."
-
-
 def _indent(text: str) -> str:
     if len(text) > _RENDERED_CHARS:
         text = f"{text[:_RENDERED_CHARS]}… ({len(text)} characters)"
@@ -338,9 +321,14 @@ def _levels(difficulty: Any) -> tuple[int, int]:
     return int(low), int(high)
 
 
-def _choose_tasks(
+def choose_tasks(
     tasks: Any, families: Any, difficulty: Any, split: str | None, seed: int, num_tasks: int | None
 ) -> TaskSource:
+    """The task set that an environment's arguments of these names mean.
+
+    Raises:
+        TaskError: They cannot be used, alone or together.
+    """
     if tasks is None:
         return math_tasks(families=families, difficulty=difficulty, split=split, seed=seed, size=num_tasks)
     for name, value in (("families", families), ("difficulty", difficulty)):

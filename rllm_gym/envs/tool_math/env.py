@@ -1,0 +1,254 @@
+r"""Mathematics with a Python tool: programs run in the sandbox, the answer stands in ``\boxed{}``."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rllm_gym.core import AsyncTextEnv, InvalidAction, Outcome, Task, TaskError, TaskSource
+from rllm_gym.envs.math.env import choose_tasks
+from rllm_gym.envs.math.form import RULES
+from rllm_gym.envs.math.rows import math_task
+from rllm_gym.envs.math.verdicts import broken_grader, fault_in
+from rllm_gym.envs.tool_math.python_tool import EXAMPLE, TOOLS, code_of, program_for, run_text
+from rllm_gym.grading import agrade_math
+from rllm_gym.mcp.results import ToolResult
+from rllm_gym.parsing.function_calls import FunctionCall
+from rllm_gym.parsing.tool_calls import parse_tool_calls
+from rllm_gym.sandbox import Limits, SandboxPool, shared_pool
+
+MAX_CALLS = 8
+TIME_LIMITS_S = (0.1, 60.0)
+MEMORY_LIMITS_MB = (32, 4_096)
+MIN_RESULT_CHARS = 100
+MIN_OBSERVATION_CHARS = 10_000
+
+_OUTPUT_BYTES = 200_000
+_RENDERED_CHARS = 4_000
+_EXTRACTED_CHARS = 1_000
+
+
+class ToolMathEnv(AsyncTextEnv):
+    r"""Solve a problem of mathematics, with Python at hand.
+
+    **Description**: The problems of ``rllm/Math-v0``, built-in or from rows, and a tool ``python`` that runs programs
+    in a sandbox (:class:`rllm_gym.sandbox.SandboxPool`): each call a fresh process without network, which holds nothing
+    of the task. The answer is graded by mathematical equality (:func:`rllm_gym.grading.grade_math`).
+
+    **Action space**: Any text. A reply calls the tool, ``<tool_call>{"name": "python", "arguments": {"code":
+    "…"}}</tool_call>`` or in any other notation that models are trained with
+    (:func:`rllm_gym.parsing.tool_calls.parse_tool_calls`), up to eight times at once; or it gives the answer in the
+    last ``\boxed{}`` after the last closed ``</think>``. A reply with a call gives no answer, whatever it boxes.
+
+    **Observation space**: Text. First the problem, the tool, how to answer and the number of turns; then what the
+    programs printed, long output with its middle left out, which is said; then whether the answer was right. The right
+    answer is never shown.
+
+    **Starting state**: One task, by ``options={"task": index | task_id | Task}``, else drawn with the seed. Nothing
+    else is random.
+
+    **Rewards**: ``correct``: 1 for a right answer, 0 for a wrong one and for calls. A reply with neither an answer nor
+    well-formed calls costs ``invalid_action_penalty``. A program that loops, crashes, or uses more than its limits says
+    so to the model and costs nothing. Should the sandbox itself break, :class:`~rllm_gym.sandbox.SandboxBroke` is
+    raised, a fault and no reward.
+
+    **Episode end**: Terminates with the answer: ``success`` or ``failure``. Truncated (``max_turns``) when the turns
+    run out.
+
+    **Information**: The keys of :class:`~rllm_gym.core.TextEnv`, and ``extracted: str``, the answer that was graded
+    (its first 1,000 characters; ``""`` until then), ``tools_called: int``, programs run in the episode so far, and
+    ``sandbox_tier: str``, what confined them (see :class:`rllm_gym.sandbox.Tier`). ``tools`` from ``reset`` holds the
+    tool's JSON schema.
+
+    **Arguments**:
+
+    >>> import gymnasium as gym, rllm_gym
+    >>> env = gym.make("rllm/ToolMath-v0", families=["combinatorics"], difficulty=(3, 5))  # doctest: +SKIP
+    >>> observation, info = env.reset(seed=0)                                              # doctest: +SKIP
+
+    Args:
+        tasks: As for ``rllm/Math-v0``: ``None`` for the built-in problems, a path, ``"hf:…"``, rows or a task set.
+        families: Built-in families to draw from, ``None`` for all: see :class:`rllm_gym.envs.math.MathEnv`.
+        difficulty: Of built-in problems: 1 (easy) to 5, a pair ``(lowest, highest)``, or ``None`` for all.
+        split: ``"train"``, ``"validation"`` or ``"test"``; ``None`` is ``"train"`` for built-in problems and every row
+            of a file.
+        task_seed: Another seed gives other built-in problems.
+        num_tasks: Number of tasks: the first so many rows, or built-in problems (1,000,000 by default).
+        sandbox: Where programs run: ``"auto"``, the strongest that works here; ``"namespaces"``, ``"landlock"``,
+            ``"docker"``; ``"unsafe"`` confines nothing; or a :class:`~rllm_gym.sandbox.SandboxPool` of yours, which
+            you close. Environments that name a kind share one pool in a process.
+        time_limit_s: Seconds of processor time for each program, 0.1 to 60. By the clock it may take 5 s and three
+            times as long.
+        memory_mb: Memory of each program, 32 to 4,096.
+        max_result_chars: Longest output of a program in an observation, at least 100.
+        grading_timeout: Seconds that grading the answer may take; a slower answer is wrong.
+        max_turns: Replies the model has.
+        invalid_action_penalty: Taken from the reward for a reply with neither an answer nor well-formed calls.
+        max_observation_chars: Bound of the observation space, at least 10,000.
+        max_action_chars: Longest reply that is read.
+        render_mode: ``"ansi"`` (the problem, replies and what came back) or ``None``.
+
+    Raises:
+        SandboxUnavailable: That sandbox does not work here; says why and the way out.
+        TaskError: The tasks cannot be used; file, row and way out are named.
+        ValueError: Another argument is out of range.
+
+    **Version history**: v0: first release.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 4}  # type: ignore[misc]
+    bound_to_loop: ClassVar[bool] = False  # a pool serves every loop
+
+    def __init__(
+        self,
+        *,
+        tasks: str | os.PathLike[str] | Iterable[Mapping[str, Any] | Task] | TaskSource | None = None,
+        families: str | Iterable[str] | None = None,
+        difficulty: int | tuple[int, int] | None = None,
+        split: str | None = None,
+        task_seed: int = 0,
+        num_tasks: int | None = None,
+        sandbox: str | SandboxPool = "auto",
+        time_limit_s: float = 10.0,
+        memory_mb: int = 512,
+        max_result_chars: int = 4_000,
+        grading_timeout: float = 2.0,
+        max_turns: int = 8,
+        invalid_action_penalty: float = 0.0,
+        max_observation_chars: int = 100_000,
+        max_action_chars: int = 1_000_000,
+        render_mode: str | None = None,
+    ) -> None:
+        if not (math.isfinite(grading_timeout) and grading_timeout > 0):
+            raise ValueError(f"grading_timeout={grading_timeout!r} must be a finite number of seconds above 0")
+        if num_tasks is not None and (not isinstance(num_tasks, int) or isinstance(num_tasks, bool) or num_tasks < 1):
+            raise ValueError(f"num_tasks={num_tasks!r} must be a whole number of at least 1, or None for all")
+        cpu_s = _in_bounds("time_limit_s", time_limit_s, *TIME_LIMITS_S)
+        memory_mb = int(_in_bounds("memory_mb", memory_mb, *MEMORY_LIMITS_MB))
+        self.max_result_chars = int(_in_bounds("max_result_chars", max_result_chars, MIN_RESULT_CHARS, 1_000_000))
+        _in_bounds("max_observation_chars", max_observation_chars, MIN_OBSERVATION_CHARS, math.inf)
+        super().__init__(
+            tasks=choose_tasks(tasks, families, difficulty, split, task_seed, num_tasks),
+            max_turns=max_turns,
+            invalid_action_penalty=invalid_action_penalty,
+            max_observation_chars=max_observation_chars,
+            max_action_chars=max_action_chars,
+            render_mode=render_mode,
+        )
+        self.grading_timeout = grading_timeout
+        self._limits = Limits(cpu_s=cpu_s, wall_s=5 + 3 * cpu_s, memory_mb=memory_mb, output_bytes=_OUTPUT_BYTES)
+        self._sandbox = sandbox
+        self.metadata = {**type(self).metadata, "sandbox_tier": self._pool().tier.value}  # type: ignore[misc]
+        self._log: list[tuple[str, str]] = []
+        self._gold, self._form, self._extracted, self._called = "", "expression", "", 0
+
+    def _pool(self) -> SandboxPool:
+        # Asked for each time: after a fork, as vector environments make them, the shared pool is another.
+        return self._sandbox if isinstance(self._sandbox, SandboxPool) else shared_pool(self._sandbox)
+
+    # The episode -------------------------------------------------------------------------------------------
+
+    async def _async_begin(self, task: Task) -> str:
+        self._read_task(task)
+        self._log, self._extracted, self._called = [], "", 0
+        turns = f"You have {self.max_turns} turn{'s' * (self.max_turns > 1)}; the answer ends the task."
+        said = (
+            f"{task.content}\n\n{RULES[self._form]} Before that, a reply may run Python programs instead of answering, "
+            f"up to {MAX_CALLS} at once, each in a fresh process that prints its results: {EXAMPLE}\n{turns}"
+        )
+        if len(said) > self.observation_space.max_length:  # type: ignore[attr-defined]
+            raise TaskError(
+                f"task {task.task_id!r} has a problem of {len(task.content)} characters, too long for "
+                f"max_observation_chars={self.observation_space.max_length}; raise it"  # type: ignore[attr-defined]
+            )
+        return said
+
+    def _read_task(self, task: Task) -> None:
+        task = math_task(task)
+        form = task.data.get("form")
+        self._gold, self._form = task.data["gold"], form if isinstance(form, str) and form in RULES else "expression"
+
+    async def async_step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        result = await super().async_step(action)
+        self._log.append((action, result[0]))
+        return result
+
+    async def _async_act(self, action: str) -> Outcome:
+        calls = parse_tool_calls(action).calls
+        if calls:
+            return Outcome(await self._run(calls), {"correct": 0.0})
+        try:
+            verdict = await agrade_math(action, self._gold, extract="boxed", timeout=self.grading_timeout)
+        except (OSError, RuntimeError) as error:
+            raise broken_grader(self.task.task_id, error) from error
+        self._extracted = (verdict.extracted or "")[:_EXTRACTED_CHARS]
+        try:
+            fault = fault_in(verdict, action, gold=self._gold, form=self._form)
+        except InvalidAction as error:
+            raise InvalidAction(f"{error} Nor does it call the tool.") from error
+        if fault is None:
+            return Outcome("Correct.", {"correct": 1.0}, terminated=True, success=True)
+        return Outcome(fault, {"correct": 0.0}, terminated=True)
+
+    async def _run(self, calls: Sequence[FunctionCall]) -> str:
+        """Run the programs side by side; what came of each, in order."""
+        many = len(calls)
+        if many > MAX_CALLS:
+            raise InvalidAction(f"The reply has {many} tool calls, and at most {MAX_CALLS} are taken; nothing was run.")
+        programs = [program_for(code_of(call, number), self._limits) for number, call in enumerate(calls, 1)]
+        pool = self._pool()
+        running = [asyncio.ensure_future(pool.run(program)) for program in programs]
+        try:
+            results = await asyncio.gather(*running)
+        finally:
+            for one in running:
+                one.cancel()
+        self._called += many
+        room = self.observation_space.max_length // many - 40  # type: ignore[attr-defined]
+        shown = min(self.max_result_chars, room)
+        texts = [ToolResult(run_text(result, self._limits)).shortened(shown) for result in results]
+        heads = [f"Result{f' {number} of {many}' * (many > 1)}:" for number in range(1, many + 1)]
+        return "\n\n".join(f"{head}\n{text}" for head, text in zip(heads, texts))
+
+    def _tools(self) -> str:
+        return TOOLS
+
+    def _add_info(self, info: dict[str, Any]) -> None:
+        info["extracted"] = self._extracted
+        info["tools_called"] = self._called
+        info["sandbox_tier"] = self.metadata["sandbox_tier"]
+
+    def render(self) -> str | np.ndarray | None:
+        """The problem, and each reply with what came back, for ``render_mode="ansi"``."""
+        if self.render_mode != "ansi":
+            return None
+        lines = [f"Problem {self.task.task_id}", _indent(self.task.content)]
+        for turn, (reply, said) in enumerate(self._log, start=1):
+            lines += [f"Reply {turn}", _indent(reply), "Result", _indent(said)]
+        return "\n".join(lines)
+
+    def _world_state(self) -> dict[str, Any]:
+        return {"log": [list(entry) for entry in self._log], "extracted": self._extracted, "called": self._called}
+
+    def _restore_world(self, state: dict[str, Any]) -> None:
+        self._read_task(self.task)
+        self._log = [(str(reply), str(said)) for reply, said in state["log"]]
+        self._extracted, self._called = str(state["extracted"]), int(state["called"])
+
+
+def _in_bounds(name: str, value: float, least: float, most: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        bounds = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+        raise ValueError(f"{name}={value!r} must be a number {bounds}")
+    return float(value)
+
+
+def _indent(text: str) -> str:
+    if len(text) > _RENDERED_CHARS:
+        text = f"{text[:_RENDERED_CHARS]}… ({len(text)} characters)"
+    return "\n".join(f"  {line}" for line in text.splitlines()) or "  (nothing)"
