@@ -1,378 +1,377 @@
-// Where an element can be clicked, and what only a script can do to a field. Appended to observe.js, in its world.
+// Where an element can be clicked, and what only a script can do to a field.
 //
 // Every function answers with an object; "error" in it says, for the model, why the element cannot be used so.
-const actor = (() => {
-  "use strict";
-  const o = observer;
-  const SET_BY_VALUE = new Set(["date", "time", "month", "week", "datetime-local", "color", "range"]);
-  const TYPED = new Set(["text", "search", "email", "url", "tel", "password", "number"]);
-  const FORMATS = {
-    date: "YYYY-MM-DD", time: "HH:MM", month: "YYYY-MM", week: "YYYY-Www", "datetime-local": "YYYY-MM-DDTHH:MM",
-    color: "#rrggbb",
-  };
 
-  const inView = (x, y) => x >= 0 && y >= 0 && x < innerWidth && y < innerHeight;
+const SET_BY_VALUE = new Set(["date", "time", "month", "week", "datetime-local", "color", "range"]);
+const TYPED = new Set(["text", "search", "email", "url", "tel", "password", "number"]);
+const FORMATS = {
+  date: "YYYY-MM-DD", time: "HH:MM", month: "YYYY-MM", week: "YYYY-Www", "datetime-local": "YYYY-MM-DDTHH:MM",
+  color: "#rrggbb",
+};
 
-  function deepest(x, y) {
-    let hit = document.elementFromPoint(x, y);
-    while (hit) {
-      const root = o.shadowRoot(hit) ?? o.closedRoots.get(hit);
-      const inner = root?.elementFromPoint(x, y);
-      if (!inner || inner === hit) break;
-      hit = inner;
-    }
-    return hit;
+const inView = (x, y) => x >= 0 && y >= 0 && x < innerWidth && y < innerHeight;
+
+function deepest(x, y) {
+  let hit = document.elementFromPoint(x, y);
+  while (hit) {
+    const root = shadowRoot(hit) ?? closedRoots.get(hit);
+    const inner = root?.elementFromPoint(x, y);
+    if (!inner || inner === hit) break;
+    hit = inner;
   }
+  return hit;
+}
 
-  // The parent in the tree that is drawn.
-  function above(node) {
-    if (node instanceof ShadowRoot) return node.host;
-    return (o.nodeType(node) === 1 && o.assignedSlot(node)) || o.parentNode(node);
+// The parent in the tree that is drawn.
+function above(node) {
+  if (nodeType(node) === FRAGMENT) return node.host;
+  return (nodeType(node) === ELEMENT && assignedSlot(node)) || parentNode(node);
+}
+
+function within(node, element) {
+  for (let at = node, steps = 0; at && steps < 1000; at = above(at), steps++) {
+    if (at === element) return true;
+    // A click on a label is one on its field, and the other way round for fields that are not drawn.
+    if (is(at, "label") && at.control === element) return true;
   }
+  return is(element, "label") && element.control === node;
+}
 
-  function within(node, element) {
-    for (let at = node, steps = 0; at && steps < 1000; at = above(at), steps++) {
-      if (at === element) return true;
-      // A click on a label is one on its field, and the other way round for fields that are not drawn.
-      if (at instanceof HTMLLabelElement && at.control === element) return true;
-    }
-    return element instanceof HTMLLabelElement && element.control === node;
+// The places of an element where a click may reach it: of each of its boxes the middle, then four others.
+function* places(element) {
+  let boxes = [...element.getClientRects()].filter((box) => box.width > 0 && box.height > 0).slice(0, 6);
+  if (!boxes.length) boxes = [rectOf(element)].filter((box) => box.width > 0 && box.height > 0);
+  for (const [across, down] of [[0.5, 0.5], [0.2, 0.5], [0.8, 0.5], [0.5, 0.2], [0.5, 0.8]]) {
+    for (const box of boxes) yield [box.left + box.width * across, box.top + box.height * down];
   }
+}
 
-  // The places of an element where a click may reach it: of each of its boxes the middle, then four others.
-  function* places(element) {
-    let boxes = [...element.getClientRects()].filter((box) => box.width > 0 && box.height > 0).slice(0, 6);
-    if (!boxes.length) boxes = [o.rectOf(element)].filter((box) => box.width > 0 && box.height > 0);
-    for (const [across, down] of [[0.5, 0.5], [0.2, 0.5], [0.8, 0.5], [0.5, 0.2], [0.5, 0.8]]) {
-      for (const box of boxes) yield [box.left + box.width * across, box.top + box.height * down];
-    }
+function freePlace(element) {
+  let cover = null, seen = false, drawn = false;
+  for (const [x, y] of places(element)) {
+    drawn = true;
+    if (!inView(x, y)) continue;
+    seen = true;
+    const hit = deepest(x, y);
+    if (hit && within(hit, element)) return { x, y };
+    cover ??= hit;
   }
+  return { cover, seen, drawn };
+}
 
-  function freePlace(element) {
-    let cover = null, seen = false, drawn = false;
-    for (const [x, y] of places(element)) {
-      drawn = true;
-      if (!inView(x, y)) continue;
-      seen = true;
-      const hit = deepest(x, y);
-      if (hit && within(hit, element)) return { x, y };
-      cover ??= hit;
-    }
-    return { cover, seen, drawn };
-  }
+function reveal(element) {
+  element.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
+}
 
-  function reveal(element) {
-    element.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
-  }
+// What covers an element, in words: {number, tag, text}.
+function described(cover) {
+  let number;
+  for (let at = cover, steps = 0; at && steps < 8 && number === undefined; at = above(at), steps++) number = numbers.get(at);
+  const text = clean(statedName(cover) || textBelow(cover, null), 60);
+  return { number, tag: explicitRole(cover) || localName(cover), text };
+}
 
-  // What covers an element, in words: {number, tag, text}.
-  function described(cover) {
-    let number;
-    for (let at = cover, steps = 0; at && steps < 8 && number === undefined; at = above(at), steps++) number = o.numbers.get(at);
-    const text = o.clean(o.statedName(cover) || o.textBelow(cover, null), 60);
-    return { number, tag: o.explicitRole(cover) || o.localName(cover), text };
-  }
-
-  function locate(number, mayBeDisabled) {
-    const element = o.find(number);
-    if (!element) return { gone: true };
-    if (!mayBeDisabled && o.matches(element, ":disabled")) return { error: "is disabled" };
-    let place = freePlace(element);
-    if (place.x === undefined) {
-      reveal(element);
-      place = freePlace(element);
-    }
-    if (place.x !== undefined) return place;
-    if (!place.drawn) return { error: "is not shown any more" };
-    if (!place.seen || !place.cover) return { error: "cannot be scrolled into view" };
-    return { cover: described(place.cover) };
-  }
-
-  function clickable(number) {
-    const element = o.find(number);
-    if (element instanceof HTMLSelectElement && !element.multiple && element.size <= 1) {
-      return { error: `is a combobox, whose list cannot be clicked; choose with select(${number}, "…")` };
-    }
-    if (element instanceof HTMLInputElement && element.type === "file") return { error: "takes a file, and there are none here to upload" };
-    return locate(number, false);
-  }
-
-  // The offset of a frame's contents in this document, and whether a place in it is free.
-  function frameAt(index, x, y) {
-    for (const element of document.querySelectorAll("iframe, frame")) {
-      if (element.contentWindow !== window[index]) continue;
-      let box = o.rectOf(element);
-      const at = () => {
-        const scale = element.offsetWidth ? box.width / element.offsetWidth : 1;
-        const style = getComputedStyle(element);
-        return {
-          x: box.left + (element.clientLeft + Number.parseFloat(style.paddingLeft) + x) * scale,
-          y: box.top + (element.clientTop + Number.parseFloat(style.paddingTop) + y) * scale,
-        };
-      };
-      let place = at();
-      if (!inView(place.x, place.y)) {
-        reveal(element);
-        // A frame taller than the view: what matters is the place in it.
-        box = o.rectOf(element);
-        scrollBy({ left: 0, top: inView(at().x, at().y) ? 0 : at().y - innerHeight / 2, behavior: "instant" });
-        box = o.rectOf(element);
-        place = at();
-      }
-      const hit = deepest(place.x, place.y);
-      if (hit === element) return place;
-      return hit ? { cover: described(hit) } : { error: "cannot be scrolled into view" };
-    }
-    return { gone: true };
-  }
-
-  // Fields ----------------------------------------------------------------------------------------------------------
-
-  // The field that is meant: the element itself, the control of a label, or the only field within.
-  function fieldOf(number) {
-    const element = o.find(number);
-    if (!element) return null;
-    if (element instanceof HTMLLabelElement && element.control) return element.control;
-    if (isField(element)) return element;
-    const inside = [...element.querySelectorAll("input:not([type=hidden]), textarea, [contenteditable]")].filter(isField);
-    return inside.length === 1 ? inside[0] : element;
-  }
-
-  const isField = (element) =>
-    element instanceof HTMLInputElement || element instanceof HTMLTextAreaElement || element instanceof HTMLSelectElement || o.isEditingHost(element);
-
-  function unwritable(field, number) {
-    if (o.matches(field, ":disabled") || o.attribute(field, "aria-disabled") === "true") return "is disabled";
-    if (field.readOnly === true || o.attribute(field, "aria-readonly") === "true") return "is read-only";
-    if (field instanceof HTMLSelectElement) return `is a list of options; choose with select(${number}, "…")`;
-    if (field instanceof HTMLInputElement) {
-      if (field.type === "checkbox" || field.type === "radio") return `is a ${field.type}; use click(${number}), check(${number})`;
-      if (field.type === "file") return "takes a file, and there are none here to upload";
-      if (!TYPED.has(field.type) && !SET_BY_VALUE.has(field.type)) return `is a button; use click(${number})`;
-    } else if (!isField(field)) return "is not a field that can be filled";
-    return "";
-  }
-
-  // Make ready for text that is typed over the whole content ("all") or behind it ("end").
-  function prepare(number, text, where) {
-    const field = fieldOf(number);
-    if (!field) return { gone: true };
-    const error = unwritable(field, number);
-    if (error) return { error };
-    reveal(field);
-    if (field instanceof HTMLInputElement && SET_BY_VALUE.has(field.type)) {
-      if (where === "end") return { error: `is a ${field.type} field; use fill(${number}, "…")` };
-      return setValue(field, text);
-    }
-    if (field instanceof HTMLInputElement && field.type === "number" && text !== "" && !/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text)) {
-      return { error: `takes a number, which ${JSON.stringify(text.slice(0, 60))} is not` };
-    }
-    field.focus();
-    if (o.focusedElement() !== field && !field.contains(o.focusedElement())) return { error: "does not take the focus" };
-    if (o.isEditingHost(field)) {
-      const selection = getSelection();
-      selection.selectAllChildren(field);
-      if (where === "end") selection.collapseToEnd();
-    } else if (where === "all") field.select();
-    else if (field.type !== "number" && field.type !== "email") field.setSelectionRange(field.value.length, field.value.length);
-    if (text === "" && where === "all") document.execCommand("delete");
-    return { type: text !== "" };
-  }
-
-  function setValue(field, text) {
-    const before = field.value;
-    const wanted = field.type === "color" ? text.toLowerCase() : text;
-    field.focus();
-    field.value = wanted;
-    const taken = field.value;
-    const same = taken === wanted || (field.type === "range" && Number(taken) === Number(wanted)) || (wanted !== "" && taken.startsWith(wanted) && field.type.includes("time"));
-    if (!same) {
-      field.value = before;
-      const form = FORMATS[field.type];
-      if (form) return { error: `takes ${form}, which ${JSON.stringify(text.slice(0, 60))} is not` };
-      return { error: `takes a number from ${field.min || 0} to ${field.max || 100}${field.step ? ` in steps of ${field.step}` : ""}, which ${JSON.stringify(text.slice(0, 60))} is not` };
-    }
-    announce(field);
-    return { type: false };
-  }
-
-  function announce(field) {
-    field.dispatchEvent(new Event("input", { bubbles: true, composed: true }));
-    field.dispatchEvent(new Event("change", { bubbles: true }));
-  }
-
-  // Whether a field holds what was put there.
-  function verify(number, text) {
-    const field = fieldOf(number);
-    if (!field || o.isEditingHost(field) || typeof field.value !== "string") return {};
-    const most = field.maxLength;
-    if (most >= 0 && text.length > most && field.value.length <= most) {
-      return { error: `takes at most ${most} characters; it now holds ${JSON.stringify(field.value.slice(0, 200))}` };
-    }
-    if (text.trim() !== "" && field.value === "") return { error: "did not keep the text: it is empty" };
-    return {};
-  }
-
-  // Lists -----------------------------------------------------------------------------------------------------------
-
-  function select(number, wanted) {
-    const field = fieldOf(number);
-    if (!field) return { gone: true };
-    if (!(field instanceof HTMLSelectElement)) {
-      return { error: "is no list of options; click it, and then click the option" };
-    }
-    if (o.matches(field, ":disabled")) return { error: "is disabled" };
-    if (wanted.length > 1 && !field.multiple) return { error: "takes one option only" };
-    const options = [...field.options].slice(0, 5000);
-    const chosen = [];
-    for (const text of wanted) {
-      const option = matching(options, text);
-      if (!option) {
-        const near = options.slice(0, 50).map((each) => o.clean(each.label || each.text, 80));
-        return { error: `has no option ${JSON.stringify(text.slice(0, 80))}`, options: near, more: options.length - near.length };
-      }
-      if (o.matches(option, ":disabled")) return { error: `has the option ${JSON.stringify(text.slice(0, 80))}, but it is disabled` };
-      chosen.push(option);
-    }
-    field.focus();
-    if (options.every((option) => option.selected === chosen.includes(option))) return {};
-    for (const option of options) if (field.multiple) option.selected = chosen.includes(option);
-    if (!field.multiple) chosen[0].selected = true;
-    announce(field);
-    return {};
-  }
-
-  function matching(options, text) {
-    const plain = (value) => o.clean(value, 1000).toLowerCase();
-    const label = (option) => o.clean(option.label || option.text, 1000);
-    const wanted = o.clean(text, 1000);
-    const loose = options.filter((option) => plain(label(option)) === plain(wanted));
-    return options.find((option) => label(option) === wanted) ?? options.find((option) => option.value === text) ?? (loose.length === 1 ? loose[0] : undefined);
-  }
-
-  function checked(number) {
-    const element = o.find(number);
-    if (!element) return { gone: true };
-    const box = element instanceof HTMLLabelElement ? element.control : element;
-    if (box instanceof HTMLInputElement && (box.type === "checkbox" || box.type === "radio")) return { kind: box.type, checked: box.checked && !box.indeterminate };
-    const state = o.attribute(element, "aria-checked");
-    if (state !== null) return { kind: o.explicitRole(element), checked: state === "true" };
-    return { error: "is no checkbox or radio button; use click" };
-  }
-
-  function focus(number) {
-    const element = o.find(number);
-    if (!element) return { gone: true };
-    if (o.matches(element, ":disabled")) return { error: "is disabled" };
+function locate(number, mayBeDisabled) {
+  const element = find(number);
+  if (!element) return { gone: true };
+  if (!mayBeDisabled && matches(element, ":disabled")) return { error: "is disabled" };
+  let place = freePlace(element);
+  if (place.x === undefined) {
     reveal(element);
-    const target = element instanceof HTMLLabelElement && element.control ? element.control : element;
-    target.focus();
-    return o.focusedElement() === target ? {} : { error: "does not take the focus" };
+    place = freePlace(element);
   }
+  if (place.x !== undefined) return place;
+  if (!place.drawn) return { error: "is not shown any more" };
+  if (!place.seen || !place.cover) return { error: "cannot be scrolled into view" };
+  return { cover: described(place.cover) };
+}
 
-  // Scrolling -------------------------------------------------------------------------------------------------------
+function clickable(number) {
+  const element = find(number);
+  if (is(element, "select") && !element.multiple && element.size <= 1) {
+    return { error: `is a combobox, whose list cannot be clicked; choose with select(${number}, "…")` };
+  }
+  if (is(element, "input") && element.type === "file") return { error: "takes a file, and there are none here to upload" };
+  return locate(number, false);
+}
 
-  function scroll(number, direction) {
-    const vertical = direction === "up" || direction === "down";
-    const sign = direction === "up" || direction === "left" ? -1 : 1;
-    const page = o.scrollingElement(document);
-    let target = page;
-    if (number === null) {
-      if (!hasRoom(page, vertical)) target = largest(vertical) ?? page;
-    } else {
-      const element = o.find(number);
-      if (!element) return { gone: true };
-      target = element;
-      while (target && !(target instanceof ShadowRoot) && !(target === page || (rolls(target, vertical) && hasRoom(target, vertical)))) target = above(target);
-      if (!target || o.nodeType(target) !== 1) target = page;
+// The offset of a frame's contents in this document, and whether a place in it is free.
+function frameAt(index, x, y) {
+  for (const element of document.querySelectorAll("iframe, frame")) {
+    if (element.contentWindow !== window[index]) continue;
+    let box = rectOf(element);
+    const at = () => {
+      const scale = element.offsetWidth ? box.width / element.offsetWidth : 1;
+      const style = getComputedStyle(element);
+      return {
+        x: box.left + (element.clientLeft + Number.parseFloat(style.paddingLeft) + x) * scale,
+        y: box.top + (element.clientTop + Number.parseFloat(style.paddingTop) + y) * scale,
+      };
+    };
+    let place = at();
+    if (!inView(place.x, place.y)) {
+      reveal(element);
+      // A frame taller than the view: what matters is the place in it.
+      box = rectOf(element);
+      scrollBy({ left: 0, top: inView(at().x, at().y) ? 0 : at().y - innerHeight / 2, behavior: "instant" });
+      box = rectOf(element);
+      place = at();
     }
-    if (!target) return { error: "The page has nothing to scroll" };
-    const size = target === page ? (vertical ? innerHeight : innerWidth) : vertical ? o.clientHeight(target) : o.clientWidth(target);
-    const before = vertical ? target.scrollTop : target.scrollLeft;
-    const step = sign * Math.max(40, Math.round(size * 0.8));
-    target.scrollBy({ left: vertical ? 0 : step, top: vertical ? step : 0, behavior: "instant" });
-    const after = vertical ? target.scrollTop : target.scrollLeft;
-    if (Math.abs(after - before) >= 1) return {};
-    const what = number === null ? "The page" : `Element ${number}`;
-    return { error: hasRoom(target, vertical) ? `${what} is scrolled to its end: it cannot be scrolled further ${direction}` : `${what} has nothing to scroll ${direction} to` };
+    const hit = deepest(place.x, place.y);
+    if (hit === element) return place;
+    return hit ? { cover: described(hit) } : { error: "cannot be scrolled into view" };
   }
+  return { gone: true };
+}
 
-  function hasRoom(element, vertical) {
-    if (!element) return false;
-    return vertical ? o.scrollHeight(element) > o.clientHeight(element) + 1 : o.scrollWidth(element) > o.clientWidth(element) + 1;
+// Fields ----------------------------------------------------------------------------------------------------------
+
+// The field that is meant: the element itself, the control of a label, or the only field within.
+function fieldOf(number) {
+  const element = find(number);
+  if (!element) return null;
+  if (is(element, "label") && element.control) return element.control;
+  if (isField(element)) return element;
+  const inside = [...element.querySelectorAll("input:not([type=hidden]), textarea, [contenteditable]")].filter(isField);
+  return inside.length === 1 ? inside[0] : element;
+}
+
+const isField = (element) =>
+  is(element, "input") || is(element, "textarea") || is(element, "select") || isEditingHost(element);
+
+function unwritable(field, number) {
+  if (matches(field, ":disabled") || attribute(field, "aria-disabled") === "true") return "is disabled";
+  if (field.readOnly === true || attribute(field, "aria-readonly") === "true") return "is read-only";
+  if (is(field, "select")) return `is a list of options; choose with select(${number}, "…")`;
+  if (is(field, "input")) {
+    if (field.type === "checkbox" || field.type === "radio") return `is a ${field.type}; use click(${number}), check(${number})`;
+    if (field.type === "file") return "takes a file, and there are none here to upload";
+    if (!TYPED.has(field.type) && !SET_BY_VALUE.has(field.type)) return `is a button; use click(${number})`;
+  } else if (!isField(field)) return "is not a field that can be filled";
+  return "";
+}
+
+// Make ready for text that is typed over the whole content ("all") or behind it ("end").
+function prepare(number, text, where) {
+  const field = fieldOf(number);
+  if (!field) return { gone: true };
+  const error = unwritable(field, number);
+  if (error) return { error };
+  reveal(field);
+  if (is(field, "input") && SET_BY_VALUE.has(field.type)) {
+    if (where === "end") return { error: `is a ${field.type} field; use fill(${number}, "…")` };
+    return setValue(field, text);
   }
-
-  function rolls(element, vertical) {
-    const style = getComputedStyle(element);
-    return o.scrollable(vertical ? style.overflowY : style.overflowX) || element instanceof HTMLTextAreaElement;
+  if (is(field, "input") && field.type === "number" && text !== "" && !/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text)) {
+    return { error: `takes a number, which ${JSON.stringify(text.slice(0, 60))} is not` };
   }
+  field.focus();
+  if (focusedElement() !== field && !field.contains(focusedElement())) return { error: "does not take the focus" };
+  if (isEditingHost(field)) {
+    const selection = getSelection();
+    selection.selectAllChildren(field);
+    if (where === "end") selection.collapseToEnd();
+  } else if (where === "all") field.select();
+  else if (field.type !== "number" && field.type !== "email") field.setSelectionRange(field.value.length, field.value.length);
+  if (text === "" && where === "all") document.execCommand("delete");
+  return { type: text !== "" };
+}
 
-  // The largest element of the view that can be scrolled: in many applications the page itself cannot.
-  function largest(vertical) {
-    let best = null, area = 0, looked = 0;
-    for (const element of document.querySelectorAll("*")) {
-      if (++looked > 5000) break;
-      if (!hasRoom(element, vertical) || !rolls(element, vertical)) continue;
-      const box = o.rectOf(element);
-      const size = Math.max(0, Math.min(box.right, innerWidth) - Math.max(box.left, 0)) * Math.max(0, Math.min(box.bottom, innerHeight) - Math.max(box.top, 0));
-      if (size > area) [best, area] = [element, size];
+function setValue(field, text) {
+  const before = field.value;
+  const wanted = field.type === "color" ? text.toLowerCase() : text;
+  field.focus();
+  field.value = wanted;
+  const taken = field.value;
+  const same = taken === wanted || (field.type === "range" && Number(taken) === Number(wanted)) || (wanted !== "" && taken.startsWith(wanted) && field.type.includes("time"));
+  if (!same) {
+    field.value = before;
+    const form = FORMATS[field.type];
+    if (form) return { error: `takes ${form}, which ${JSON.stringify(text.slice(0, 60))} is not` };
+    return { error: `takes a number from ${field.min || 0} to ${field.max || 100}${field.step ? ` in steps of ${field.step}` : ""}, which ${JSON.stringify(text.slice(0, 60))} is not` };
+  }
+  announce(field);
+  return { type: false };
+}
+
+function announce(field) {
+  field.dispatchEvent(new Event("input", { bubbles: true, composed: true }));
+  field.dispatchEvent(new Event("change", { bubbles: true }));
+}
+
+// Whether a field holds what was put there.
+function verify(number, text) {
+  const field = fieldOf(number);
+  if (!field || isEditingHost(field) || typeof field.value !== "string") return {};
+  const most = field.maxLength;
+  if (most >= 0 && text.length > most && field.value.length <= most) {
+    return { error: `takes at most ${most} characters; it now holds ${JSON.stringify(field.value.slice(0, 200))}` };
+  }
+  if (text.trim() !== "" && field.value === "") return { error: "did not keep the text: it is empty" };
+  return {};
+}
+
+// Lists -----------------------------------------------------------------------------------------------------------
+
+function select(number, wanted) {
+  const field = fieldOf(number);
+  if (!field) return { gone: true };
+  if (!is(field, "select")) {
+    return { error: "is no list of options; click it, and then click the option" };
+  }
+  if (matches(field, ":disabled")) return { error: "is disabled" };
+  if (wanted.length > 1 && !field.multiple) return { error: "takes one option only" };
+  const options = [...field.options].slice(0, 5000);
+  const chosen = [];
+  for (const text of wanted) {
+    const option = matching(options, text);
+    if (!option) {
+      const near = options.slice(0, 50).map((each) => clean(each.label || each.text, 80));
+      return { error: `has no option ${JSON.stringify(text.slice(0, 80))}`, options: near, more: options.length - near.length };
     }
-    return best;
+    if (matches(option, ":disabled")) return { error: `has the option ${JSON.stringify(text.slice(0, 80))}, but it is disabled` };
+    chosen.push(option);
   }
+  field.focus();
+  if (options.every((option) => option.selected === chosen.includes(option))) return {};
+  for (const option of options) if (field.multiple) option.selected = chosen.includes(option);
+  if (!field.multiple) chosen[0].selected = true;
+  announce(field);
+  return {};
+}
 
-  // Chromium itself says what it makes of a URL.
-  function resolve(text) {
-    try {
-      const url = new URL(text, location.href.startsWith("http") ? location.href : undefined);
-      return { url: url.href, scheme: url.protocol.slice(0, -1), origin: url.origin, user: url.username !== "" || url.password !== "" };
-    } catch {
-      return { error: "is not a URL" };
+function matching(options, text) {
+  const plain = (value) => clean(value, 1000).toLowerCase();
+  const label = (option) => clean(option.label || option.text, 1000);
+  const wanted = clean(text, 1000);
+  const loose = options.filter((option) => plain(label(option)) === plain(wanted));
+  return options.find((option) => label(option) === wanted) ?? options.find((option) => option.value === text) ?? (loose.length === 1 ? loose[0] : undefined);
+}
+
+function checked(number) {
+  const element = find(number);
+  if (!element) return { gone: true };
+  const box = is(element, "label") ? element.control : element;
+  if (is(box, "input") && (box.type === "checkbox" || box.type === "radio")) return { kind: box.type, checked: box.checked && !box.indeterminate };
+  const state = attribute(element, "aria-checked");
+  if (state !== null) return { kind: explicitRole(element), checked: state === "true" };
+  return { error: "is no checkbox or radio button; use click" };
+}
+
+function focus(number) {
+  const element = find(number);
+  if (!element) return { gone: true };
+  if (matches(element, ":disabled")) return { error: "is disabled" };
+  reveal(element);
+  const target = is(element, "label") && element.control ? element.control : element;
+  target.focus();
+  return focusedElement() === target ? {} : { error: "does not take the focus" };
+}
+
+// Scrolling -------------------------------------------------------------------------------------------------------
+
+function scroll(number, direction) {
+  const vertical = direction === "up" || direction === "down";
+  const sign = direction === "up" || direction === "left" ? -1 : 1;
+  const page = scrollingElement(document);
+  let target = page;
+  if (number === null) {
+    if (!hasRoom(page, vertical)) target = largest(vertical) ?? page;
+  } else {
+    const element = find(number);
+    if (!element) return { gone: true };
+    target = element;
+    while (target && nodeType(target) !== FRAGMENT && !(target === page || (rolls(target, vertical) && hasRoom(target, vertical)))) target = above(target);
+    if (!target || nodeType(target) !== ELEMENT) target = page;
+  }
+  if (!target) return { error: "The page has nothing to scroll" };
+  const size = target === page ? (vertical ? innerHeight : innerWidth) : vertical ? clientHeight(target) : clientWidth(target);
+  const before = vertical ? target.scrollTop : target.scrollLeft;
+  const step = sign * Math.max(40, Math.round(size * 0.8));
+  target.scrollBy({ left: vertical ? 0 : step, top: vertical ? step : 0, behavior: "instant" });
+  const after = vertical ? target.scrollTop : target.scrollLeft;
+  if (Math.abs(after - before) >= 1) return {};
+  const what = number === null ? "The page" : `Element ${number}`;
+  return { error: hasRoom(target, vertical) ? `${what} is scrolled to its end: it cannot be scrolled further ${direction}` : `${what} has nothing to scroll ${direction} to` };
+}
+
+function hasRoom(element, vertical) {
+  if (!element) return false;
+  return vertical ? scrollHeight(element) > clientHeight(element) + 1 : scrollWidth(element) > clientWidth(element) + 1;
+}
+
+function rolls(element, vertical) {
+  const style = getComputedStyle(element);
+  return scrollable(vertical ? style.overflowY : style.overflowX) || is(element, "textarea");
+}
+
+// The largest element of the view that can be scrolled: in many applications the page itself cannot.
+function largest(vertical) {
+  let best = null, area = 0, looked = 0;
+  for (const element of document.querySelectorAll("*")) {
+    if (++looked > 5000) break;
+    if (!hasRoom(element, vertical) || !rolls(element, vertical)) continue;
+    const box = rectOf(element);
+    const size = Math.max(0, Math.min(box.right, innerWidth) - Math.max(box.left, 0)) * Math.max(0, Math.min(box.bottom, innerHeight) - Math.max(box.top, 0));
+    if (size > area) [best, area] = [element, size];
+  }
+  return best;
+}
+
+// Chromium itself says what it makes of a URL.
+function resolve(text) {
+  try {
+    const url = new URL(text, location.href.startsWith("http") ? location.href : undefined);
+    return { url: url.href, scheme: url.protocol.slice(0, -1), origin: url.origin, user: url.username !== "" || url.password !== "" };
+  } catch {
+    return { error: "is not a URL" };
+  }
+}
+
+// Waiting ---------------------------------------------------------------------------------------------------------
+
+const later = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+const frame = () => Promise.race([new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve, 0))), later(100)]);
+
+// Until the page has been still: a few milliseconds in which nothing changed and no animation that ends is under way;
+// where something changed, until a frame was drawn in which nothing did. A page that never is still is not waited for.
+async function still(changes, loading) {
+  if (document.readyState !== "complete") {
+    await Promise.race([new Promise((resolve) => addEventListener("load", resolve, { once: true })), later(loading)]);
+  }
+  const end = performance.now() + changes;
+  let changed = false;
+  const watcher = new MutationObserver(() => (changed = true));
+  watcher.observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
+  try {
+    await later(6);
+    while ((changed || moving()) && performance.now() < end) {
+      changed = false;
+      await frame();
     }
+  } finally {
+    watcher.disconnect();
   }
+  return { loaded: document.readyState === "complete" };
+}
 
-  // Waiting ---------------------------------------------------------------------------------------------------------
+function moving() {
+  return document.getAnimations().slice(0, 200).some((animation) => {
+    if (animation.playState !== "running") return false;
+    const { endTime } = animation.effect?.getComputedTiming() ?? {};
+    return Number.isFinite(endTime) && endTime - (animation.currentTime ?? 0) < 2000;
+  });
+}
 
-  const later = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
-  const frame = () => Promise.race([new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve, 0))), later(100)]);
+// Which of its parent's frames this one is.
+function position() {
+  let own = 0;
+  while (own < 100 && window.parent[own] !== window) own++;
+  return { own };
+}
 
-  // Until the page has been still: a few milliseconds in which nothing changed and no animation that ends is under way;
-  // where something changed, until a frame was drawn in which nothing did. A page that never is still is not waited for.
-  async function still(changes, loading) {
-    if (document.readyState !== "complete") {
-      await Promise.race([new Promise((resolve) => addEventListener("load", resolve, { once: true })), later(loading)]);
-    }
-    const end = performance.now() + changes;
-    let changed = false;
-    const watcher = new MutationObserver(() => (changed = true));
-    watcher.observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
-    try {
-      await later(6);
-      while ((changed || moving()) && performance.now() < end) {
-        changed = false;
-        await frame();
-      }
-    } finally {
-      watcher.disconnect();
-    }
-    return { loaded: document.readyState === "complete" };
-  }
+const calls = { observe, locate, clickable, frameAt, prepare, verify, select, checked, focus, scroll, resolve, position, still };
 
-  function moving() {
-    return document.getAnimations().slice(0, 200).some((animation) => {
-      if (animation.playState !== "running") return false;
-      const { endTime } = animation.effect?.getComputedTiming() ?? {};
-      return Number.isFinite(endTime) && endTime - (animation.currentTime ?? 0) < 2000;
-    });
-  }
-
-  // Which of its parent's frames this one is.
-  function position() {
-    let own = 0;
-    while (own < 100 && window.parent[own] !== window) own++;
-    return { own };
-  }
-
-  const calls = { locate, clickable, frameAt, prepare, verify, select, checked, focus, scroll, resolve, position, still };
-  // One door: a name, arguments as JSON, an answer as JSON.
-  return async (name, ...args) => JSON.stringify(await calls[name](...args));
-})();
+// The one door: a name and arguments, an answer as JSON.
+const door = async (name, ...args) => JSON.stringify(await calls[name](...args));
+door.noteListening = noteListening;

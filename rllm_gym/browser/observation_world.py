@@ -133,7 +133,7 @@ class World:
                 answer = await self.send("Page.createIsolatedWorld", frameId=frame, worldName=_NAME)
                 context: int = answer["executionContextId"]
                 # The key is what our world alone has: numbers of contexts come again after a navigation.
-                define = f"globalThis.{self._key} ??= (() => {{ {_source()}; return call; }})(); 0"
+                define = f"globalThis.{self._key} ??= {_source()}; 0"
                 await self.send("Runtime.evaluate", expression=define, contextId=context)
                 self._contexts[frame] = context
             return self._contexts[frame]
@@ -146,14 +146,10 @@ class World:
 
 @cache
 def _source() -> str:
-    """The scripts, and the door to them."""
+    """Our scripts as one expression: the function that answers calls by name."""
     folder = files("rllm_gym.browser")
-    scripts = "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in ("observe.js", "act.js"))
-    return (
-        f"{scripts}\nconst call = (name, ...args) =>"
-        " name === 'observe' ? observer.observe(...args) : actor(name, ...args);"
-        "\ncall.noteListening = observer.noteListening;"
-    )
+    scripts = [folder.joinpath(name).read_text(encoding="utf-8") for name in ("elements.js", "observe.js", "act.js")]
+    return "(() => {\n\"use strict\";\n" + "\n".join(scripts) + "\nreturn door;\n})()"
 
 
 def _navigated(error: Exception) -> bool:

@@ -1,681 +1,391 @@
-// What a page shows, as a tree for rllm_gym.browser.observation. Reads and never writes: the page cannot tell.
+// What a page shows, as a tree for rllm_gym.browser.observation_text: a walk over what is drawn.
 //
-// It runs in an isolated world, whose built-ins no script of the page can replace. What a page can still do is name
-// things: <form><input name="localName"> hides form.localName. So what is asked of any element goes through the
-// getters and methods of the prototypes.
-const observer = (() => {
-  "use strict";
+// A node of the tree: {t: text} or {r: role, n: number, s: name, v: value, o: options, a: attributes, f: flags,
+// c: children, y: -1 above the view, 1 below}; without r it is a group: a block when b, else part of the line.
 
-  const getter = (prototype, name) => {
-    const { get } = Object.getOwnPropertyDescriptor(prototype, name);
-    return (node) => get.call(node);
-  };
-  const method = (prototype, name) => {
-    const call = prototype[name];
-    return (node, ...args) => call.apply(node, args);
-  };
-  const nodeType = getter(Node.prototype, "nodeType");
-  const firstChild = getter(Node.prototype, "firstChild");
-  const nextSibling = getter(Node.prototype, "nextSibling");
-  const parentNode = getter(Node.prototype, "parentNode");
-  const isConnected = getter(Node.prototype, "isConnected");
-  const getRootNode = method(Node.prototype, "getRootNode");
-  const localName = getter(Element.prototype, "localName");
-  const shadowRoot = getter(Element.prototype, "shadowRoot");
-  const assignedSlot = getter(Element.prototype, "assignedSlot");
-  const attribute = method(Element.prototype, "getAttribute");
-  const hasAttribute = method(Element.prototype, "hasAttribute");
-  const matches = method(Element.prototype, "matches");
-  const rectOf = method(Element.prototype, "getBoundingClientRect");
-  const clientWidth = getter(Element.prototype, "clientWidth");
-  const clientHeight = getter(Element.prototype, "clientHeight");
-  const scrollWidth = getter(Element.prototype, "scrollWidth");
-  const scrollHeight = getter(Element.prototype, "scrollHeight");
-  const scrollTop = getter(Element.prototype, "scrollTop");
-  const isContentEditable = getter(HTMLElement.prototype, "isContentEditable");
-  const activeElement = getter(Document.prototype, "activeElement");
-  const body = getter(Document.prototype, "body");
-  const documentElement = getter(Document.prototype, "documentElement");
-  const scrollingElement = getter(Document.prototype, "scrollingElement");
-  const title = getter(Document.prototype, "title");
-  const querySelectorAll = method(Document.prototype, "querySelectorAll");
+let walk; // of the observation under way: {visited, numbered, chars, cut, focused, frames}
 
-  const ELEMENT = 1, TEXT = 3;
-  const MOST_NUMBERED = 5000, MOST_OPTIONS = 50, DEEPEST = 400;
-  const NAME_CHARS = 300, TEXT_CHARS = 4000, VALUE_CHARS = 2000;
-
-  // Numbers ---------------------------------------------------------------------------------------------------------
-
-  const numbers = new WeakMap();
-  const byNumber = new Map(); // number -> WeakRef
-  const listening = new WeakSet(); // elements with listeners of the mouse, told by the browser
-  const closedRoots = new WeakMap(); // hosts of closed shadow trees, told by the browser
-  let next = 0;
-
-  function numberOf(element) {
-    let number = numbers.get(element);
-    if (number === undefined) {
-      number = next++;
-      numbers.set(element, number);
-      byNumber.set(number, new WeakRef(element));
-    }
-    return number;
-  }
-
-  function find(number) {
-    const element = byNumber.get(number)?.deref();
-    return element !== undefined && isConnected(element) ? element : null;
-  }
-
-  // Text ------------------------------------------------------------------------------------------------------------
-
-  function clean(text, most) {
-    if (!text) return "";
-    const part = text.length > 4 * most ? text.slice(0, 4 * most) : text;
-    const words = part.toWellFormed().replace(/\s+/g, " ").trim();
-    if (words.length <= most && part.length === text.length) return words;
-    return `${words.slice(0, most).toWellFormed()}… (${text.length} characters)`;
-  }
-
-  const given = (element, name) => clean(attribute(element, name), NAME_CHARS);
-
-  // The text below a node, for names: also what only screen readers are told, not what is not rendered.
-  function textBelow(node, except, budget = { nodes: 300, chars: NAME_CHARS }) {
-    if (--budget.nodes < 0 || budget.chars <= 0 || node === except) return "";
-    const type = nodeType(node);
+function visitAll(parent, into, place) {
+  for (const child of childrenOf(parent)) {
+    const type = nodeType(child);
     if (type === TEXT) {
-      const text = node.data.length > 2 * NAME_CHARS ? node.data.slice(0, 2 * NAME_CHARS) : node.data;
-      budget.chars -= text.length;
+      if (!place.unseen) addText(child.data, into, place);
+    } else if (type === ELEMENT) visit(child, into, place);
+  }
+}
+
+function addText(data, into, place) {
+  const text = clean(data, TEXT_CHARS);
+  if (!text) {
+    if (data) into.space = true;
+    return;
+  }
+  walk.chars += text.length;
+  if (walk.chars > walk.limits.chars) {
+    walk.cut = true;
+    return;
+  }
+  // Text in several elements of one line is one text: <b>1</b>2 is 12, <b>1</b> 2 is 1 2.
+  const last = into[into.length - 1];
+  const apart = into.space || /^\s/.test(data);
+  if (last && last.t !== undefined && (last.y ?? 0) === place.side) last.t += (apart ? " " : "") + text;
+  else into.push(place.side ? { t: text, y: place.side } : { t: text });
+  into.space = /\s$/.test(data);
+}
+
+function visit(element, into, place) {
+  if (++walk.visited > walk.limits.nodes || walk.chars > walk.limits.chars || place.depth > DEEPEST) {
+    walk.cut = true;
+    return;
+  }
+  const tag = localName(element);
+  if (SKIPPED.has(tag)) return;
+  if (tag === "br") {
+    into.push({ b: 1 });
+    return;
+  }
+  const style = getComputedStyle(element);
+  const display = style.display;
+  if (display === "none" || attribute(element, "aria-hidden") === "true" || hasAttribute(element, "inert")) return;
+  const inner = placeWithin(element, tag, style, display, place);
+  if (inner === null) return;
+  const rect = inner.rect;
+  const pointer = style.cursor === "pointer";
+  const newPointer = pointer && !place.pointer;
+  inner.pointer = pointer;
+
+  let role = explicitRole(element);
+  let control = controlRole(element, tag) || (isEditingHost(element) ? "textbox" : "");
+  const reachable = !inner.unseen && rect.width > 0 && rect.height > 0;
+  if (tag === "label" && element.control && !isShown(element.control)) {
+    const box = controlRole(element.control, localName(element.control));
+    if (box === "checkbox" || box === "radio" || box === "file") return visitStandIn(element, box, into, inner);
+  }
+  if (is(element, "iframe") || tag === "frame") {
+    if (reachable) addFrame(element, into, inner);
+    return;
+  }
+  if (tag === "svg") return visitSvg(element, style, into, inner, newPointer);
+  const interactive = control !== "" || INTERACTIVE.has(role) || seemsClickable(element, tag, newPointer);
+  const scrolls = scrollsItself(element, tag, style);
+  const numbered = reachable && (interactive || scrolls) && walk.numbered < MOST_NUMBERED;
+  if (interactive && walk.numbered >= MOST_NUMBERED) walk.cut = true;
+  if (role === "" || (role === "none" && control)) role = control || TAG_ROLES[tag] || "";
+  if (role === "none") role = "";
+  if (numbered && role === "") role = interactive ? "clickable" : "scrollable";
+  if (display === "contents" || (role === "" && !numbered)) return visitPlain(element, tag, display, into, inner);
+
+  const node = { r: role };
+  if (inner.side) node.y = inner.side;
+  if (numbered) {
+    node.n = numberOf(element);
+    walk.numbered++;
+  }
+  const children = [];
+  const isField = is(element, "select") || is(element, "input") || is(element, "textarea") || isEditingHost(element);
+  if (!isField && role !== "image" && !(inner.unseen && !mayShowBelow(element))) visitContents(element, tag, children, inner);
+  nameNode(node, element, role, tag, children, isField);
+  const attributes = FIELDS.has(role) || isField ? fieldState(node, element, role) : {};
+  const sort = attribute(element, "aria-sort");
+  if (sort && sort !== "none") attributes.sort = clean(sort, 20);
+  if (role === "progressbar" || role === "meter") node.v = clean(attribute(element, "aria-valuenow") ?? attribute(element, "value"), 40);
+  if (scrolls) attributes.scrolled = `${Math.round(scrollTop(element))} of ${scrollHeight(element) - clientHeight(element)} px`;
+  if (numbered && !node.s && !node.c && !isField) Object.assign(attributes, looks(element, style, rect));
+  if (Object.keys(attributes).length) node.a = attributes;
+  if (numbered) {
+    const flags = flagsOf(element, role, walk.focused);
+    if (flags.length) node.f = flags;
+  }
+  if (inner.unseen && !numbered) {
+    if (node.c) into.push({ b: 1, c: node.c });
+    return;
+  }
+  if (!numbered && !node.s && !node.c && role !== "cell" && role !== "columnheader") return;
+  if (display.startsWith("inline")) node.i = 1;
+  walk.chars += 20 + node.s.length + (node.v?.length ?? 0);
+  into.push(node);
+  into.space = true;
+}
+
+const mayShowBelow = (element) => firstChild(element) !== null;
+
+function visitContents(element, tag, children, inner) {
+  if (is(element, "details") && !element.open) {
+    for (const child of childrenOf(element)) {
+      if (nodeType(child) === ELEMENT && localName(child) === "summary") return visit(child, children, inner);
+    }
+    return;
+  }
+  visitAll(element, children, inner);
+}
+
+function visitPlain(element, tag, display, into, inner) {
+  if (display.startsWith("inline") && display !== "inline-block") {
+    const labels = tag === "label" && element.control && isShown(element.control) && !statedName(element.control);
+    if (!labels) return visitAll(element, into, inner);
+  }
+  const children = [];
+  visitContents(element, tag, children, inner);
+  let kept = children;
+  // The text of a label is the name of its field, which is listed itself.
+  if (tag === "label" && element.control && isShown(element.control) && !statedName(element.control)) {
+    kept = children.filter((child) => child.t === undefined);
+  }
+  if (!kept.length) return;
+  if (display.startsWith("inline") || display === "contents") into.push({ c: kept });
+  else into.push({ b: 1, c: kept });
+}
+
+// A hidden checkbox behind a label that is drawn as one: the label is what is clicked.
+function visitStandIn(label, role, into, inner) {
+  const box = label.control;
+  const node = { r: role, n: numberOf(label), s: clean(textBelow(label, box), NAME_CHARS) || fieldName(box) };
+  const flags = flagsOf(box, role, walk.focused);
+  if (flags.length) node.f = flags;
+  if (inner.side) node.y = inner.side;
+  walk.numbered++;
+  walk.chars += 20 + node.s.length;
+  into.push(node);
+}
+
+function isShown(element) {
+  const rect = rectOf(element);
+  if (rect.width <= 1 || rect.height <= 1) return false;
+  const style = getComputedStyle(element);
+  if (style.visibility !== "visible" || style.pointerEvents === "none") return false;
+  return style.display !== "none" && (style.clip === "auto" || style.clip === "") && rect.right + scrollX > 0 && rect.bottom + scrollY > 0;
+}
+
+// Where the contents of an element are seen, or null where nothing below it can be.
+function placeWithin(element, tag, style, display, place) {
+  const rect = display === "contents" ? { left: 0, top: 0, right: 1, bottom: 1, width: 1, height: 1 } : rectOf(element);
+  const position = style.position;
+  if (style.opacity === "0" && !is(element, "input")) return null;
+  if (style.contentVisibility === "hidden") return null;
+  let { clip, clipPositioned, view } = place;
+  if (position === "fixed" || (position === "absolute" && clip && !clipPositioned)) clip = null;
+  let unseen = style.visibility !== "visible";
+  let side = 0;
+  if (display !== "contents" && !unseen) {
+    const empty = rect.width === 0 && rect.height === 0;
+    if (!empty && clip && !overlap(rect, clip)) unseen = true;
+    if (!empty && !walk.rightToLeft && rect.right + scrollX <= 0) unseen = true;
+    if (!empty && rect.bottom + scrollY <= 0) unseen = true;
+    side = rect.top >= view.bottom ? 1 : rect.bottom <= view.top && !empty ? -1 : 0;
+    if (empty) side = place.side;
+  } else if (!unseen) side = place.side;
+  const overflowX = style.overflowX, overflowY = style.overflowY;
+  if (overflowX !== "visible" || overflowY !== "visible") {
+    if (display !== "inline" && display !== "contents" && tag !== "body" && tag !== "html") {
+      if (rect.width <= 1 || rect.height <= 1) return null; // folded up, or for screen readers alone
+      if (overflowX === "hidden" || overflowX === "clip" || overflowY === "hidden" || overflowY === "clip") {
+        if (!scrollable(overflowX) && !scrollable(overflowY)) {
+          clip = clip ? intersection(clip, rect) : rect;
+          clipPositioned = position !== "static";
+        }
+      }
+      if (scrollable(overflowX) || scrollable(overflowY)) {
+        view = intersection(view, rect);
+        clip = null;
+      }
+    }
+  }
+  if (style.clip === "rect(0px, 0px, 0px, 0px)" || style.clip === "rect(1px, 1px, 1px, 1px)") {
+    if (position === "absolute" || position === "fixed") return null;
+  }
+  return { rect, unseen, side, clip, clipPositioned, view, pointer: place.pointer, depth: place.depth + 1 };
+}
+
+const scrollable = (overflow) => overflow === "auto" || overflow === "scroll";
+const overlap = (a, b) => a.left < b.right && a.right > b.left && a.top < b.bottom && a.bottom > b.top;
+const intersection = (a, b) => ({
+  left: Math.max(a.left, b.left), top: Math.max(a.top, b.top),
+  right: Math.min(a.right, b.right), bottom: Math.min(a.bottom, b.bottom),
+});
+
+function scrollsItself(element, tag, style) {
+  if (tag === "body" || tag === "html" || is(element, "textarea") || is(element, "select")) return false;
+  return scrollable(style.overflowY) && scrollHeight(element) > clientHeight(element) + 2 && clientHeight(element) > 20;
+}
+
+// The name, and what of the contents is left to be listed beneath.
+function nameNode(node, element, role, tag, children, isField) {
+  let name = "";
+  if (is(element, "input") && role === "button") name = statedName(element) || buttonText(element);
+  else if (isField) name = fieldName(element);
+  else if (role === "image") name = statedName(element) || given(element, "alt") || given(element, "title");
+  else if (role === "group" && tag === "fieldset") name = statedName(element) || legendOf(element, children);
+  else name = statedName(element);
+  let kept = children;
+  if (NAMED_BY_CONTENT.has(role) && !isField) {
+    const { text, plain } = flat(children);
+    if (plain && !name && text.length <= NAME_CHARS) {
+      name = text;
+      kept = [];
+    } else if (plain && name && (!text || text.length < 3 || name.includes(text))) kept = [];
+    else if (plain && !name && role !== "heading" && node.n !== undefined) name = clean(text, 100);
+    if (!name && !kept.length) name = given(element, "title") || given(element, "alt");
+  }
+  node.s = name;
+  if (kept.length) node.c = kept;
+}
+
+function buttonText(input) {
+  if (input.type === "image") return given(input, "alt") || given(input, "title") || "Submit";
+  const standard = { submit: "Submit", reset: "Reset" }[input.type] ?? "";
+  return clean(input.value, NAME_CHARS) || given(input, "title") || standard;
+}
+
+function legendOf(fieldset, children) {
+  for (let child = firstChild(fieldset); child; child = nextSibling(child)) {
+    if (nodeType(child) === ELEMENT && localName(child) === "legend") {
+      const text = clean(textBelow(child, null), NAME_CHARS);
+      const first = children[0];
+      if (first && flat([first]).plain && flat([first]).text === text) children.shift();
       return text;
     }
-    if (type === ELEMENT) {
-      const tag = localName(node);
-      if (SKIPPED.has(tag) || attribute(node, "aria-hidden") === "true") return "";
-      if (tag === "img") return ` ${given(node, "alt")} `;
-      if (tag === "br") return " ";
-      if (tag === "input" || tag === "select" || tag === "textarea") return "";
-      const style = getComputedStyle(node);
-      if (style.display === "none") return "";
-      if (attribute(node, "aria-label")) return ` ${given(node, "aria-label")} `;
-      let text = "";
-      for (const child of childrenOf(node)) text += textBelow(child, except, budget);
-      return style.display.startsWith("inline") ? text : ` ${text} `;
-    }
-    return "";
   }
+  return "";
+}
 
-  function* childrenOf(element) {
-    const root = nodeType(element) === ELEMENT ? (shadowRoot(element) ?? closedRoots.get(element)) : null;
-    if (root) {
-      for (let child = firstChild(root); child; child = nextSibling(child)) yield child;
-      return;
-    }
-    if (element instanceof HTMLSlotElement) {
-      const assigned = element.assignedNodes();
-      if (assigned.length) {
-        yield* assigned;
-        return;
+// All text of a list of nodes, and whether there is nothing else in it: no number, no table.
+function flat(nodes) {
+  let text = "", plain = true;
+  for (const node of nodes) {
+    if (node.t !== undefined) text += ` ${node.t}`;
+    else {
+      if (node.n !== undefined || node.r === "frame" || node.r === "table" || node.r === "row") plain = false;
+      if (node.n === undefined && node.s) text += ` ${node.s}`;
+      if (node.c) {
+        const below = flat(node.c);
+        text += ` ${below.text}`;
+        plain = plain && below.plain;
       }
     }
-    for (let child = firstChild(element); child; child = nextSibling(child)) yield child;
+    if (text.length > TEXT_CHARS) break;
   }
+  return { text: text.replace(/ +/g, " ").trim(), plain };
+}
 
-  // Names -----------------------------------------------------------------------------------------------------------
-
-  function referenced(element, name) {
-    const ids = attribute(element, name);
-    if (!ids) return [];
-    const root = getRootNode(element);
-    return ids.slice(0, 500).split(/\s+/).slice(0, 8).map((id) => root.getElementById?.(id)).filter(Boolean);
+function visitSvg(element, style, into, inner, newPointer) {
+  const { rect } = inner;
+  if (inner.unseen || rect.width === 0 || rect.height === 0) return;
+  const name = statedName(element) || svgTitle(element);
+  const children = [];
+  if (rect.width >= 60 && rect.height >= 60) visitShapes(element, children, inner, { left: 200 }, newPointer || inner.pointer);
+  else visitShapes(element, children, inner, { left: 0 }, true);
+  const role = explicitRole(element);
+  const clickable = INTERACTIVE.has(role) || seemsClickable(element, "svg", newPointer);
+  const node = { r: clickable ? role || "clickable" : "image", s: name, i: 1 };
+  if (clickable) {
+    node.n = numberOf(element);
+    walk.numbered++;
+    if (!name && !children.length) node.a = looks(element, style, rect);
   }
+  if (children.length) node.c = children;
+  if (clickable || name || children.length) into.push(node);
+}
 
-  // aria-labelledby and aria-label: what the page says the name is, whatever is inside.
-  function statedName(element) {
-    const labels = referenced(element, "aria-labelledby");
-    const text = labels.map((label) => textBelow(label, element)).join(" ");
-    return clean(text, NAME_CHARS) || given(element, "aria-label");
+function svgTitle(element) {
+  for (let child = firstChild(element); child; child = nextSibling(child)) {
+    if (nodeType(child) === ELEMENT && localName(child) === "title") return clean(child.textContent, NAME_CHARS);
   }
+  return "";
+}
 
-  function fieldName(element) {
-    const stated = statedName(element);
-    if (stated) return stated;
-    const labels = [...(element.labels ?? [])].slice(0, 4);
-    const text = clean(labels.map((label) => textBelow(label, element)).join(" "), NAME_CHARS);
-    return text || given(element, "title") || given(element, "placeholder") || given(element, "alt");
-  }
+const SHAPES = new Set(["circle", "ellipse", "rect", "line", "path", "polygon", "polyline", "image", "use", "text"]);
 
-  // Roles -----------------------------------------------------------------------------------------------------------
-
-  const SKIPPED = new Set(
-    ("script style noscript template head meta link title base source track param datalist map col colgroup " +
-      "object embed rp").split(" "),
-  );
-  const INTERACTIVE = new Set(
-    ("button link checkbox radio switch tab menuitem menuitemcheckbox menuitemradio option combobox textbox " +
-      "searchbox slider spinbutton treeitem listbox gridcell").split(" "),
-  );
-  const STRUCTURE = new Set(
-    ("heading list listitem table row cell columnheader rowheader gridcell navigation dialog alertdialog alert status " +
-      "group radiogroup menu menubar tablist tabpanel tree grid toolbar search article img image progressbar meter " +
-      "tooltip figure log option treegrid").split(" "),
-  );
-  const TAG_ROLES = {
-    h1: "heading", h2: "heading", h3: "heading", h4: "heading", h5: "heading", h6: "heading",
-    ul: "list", ol: "list", menu: "list", li: "listitem", table: "table", tr: "row", td: "cell", th: "columnheader",
-    nav: "navigation", dialog: "dialog", fieldset: "group", article: "article", img: "image", canvas: "canvas",
-    progress: "progressbar", meter: "meter", output: "status", dt: "term", dd: "definition", blockquote: "blockquote",
-    pre: "code", video: "video", audio: "audio",
-  };
-  const INPUT_ROLES = {
-    checkbox: "checkbox", radio: "radio", range: "slider", number: "spinbutton", search: "searchbox",
-    submit: "button", button: "button", reset: "button", image: "button", file: "file", color: "colorpicker",
-  };
-  const PLAIN_TEXT = new Set(["text", "search", "password"]);
-  const FIELDS = new Set(["textbox", "searchbox", "spinbutton", "slider", "colorpicker", "combobox", "listbox", "file"]);
-  // Their contents are their name: nothing of it is listed beneath, where it is text alone.
-  const NAMED_BY_CONTENT = new Set(
-    ("button link tab menuitem menuitemcheckbox menuitemradio option treeitem switch checkbox radio clickable " +
-      "gridcell cell columnheader rowheader heading tooltip").split(" "),
-  );
-
-  function explicitRole(element) {
-    const role = attribute(element, "role");
-    if (!role) return "";
-    const first = role.trim().split(/\s/, 1)[0].toLowerCase();
-    if (first === "searchbox" || first === "img") return first === "img" ? "image" : first;
-    return INTERACTIVE.has(first) || STRUCTURE.has(first) ? first : first === "presentation" || first === "none" ? "none" : "";
-  }
-
-  function controlRole(element, tag) {
-    if (element instanceof HTMLInputElement) return element.type === "hidden" ? "" : (INPUT_ROLES[element.type] ?? "textbox");
-    if (element instanceof HTMLSelectElement) return element.multiple || element.size > 1 ? "listbox" : "combobox";
-    if (element instanceof HTMLTextAreaElement) return "textbox";
-    if (element instanceof HTMLButtonElement) return "button";
-    if ((tag === "a" || tag === "area") && (hasAttribute(element, "href") || hasAttribute(element, "xlink:href"))) return "link";
-    if (tag === "summary") return "button";
-    if ((tag === "video" || tag === "audio") && hasAttribute(element, "controls")) return tag;
-    return "";
-  }
-
-  const isEditingHost = (element) =>
-    element instanceof HTMLElement && isContentEditable(element) && hasAttribute(element, "contenteditable");
-
-  // Clickable though nothing says what it is: by a listener, a cursor, a tab stop.
-  function seemsClickable(element, tag, newPointer) {
-    if (tag === "body" || tag === "html") return false;
-    if (tag === "label" && element.control) return false;
-    if (listening.has(element) || newPointer) return true;
-    if (hasAttribute(element, "onclick") || hasAttribute(element, "onmousedown") || hasAttribute(element, "onpointerdown")) return true;
-    if (attribute(element, "draggable") === "true") return true;
-    const stop = attribute(element, "tabindex");
-    return stop !== null && Number.parseInt(stop, 10) >= 0;
-  }
-
-  // State -----------------------------------------------------------------------------------------------------------
-
-  function flagsOf(element, role, focused) {
-    const flags = [];
-    const aria = (name) => attribute(element, `aria-${name}`);
-    const checkable = element instanceof HTMLInputElement && (element.type === "checkbox" || element.type === "radio");
-    if (checkable ? element.indeterminate : aria("checked") === "mixed") flags.push("mixed");
-    else if (checkable ? element.checked : aria("checked") === "true") flags.push("checked");
-    if (aria("selected") === "true") flags.push("selected");
-    if (aria("pressed") === "true") flags.push("pressed");
-    const current = aria("current");
-    if (current && current !== "false") flags.push("current");
-    const details = localName(element) === "summary" ? parentNode(element) : null;
-    const expanded = details instanceof HTMLDetailsElement ? String(details.open) : aria("expanded");
-    if (expanded === "true") flags.push("expanded");
-    if (expanded === "false") flags.push("collapsed");
-    if (matches(element, ":disabled") || aria("disabled") === "true") flags.push("disabled");
-    if (FIELDS.has(role) && (element.readOnly === true || aria("readonly") === "true")) flags.push("readonly");
-    if (element.required === true || aria("required") === "true") flags.push("required");
-    if (element.multiple === true) flags.push("multiple");
-    if (element === focused) flags.push("focused");
-    return flags;
-  }
-
-  function fieldState(node, element, role) {
-    const attributes = {};
-    if (element instanceof HTMLSelectElement) {
-      const options = [];
-      for (const option of element.options) {
-        if (options.length === MOST_OPTIONS) break;
-        options.push(clean(option.label || option.text, 120) + (option.disabled ? " (disabled)" : ""));
-      }
-      const chosen = [...element.selectedOptions].slice(0, MOST_OPTIONS).map((option) => clean(option.label || option.text, 120));
-      node.v = element.multiple ? chosen : (chosen[0] ?? "");
-      node.o = options;
-      if (element.options.length > options.length) node.more = element.options.length - options.length;
-    } else if (element instanceof HTMLInputElement || element instanceof HTMLTextAreaElement) {
-      const type = element.type;
-      const value = element.value;
-      if (type === "password") node.v = "•".repeat(Math.min(value.length, 64));
-      else if (type === "file") node.v = clean([...element.files].map((file) => file.name).join(", "), VALUE_CHARS);
-      else if (role !== "button" && role !== "checkbox" && role !== "radio") node.v = shown(value);
-      if (role === "textbox" && element instanceof HTMLInputElement && !PLAIN_TEXT.has(type)) attributes.type = type;
-      for (const bound of ["min", "max"]) if (FIELDS.has(role) && hasAttribute(element, bound)) attributes[bound] = given(element, bound);
-      if (value === "" && hasAttribute(element, "placeholder")) attributes.placeholder = given(element, "placeholder");
-      if (matches(element, ":user-invalid")) attributes.invalid = clean(element.validationMessage, NAME_CHARS) || "yes";
-    } else if (isEditingHost(element)) {
-      node.v = clean(textBelow(element, null, { nodes: 2000, chars: 2 * VALUE_CHARS }), VALUE_CHARS);
-    } else {
-      const value = attribute(element, "aria-valuetext") ?? attribute(element, "aria-valuenow");
-      if (value !== null) node.v = clean(value, NAME_CHARS);
-    }
-    if (attribute(element, "aria-invalid") === "true") attributes.invalid ??= "yes";
-    if (attributes.placeholder === node.s) delete attributes.placeholder;
-    return attributes;
-  }
-
-  // A value keeps its line breaks and blanks: they are part of it.
-  function shown(value) {
-    return value.length <= VALUE_CHARS ? value.toWellFormed() : `${value.slice(0, VALUE_CHARS).toWellFormed()}… (${value.length} characters)`;
-  }
-
-  // What tells nameless things apart: where they are and which colour they have.
-  function looks(element, style, rect) {
-    const colour = element instanceof SVGElement ? style.fill : style.backgroundColor;
-    const looks = { box: `${Math.round(rect.left)},${Math.round(rect.top)} ${Math.round(rect.width)}x${Math.round(rect.height)}` };
-    if (colour && colour !== "none" && colour !== "rgba(0, 0, 0, 0)") looks.color = colour;
-    return looks;
-  }
-
-  // The walk --------------------------------------------------------------------------------------------------------
-  //
-  // A node of the tree: {t: text} or {r: role, n: number, s: name, v: value, o: options, a: attributes, f: flags,
-  // c: children, y: -1 above the view, 1 below}; without r it is a group: a block when b, else part of the line.
-
-  let walk; // of the observation under way: {visited, numbered, chars, cut, focused, frames}
-
-  function visitAll(parent, into, place) {
-    for (const child of childrenOf(parent)) {
-      const type = nodeType(child);
-      if (type === TEXT) {
-        if (!place.unseen) addText(child.data, into, place);
-      } else if (type === ELEMENT) visit(child, into, place);
-    }
-  }
-
-  function addText(data, into, place) {
-    const text = clean(data, TEXT_CHARS);
-    if (!text) {
-      if (data) into.space = true;
-      return;
-    }
-    walk.chars += text.length;
-    if (walk.chars > walk.limits.chars) {
-      walk.cut = true;
-      return;
-    }
-    // Text in several elements of one line is one text: <b>1</b>2 is 12, <b>1</b> 2 is 1 2.
-    const last = into[into.length - 1];
-    const apart = into.space || /^\s/.test(data);
-    if (last && last.t !== undefined && (last.y ?? 0) === place.side) last.t += (apart ? " " : "") + text;
-    else into.push(place.side ? { t: text, y: place.side } : { t: text });
-    into.space = /\s$/.test(data);
-  }
-
-  function visit(element, into, place) {
-    if (++walk.visited > walk.limits.nodes || walk.chars > walk.limits.chars || place.depth > DEEPEST) {
+function visitShapes(parent, into, place, budget, pointed) {
+  for (let element = firstChild(parent); element; element = nextSibling(element)) {
+    if (nodeType(element) !== ELEMENT) continue;
+    if (++walk.visited > walk.limits.nodes || place.depth > DEEPEST) {
       walk.cut = true;
       return;
     }
     const tag = localName(element);
-    if (SKIPPED.has(tag)) return;
-    if (tag === "br") {
-      into.push({ b: 1 });
-      return;
-    }
+    if (tag === "defs" || tag === "title" || tag === "desc" || tag === "style" || tag === "symbol" || tag === "clipPath" || tag === "mask") continue;
     const style = getComputedStyle(element);
-    const display = style.display;
-    if (display === "none" || attribute(element, "aria-hidden") === "true" || hasAttribute(element, "inert")) return;
-    const inner = placeWithin(element, tag, style, display, place);
-    if (inner === null) return;
-    const rect = inner.rect;
+    if (style.display === "none" || style.visibility !== "visible" || style.opacity === "0") continue;
     const pointer = style.cursor === "pointer";
-    const newPointer = pointer && !place.pointer;
-    inner.pointer = pointer;
-
-    let role = explicitRole(element);
-    let control = controlRole(element, tag) || (isEditingHost(element) ? "textbox" : "");
-    const reachable = !inner.unseen && rect.width > 0 && rect.height > 0;
-    if (tag === "label" && element.control && !isShown(element.control)) {
-      const box = controlRole(element.control, localName(element.control));
-      if (box === "checkbox" || box === "radio" || box === "file") return visitStandIn(element, box, into, inner);
-    }
-    if (element instanceof HTMLIFrameElement || tag === "frame") {
-      if (reachable) addFrame(element, into, inner);
-      return;
-    }
-    if (tag === "svg") return visitSvg(element, style, into, inner, newPointer);
-    const interactive = control !== "" || INTERACTIVE.has(role) || seemsClickable(element, tag, newPointer);
-    const scrolls = scrollsItself(element, tag, style);
-    const numbered = reachable && (interactive || scrolls) && walk.numbered < MOST_NUMBERED;
-    if (interactive && walk.numbered >= MOST_NUMBERED) walk.cut = true;
-    if (role === "" || (role === "none" && control)) role = control || TAG_ROLES[tag] || "";
-    if (role === "none") role = "";
-    if (numbered && role === "") role = interactive ? "clickable" : "scrollable";
-    if (display === "contents" || (role === "" && !numbered)) return visitPlain(element, tag, display, into, inner);
-
-    const node = { r: role };
-    if (inner.side) node.y = inner.side;
-    if (numbered) {
-      node.n = numberOf(element);
-      walk.numbered++;
-    }
+    const clickable = controlRole(element, tag) === "link" || seemsClickable(element, tag, pointer && !pointed);
+    const shape = SHAPES.has(tag);
     const children = [];
-    const isField = element instanceof HTMLSelectElement || element instanceof HTMLInputElement || element instanceof HTMLTextAreaElement || isEditingHost(element);
-    if (!isField && role !== "image" && !(inner.unseen && !mayShowBelow(element))) visitContents(element, tag, children, inner);
-    nameNode(node, element, role, tag, children, isField);
-    const attributes = FIELDS.has(role) || isField ? fieldState(node, element, role) : {};
-    const sort = attribute(element, "aria-sort");
-    if (sort && sort !== "none") attributes.sort = clean(sort, 20);
-    if (role === "progressbar" || role === "meter") node.v = clean(attribute(element, "aria-valuenow") ?? attribute(element, "value"), 40);
-    if (scrolls) attributes.scrolled = `${Math.round(scrollTop(element))} of ${scrollHeight(element) - clientHeight(element)} px`;
-    if (numbered && !node.s && !node.c && !isField) Object.assign(attributes, looks(element, style, rect));
-    if (Object.keys(attributes).length) node.a = attributes;
-    if (numbered) {
-      const flags = flagsOf(element, role, walk.focused);
-      if (flags.length) node.f = flags;
+    if (tag === "foreignObject") visitAll(element, children, { ...place, depth: place.depth + 1 });
+    else if (!shape) visitShapes(element, children, { ...place, depth: place.depth + 1 }, budget, pointer);
+    if (!clickable && !(shape && budget.left > 0)) {
+      into.push(...children);
+      continue;
     }
-    if (inner.unseen && !numbered) {
-      if (node.c) into.push({ b: 1, c: node.c });
-      return;
-    }
-    if (!numbered && !node.s && !node.c && role !== "cell" && role !== "columnheader") return;
-    if (display.startsWith("inline")) node.i = 1;
-    walk.chars += 20 + node.s.length + (node.v?.length ?? 0);
-    into.push(node);
-    into.space = true;
-  }
-
-  const mayShowBelow = (element) => firstChild(element) !== null;
-
-  function visitContents(element, tag, children, inner) {
-    if (element instanceof HTMLDetailsElement && !element.open) {
-      for (const child of childrenOf(element)) {
-        if (nodeType(child) === ELEMENT && localName(child) === "summary") return visit(child, children, inner);
-      }
-      return;
-    }
-    visitAll(element, children, inner);
-  }
-
-  function visitPlain(element, tag, display, into, inner) {
-    if (display.startsWith("inline") && display !== "inline-block") {
-      const labels = tag === "label" && element.control && isShown(element.control) && !statedName(element.control);
-      if (!labels) return visitAll(element, into, inner);
-    }
-    const children = [];
-    visitContents(element, tag, children, inner);
-    let kept = children;
-    // The text of a label is the name of its field, which is listed itself.
-    if (tag === "label" && element.control && isShown(element.control) && !statedName(element.control)) {
-      kept = children.filter((child) => child.t === undefined);
-    }
-    if (!kept.length) return;
-    if (display.startsWith("inline") || display === "contents") into.push({ c: kept });
-    else into.push({ b: 1, c: kept });
-  }
-
-  // A hidden checkbox behind a label that is drawn as one: the label is what is clicked.
-  function visitStandIn(label, role, into, inner) {
-    const box = label.control;
-    const node = { r: role, n: numberOf(label), s: clean(textBelow(label, box), NAME_CHARS) || fieldName(box) };
-    const flags = flagsOf(box, role, walk.focused);
-    if (flags.length) node.f = flags;
-    if (inner.side) node.y = inner.side;
-    walk.numbered++;
-    walk.chars += 20 + node.s.length;
-    into.push(node);
-  }
-
-  function isShown(element) {
     const rect = rectOf(element);
-    if (rect.width <= 1 || rect.height <= 1) return false;
-    const style = getComputedStyle(element);
-    if (style.visibility !== "visible" || style.pointerEvents === "none") return false;
-    return style.display !== "none" && (style.clip === "auto" || style.clip === "") && rect.right + scrollX > 0 && rect.bottom + scrollY > 0;
-  }
-
-  // Where the contents of an element are seen, or null where nothing below it can be.
-  function placeWithin(element, tag, style, display, place) {
-    const rect = display === "contents" ? { left: 0, top: 0, right: 1, bottom: 1, width: 1, height: 1 } : rectOf(element);
-    const position = style.position;
-    if (style.opacity === "0" && !(element instanceof HTMLInputElement)) return null;
-    if (style.contentVisibility === "hidden") return null;
-    let { clip, clipPositioned, view } = place;
-    if (position === "fixed" || (position === "absolute" && clip && !clipPositioned)) clip = null;
-    let unseen = style.visibility !== "visible";
-    let side = 0;
-    if (display !== "contents" && !unseen) {
-      const empty = rect.width === 0 && rect.height === 0;
-      if (!empty && clip && !overlap(rect, clip)) unseen = true;
-      if (!empty && !walk.rightToLeft && rect.right + scrollX <= 0) unseen = true;
-      if (!empty && rect.bottom + scrollY <= 0) unseen = true;
-      side = rect.top >= view.bottom ? 1 : rect.bottom <= view.top && !empty ? -1 : 0;
-      if (empty) side = place.side;
-    } else if (!unseen) side = place.side;
-    const overflowX = style.overflowX, overflowY = style.overflowY;
-    if (overflowX !== "visible" || overflowY !== "visible") {
-      if (display !== "inline" && display !== "contents" && tag !== "body" && tag !== "html") {
-        if (rect.width <= 1 || rect.height <= 1) return null; // folded up, or for screen readers alone
-        if (overflowX === "hidden" || overflowX === "clip" || overflowY === "hidden" || overflowY === "clip") {
-          if (!scrollable(overflowX) && !scrollable(overflowY)) {
-            clip = clip ? intersection(clip, rect) : rect;
-            clipPositioned = position !== "static";
-          }
-        }
-        if (scrollable(overflowX) || scrollable(overflowY)) {
-          view = intersection(view, rect);
-          clip = null;
-        }
-      }
+    if (rect.width === 0 && rect.height === 0) continue;
+    const text = tag === "text" ? clean(element.textContent, NAME_CHARS) : "";
+    budget.left--;
+    if (text && !clickable) {
+      into.push({ t: text }, { b: 1 });
+      continue;
     }
-    if (style.clip === "rect(0px, 0px, 0px, 0px)" || style.clip === "rect(1px, 1px, 1px, 1px)") {
-      if (position === "absolute" || position === "fixed") return null;
-    }
-    return { rect, unseen, side, clip, clipPositioned, view, pointer: place.pointer, depth: place.depth + 1 };
-  }
-
-  const scrollable = (overflow) => overflow === "auto" || overflow === "scroll";
-  const overlap = (a, b) => a.left < b.right && a.right > b.left && a.top < b.bottom && a.bottom > b.top;
-  const intersection = (a, b) => ({
-    left: Math.max(a.left, b.left), top: Math.max(a.top, b.top),
-    right: Math.min(a.right, b.right), bottom: Math.min(a.bottom, b.bottom),
-  });
-
-  function scrollsItself(element, tag, style) {
-    if (tag === "body" || tag === "html" || element instanceof HTMLTextAreaElement || element instanceof HTMLSelectElement) return false;
-    return scrollable(style.overflowY) && scrollHeight(element) > clientHeight(element) + 2 && clientHeight(element) > 20;
-  }
-
-  // The name, and what of the contents is left to be listed beneath.
-  function nameNode(node, element, role, tag, children, isField) {
-    let name = "";
-    if (element instanceof HTMLInputElement && role === "button") name = statedName(element) || buttonText(element);
-    else if (isField) name = fieldName(element);
-    else if (role === "image") name = statedName(element) || given(element, "alt") || given(element, "title");
-    else if (role === "group" && tag === "fieldset") name = statedName(element) || legendOf(element, children);
-    else name = statedName(element);
-    let kept = children;
-    if (NAMED_BY_CONTENT.has(role) && !isField) {
-      const { text, plain } = flat(children);
-      if (plain && !name && text.length <= NAME_CHARS) {
-        name = text;
-        kept = [];
-      } else if (plain && name && (!text || text.length < 3 || name.includes(text))) kept = [];
-      else if (plain && !name && role !== "heading" && node.n !== undefined) name = clean(text, 100);
-      if (!name && !kept.length) name = given(element, "title") || given(element, "alt");
-    }
-    node.s = name;
-    if (kept.length) node.c = kept;
-  }
-
-  function buttonText(input) {
-    if (input.type === "image") return given(input, "alt") || given(input, "title") || "Submit";
-    const standard = { submit: "Submit", reset: "Reset" }[input.type] ?? "";
-    return clean(input.value, NAME_CHARS) || given(input, "title") || standard;
-  }
-
-  function legendOf(fieldset, children) {
-    for (let child = firstChild(fieldset); child; child = nextSibling(child)) {
-      if (nodeType(child) === ELEMENT && localName(child) === "legend") {
-        const text = clean(textBelow(child, null), NAME_CHARS);
-        const first = children[0];
-        if (first && flat([first]).plain && flat([first]).text === text) children.shift();
-        return text;
-      }
-    }
-    return "";
-  }
-
-  // All text of a list of nodes, and whether there is nothing else in it: no number, no table.
-  function flat(nodes) {
-    let text = "", plain = true;
-    for (const node of nodes) {
-      if (node.t !== undefined) text += ` ${node.t}`;
-      else {
-        if (node.n !== undefined || node.r === "frame" || node.r === "table" || node.r === "row") plain = false;
-        if (node.n === undefined && node.s) text += ` ${node.s}`;
-        if (node.c) {
-          const below = flat(node.c);
-          text += ` ${below.text}`;
-          plain = plain && below.plain;
-        }
-      }
-      if (text.length > TEXT_CHARS) break;
-    }
-    return { text: text.replace(/ +/g, " ").trim(), plain };
-  }
-
-  function visitSvg(element, style, into, inner, newPointer) {
-    const { rect } = inner;
-    if (inner.unseen || rect.width === 0 || rect.height === 0) return;
-    const name = statedName(element) || svgTitle(element);
-    const children = [];
-    if (rect.width >= 60 && rect.height >= 60) visitShapes(element, children, inner, { left: 200 }, newPointer || inner.pointer);
-    else visitShapes(element, children, inner, { left: 0 }, true);
-    const role = explicitRole(element);
-    const clickable = INTERACTIVE.has(role) || seemsClickable(element, "svg", newPointer);
-    const node = { r: clickable ? role || "clickable" : "image", s: name, i: 1 };
-    if (clickable) {
+    const node = { r: tag === "g" ? "clickable" : tag === "a" ? "link" : tag, s: statedName(element) || svgTitle(element) || text || flat(children).text };
+    if (clickable && walk.numbered < MOST_NUMBERED) {
       node.n = numberOf(element);
       walk.numbered++;
-      if (!name && !children.length) node.a = looks(element, style, rect);
     }
-    if (children.length) node.c = children;
-    if (clickable || name || children.length) into.push(node);
-  }
-
-  function svgTitle(element) {
-    for (let child = firstChild(element); child; child = nextSibling(child)) {
-      if (nodeType(child) === ELEMENT && localName(child) === "title") return clean(child.textContent, NAME_CHARS);
-    }
-    return "";
-  }
-
-  const SHAPES = new Set(["circle", "ellipse", "rect", "line", "path", "polygon", "polyline", "image", "use", "text"]);
-
-  function visitShapes(parent, into, place, budget, pointed) {
-    for (let element = firstChild(parent); element; element = nextSibling(element)) {
-      if (nodeType(element) !== ELEMENT) continue;
-      if (++walk.visited > walk.limits.nodes || place.depth > DEEPEST) {
-        walk.cut = true;
-        return;
-      }
-      const tag = localName(element);
-      if (tag === "defs" || tag === "title" || tag === "desc" || tag === "style" || tag === "symbol" || tag === "clipPath" || tag === "mask") continue;
-      const style = getComputedStyle(element);
-      if (style.display === "none" || style.visibility !== "visible" || style.opacity === "0") continue;
-      const pointer = style.cursor === "pointer";
-      const clickable = controlRole(element, tag) === "link" || seemsClickable(element, tag, pointer && !pointed);
-      const shape = SHAPES.has(tag);
-      const children = [];
-      if (tag === "foreignObject") visitAll(element, children, { ...place, depth: place.depth + 1 });
-      else if (!shape) visitShapes(element, children, { ...place, depth: place.depth + 1 }, budget, pointer);
-      if (!clickable && !(shape && budget.left > 0)) {
-        into.push(...children);
-        continue;
-      }
-      const rect = rectOf(element);
-      if (rect.width === 0 && rect.height === 0) continue;
-      const text = tag === "text" ? clean(element.textContent, NAME_CHARS) : "";
-      budget.left--;
-      if (text && !clickable) {
-        into.push({ t: text }, { b: 1 });
-        continue;
-      }
-      const node = { r: tag === "g" ? "clickable" : tag === "a" ? "link" : tag, s: statedName(element) || svgTitle(element) || text || flat(children).text };
-      if (clickable && walk.numbered < MOST_NUMBERED) {
-        node.n = numberOf(element);
-        walk.numbered++;
-      }
-      if (!node.s) node.a = looks(element, style, rect);
-      if (children.length && !flat(children).plain) node.c = children;
-      walk.chars += 60;
-      into.push(node);
-    }
-  }
-
-  function addFrame(element, into, inner) {
-    const node = { r: "frame", s: given(element, "title") || given(element, "aria-label") || given(element, "name") };
-    const child = element.contentWindow;
-    for (let index = 0; index < Math.min(window.length, 100); index++) {
-      if (window[index] === child) node.frame = index;
-    }
-    if (inner.side) node.y = inner.side;
+    if (!node.s) node.a = looks(element, style, rect);
+    if (children.length && !flat(children).plain) node.c = children;
+    walk.chars += 60;
     into.push(node);
   }
+}
 
-  function focusedElement() {
-    let element = activeElement(document);
-    while (element) {
-      const root = shadowRoot(element) ?? closedRoots.get(element);
-      if (!root?.activeElement) break;
-      element = root.activeElement;
-    }
-    return element === body(document) || element === documentElement(document) ? null : element;
+function addFrame(element, into, inner) {
+  const node = { r: "frame", s: given(element, "title") || given(element, "aria-label") || given(element, "name") };
+  const child = element.contentWindow;
+  for (let index = 0; index < Math.min(window.length, 100); index++) {
+    if (window[index] === child) node.frame = index;
   }
+  if (inner.side) node.y = inner.side;
+  into.push(node);
+}
 
-  // Calls of rllm_gym.browser ---------------------------------------------------------------------------------------
-
-  function observe(limits) {
-    next = Math.max(next, limits.first);
-    const root = documentElement(document);
-    walk = {
-      limits, visited: 0, numbered: 0, chars: 0, cut: false, focused: focusedElement(),
-      rightToLeft: root !== null && getComputedStyle(root).direction === "rtl",
-    };
-    const tree = [];
-    const place = {
-      unseen: false, side: 0, clip: null, clipPositioned: false, pointer: false, depth: 0,
-      view: { left: 0, top: 0, right: innerWidth, bottom: innerHeight },
-    };
-    const modals = [...querySelectorAll(document, ":modal")];
-    const modal = modals[modals.length - 1];
-    if (modal) visit(modal, tree, place);
-    else if (root) visit(root, tree, place);
-    const page = scrollingElement(document) ?? root;
-    let own = 0;
-    if (window !== window.parent) while (own < 100 && window.parent[own] !== window) own++;
-    const result = {
-      tree, next, cut: walk.cut, modal: modal !== undefined, url: location.href, own,
-      title: clean(title(document), NAME_CHARS),
-      scroll: page ? [Math.round(scrollY), Math.max(0, scrollHeight(page) - innerHeight), Math.round(scrollX), Math.max(0, scrollWidth(page) - innerWidth)] : [0, 0, 0, 0],
-    };
-    walk = undefined;
-    return JSON.stringify(result);
+function focusedElement() {
+  let element = activeElement(document);
+  while (element) {
+    const root = shadowRoot(element) ?? closedRoots.get(element);
+    if (!root?.activeElement) break;
+    element = root.activeElement;
   }
+  return element === body(document) || element === documentElement(document) ? null : element;
+}
 
-  function noteListening(...elements) {
-    for (const element of elements) if (element instanceof Element) listening.add(element);
-  }
+// Calls of rllm_gym.browser ---------------------------------------------------------------------------------------
 
-  return {
-    observe, noteListening, find, numbers, textBelow, clean, given, fieldName, statedName, controlRole, explicitRole,
-    localName, parentNode, nodeType, shadowRoot, assignedSlot, attribute, hasAttribute, matches, rectOf, getRootNode, closedRoots,
-    isEditingHost, scrollable, clientWidth, clientHeight, scrollWidth, scrollHeight, scrollTop, scrollingElement, focusedElement,
+function observe(limits) {
+  next = Math.max(next, limits.first);
+  const root = documentElement(document);
+  walk = {
+    limits, visited: 0, numbered: 0, chars: 0, cut: false, focused: focusedElement(),
+    rightToLeft: root !== null && getComputedStyle(root).direction === "rtl",
   };
-})();
+  const tree = [];
+  const place = {
+    unseen: false, side: 0, clip: null, clipPositioned: false, pointer: false, depth: 0,
+    view: { left: 0, top: 0, right: innerWidth, bottom: innerHeight },
+  };
+  const modals = [...querySelectorAll(document, ":modal")];
+  const modal = modals[modals.length - 1];
+  if (modal) visit(modal, tree, place);
+  else if (root) visit(root, tree, place);
+  const page = scrollingElement(document) ?? root;
+  let own = 0;
+  if (window !== window.parent) while (own < 100 && window.parent[own] !== window) own++;
+  const result = {
+    tree, next, cut: walk.cut, modal: modal !== undefined, url: location.href, own,
+    title: clean(title(document), NAME_CHARS),
+    scroll: page ? [Math.round(scrollY), Math.max(0, scrollHeight(page) - innerHeight), Math.round(scrollX), Math.max(0, scrollWidth(page) - innerWidth)] : [0, 0, 0, 0],
+  };
+  walk = undefined;
+  return result;
+}
+
+function noteListening(...elements) {
+  for (const element of elements) if (nodeType(element) === ELEMENT) listening.add(element);
+}

@@ -1,0 +1,284 @@
+// What an element of a page is: its number, role, name and state. Reads and never writes: the page cannot tell.
+//
+// This file, observe.js and act.js are joined, in this order, into one function that runs in an isolated world. No
+// script of the page can replace the built-ins there. What a page can still do is name things: <form><input
+// name="localName"> hides form.localName. So what is asked of any element goes through the prototypes.
+
+const getter = (prototype, name) => {
+  const { get } = Object.getOwnPropertyDescriptor(prototype, name);
+  return (node) => get.call(node);
+};
+const method = (prototype, name) => {
+  const call = prototype[name];
+  return (node, ...args) => call.apply(node, args);
+};
+const nodeType = getter(Node.prototype, "nodeType");
+const firstChild = getter(Node.prototype, "firstChild");
+const nextSibling = getter(Node.prototype, "nextSibling");
+const parentNode = getter(Node.prototype, "parentNode");
+const isConnected = getter(Node.prototype, "isConnected");
+const getRootNode = method(Node.prototype, "getRootNode");
+const localName = getter(Element.prototype, "localName");
+const namespaceURI = getter(Element.prototype, "namespaceURI");
+const shadowRoot = getter(Element.prototype, "shadowRoot");
+const assignedSlot = getter(Element.prototype, "assignedSlot");
+const attribute = method(Element.prototype, "getAttribute");
+const hasAttribute = method(Element.prototype, "hasAttribute");
+const matches = method(Element.prototype, "matches");
+const rectOf = method(Element.prototype, "getBoundingClientRect");
+const clientWidth = getter(Element.prototype, "clientWidth");
+const clientHeight = getter(Element.prototype, "clientHeight");
+const scrollWidth = getter(Element.prototype, "scrollWidth");
+const scrollHeight = getter(Element.prototype, "scrollHeight");
+const scrollTop = getter(Element.prototype, "scrollTop");
+const isContentEditable = getter(HTMLElement.prototype, "isContentEditable");
+const activeElement = getter(Document.prototype, "activeElement");
+const body = getter(Document.prototype, "body");
+const documentElement = getter(Document.prototype, "documentElement");
+const scrollingElement = getter(Document.prototype, "scrollingElement");
+const title = getter(Document.prototype, "title");
+const querySelectorAll = method(Document.prototype, "querySelectorAll");
+
+const ELEMENT = 1, TEXT = 3, FRAGMENT = 11;
+const HTML = "http://www.w3.org/1999/xhtml", SVG = "http://www.w3.org/2000/svg";
+// Not instanceof: an element may have its prototype from the frame it was made or first seen in.
+const is = (node, tag) => Boolean(node) && nodeType(node) === ELEMENT && localName(node) === tag && namespaceURI(node) === HTML;
+const MOST_NUMBERED = 5000, MOST_OPTIONS = 50, DEEPEST = 400;
+const NAME_CHARS = 300, TEXT_CHARS = 4000, VALUE_CHARS = 2000;
+
+// Numbers ---------------------------------------------------------------------------------------------------------
+
+const numbers = new WeakMap();
+const byNumber = new Map(); // number -> WeakRef
+const listening = new WeakSet(); // elements with listeners of the mouse, told by the browser
+const closedRoots = new WeakMap(); // hosts of closed shadow trees, told by the browser
+let next = 0;
+
+function numberOf(element) {
+  let number = numbers.get(element);
+  if (number === undefined) {
+    number = next++;
+    numbers.set(element, number);
+    byNumber.set(number, new WeakRef(element));
+  }
+  return number;
+}
+
+function find(number) {
+  const element = byNumber.get(number)?.deref();
+  return element !== undefined && isConnected(element) ? element : null;
+}
+
+// Text ------------------------------------------------------------------------------------------------------------
+
+function clean(text, most) {
+  if (!text) return "";
+  const part = text.length > 4 * most ? text.slice(0, 4 * most) : text;
+  const words = part.toWellFormed().replace(/\s+/g, " ").trim();
+  if (words.length <= most && part.length === text.length) return words;
+  return `${words.slice(0, most).toWellFormed()}… (${text.length} characters)`;
+}
+
+const given = (element, name) => clean(attribute(element, name), NAME_CHARS);
+
+// The text below a node, for names: also what only screen readers are told, not what is not rendered.
+function textBelow(node, except, budget = { nodes: 300, chars: NAME_CHARS }) {
+  if (--budget.nodes < 0 || budget.chars <= 0 || node === except) return "";
+  const type = nodeType(node);
+  if (type === TEXT) {
+    const text = node.data.length > 2 * NAME_CHARS ? node.data.slice(0, 2 * NAME_CHARS) : node.data;
+    budget.chars -= text.length;
+    return text;
+  }
+  if (type === ELEMENT) {
+    const tag = localName(node);
+    if (SKIPPED.has(tag) || attribute(node, "aria-hidden") === "true") return "";
+    if (tag === "img") return ` ${given(node, "alt")} `;
+    if (tag === "br") return " ";
+    if (tag === "input" || tag === "select" || tag === "textarea") return "";
+    const style = getComputedStyle(node);
+    if (style.display === "none") return "";
+    if (attribute(node, "aria-label")) return ` ${given(node, "aria-label")} `;
+    let text = "";
+    for (const child of childrenOf(node)) text += textBelow(child, except, budget);
+    return style.display.startsWith("inline") ? text : ` ${text} `;
+  }
+  return "";
+}
+
+function* childrenOf(element) {
+  const root = nodeType(element) === ELEMENT ? (shadowRoot(element) ?? closedRoots.get(element)) : null;
+  if (root) {
+    for (let child = firstChild(root); child; child = nextSibling(child)) yield child;
+    return;
+  }
+  if (is(element, "slot")) {
+    const assigned = element.assignedNodes();
+    if (assigned.length) {
+      yield* assigned;
+      return;
+    }
+  }
+  for (let child = firstChild(element); child; child = nextSibling(child)) yield child;
+}
+
+// Names -----------------------------------------------------------------------------------------------------------
+
+function referenced(element, name) {
+  const ids = attribute(element, name);
+  if (!ids) return [];
+  const root = getRootNode(element);
+  return ids.slice(0, 500).split(/\s+/).slice(0, 8).map((id) => root.getElementById?.(id)).filter(Boolean);
+}
+
+// aria-labelledby and aria-label: what the page says the name is, whatever is inside.
+function statedName(element) {
+  const labels = referenced(element, "aria-labelledby");
+  const text = labels.map((label) => textBelow(label, element)).join(" ");
+  return clean(text, NAME_CHARS) || given(element, "aria-label");
+}
+
+function fieldName(element) {
+  const stated = statedName(element);
+  if (stated) return stated;
+  const labels = [...(element.labels ?? [])].slice(0, 4);
+  const text = clean(labels.map((label) => textBelow(label, element)).join(" "), NAME_CHARS);
+  return text || given(element, "title") || given(element, "placeholder") || given(element, "alt");
+}
+
+// Roles -----------------------------------------------------------------------------------------------------------
+
+const SKIPPED = new Set(
+  ("script style noscript template head meta link title base source track param datalist map col colgroup " +
+    "object embed rp").split(" "),
+);
+const INTERACTIVE = new Set(
+  ("button link checkbox radio switch tab menuitem menuitemcheckbox menuitemradio option combobox textbox " +
+    "searchbox slider spinbutton treeitem listbox gridcell").split(" "),
+);
+const STRUCTURE = new Set(
+  ("heading list listitem table row cell columnheader rowheader gridcell navigation dialog alertdialog alert status " +
+    "group radiogroup menu menubar tablist tabpanel tree grid toolbar search article img image progressbar meter " +
+    "tooltip figure log option treegrid").split(" "),
+);
+const TAG_ROLES = {
+  h1: "heading", h2: "heading", h3: "heading", h4: "heading", h5: "heading", h6: "heading",
+  ul: "list", ol: "list", menu: "list", li: "listitem", table: "table", tr: "row", td: "cell", th: "columnheader",
+  nav: "navigation", dialog: "dialog", fieldset: "group", article: "article", img: "image", canvas: "canvas",
+  progress: "progressbar", meter: "meter", output: "status", dt: "term", dd: "definition", blockquote: "blockquote",
+  pre: "code", video: "video", audio: "audio",
+};
+const INPUT_ROLES = {
+  checkbox: "checkbox", radio: "radio", range: "slider", number: "spinbutton", search: "searchbox",
+  submit: "button", button: "button", reset: "button", image: "button", file: "file", color: "colorpicker",
+};
+const PLAIN_TEXT = new Set(["text", "search", "password"]);
+const FIELDS = new Set(["textbox", "searchbox", "spinbutton", "slider", "colorpicker", "combobox", "listbox", "file"]);
+// Their contents are their name: nothing of it is listed beneath, where it is text alone.
+const NAMED_BY_CONTENT = new Set(
+  ("button link tab menuitem menuitemcheckbox menuitemradio option treeitem switch checkbox radio clickable " +
+    "gridcell cell columnheader rowheader heading tooltip").split(" "),
+);
+
+function explicitRole(element) {
+  const role = attribute(element, "role");
+  if (!role) return "";
+  const first = role.trim().split(/\s/, 1)[0].toLowerCase();
+  if (first === "searchbox" || first === "img") return first === "img" ? "image" : first;
+  return INTERACTIVE.has(first) || STRUCTURE.has(first) ? first : first === "presentation" || first === "none" ? "none" : "";
+}
+
+function controlRole(element, tag) {
+  if (is(element, "input")) return element.type === "hidden" ? "" : (INPUT_ROLES[element.type] ?? "textbox");
+  if (is(element, "select")) return element.multiple || element.size > 1 ? "listbox" : "combobox";
+  if (is(element, "textarea")) return "textbox";
+  if (is(element, "button")) return "button";
+  if ((tag === "a" || tag === "area") && (hasAttribute(element, "href") || hasAttribute(element, "xlink:href"))) return "link";
+  if (tag === "summary") return "button";
+  if ((tag === "video" || tag === "audio") && hasAttribute(element, "controls")) return tag;
+  return "";
+}
+
+const isEditingHost = (element) =>
+  namespaceURI(element) === HTML && hasAttribute(element, "contenteditable") && isContentEditable(element);
+
+// Clickable though nothing says what it is: by a listener, a cursor, a tab stop.
+function seemsClickable(element, tag, newPointer) {
+  if (tag === "body" || tag === "html") return false;
+  if (tag === "label" && element.control) return false;
+  if (listening.has(element) || newPointer) return true;
+  if (hasAttribute(element, "onclick") || hasAttribute(element, "onmousedown") || hasAttribute(element, "onpointerdown")) return true;
+  if (attribute(element, "draggable") === "true") return true;
+  const stop = attribute(element, "tabindex");
+  return stop !== null && Number.parseInt(stop, 10) >= 0;
+}
+
+// State -----------------------------------------------------------------------------------------------------------
+
+function flagsOf(element, role, focused) {
+  const flags = [];
+  const aria = (name) => attribute(element, `aria-${name}`);
+  const checkable = is(element, "input") && (element.type === "checkbox" || element.type === "radio");
+  if (checkable ? element.indeterminate : aria("checked") === "mixed") flags.push("mixed");
+  else if (checkable ? element.checked : aria("checked") === "true") flags.push("checked");
+  if (aria("selected") === "true") flags.push("selected");
+  if (aria("pressed") === "true") flags.push("pressed");
+  const current = aria("current");
+  if (current && current !== "false") flags.push("current");
+  const details = localName(element) === "summary" ? parentNode(element) : null;
+  const expanded = is(details, "details") ? String(details.open) : aria("expanded");
+  if (expanded === "true") flags.push("expanded");
+  if (expanded === "false") flags.push("collapsed");
+  if (matches(element, ":disabled") || aria("disabled") === "true") flags.push("disabled");
+  if (FIELDS.has(role) && (element.readOnly === true || aria("readonly") === "true")) flags.push("readonly");
+  if (element.required === true || aria("required") === "true") flags.push("required");
+  if (element.multiple === true) flags.push("multiple");
+  if (element === focused) flags.push("focused");
+  return flags;
+}
+
+function fieldState(node, element, role) {
+  const attributes = {};
+  if (is(element, "select")) {
+    const options = [];
+    for (const option of element.options) {
+      if (options.length === MOST_OPTIONS) break;
+      options.push(clean(option.label || option.text, 120) + (option.disabled ? " (disabled)" : ""));
+    }
+    const chosen = [...element.selectedOptions].slice(0, MOST_OPTIONS).map((option) => clean(option.label || option.text, 120));
+    node.v = element.multiple ? chosen : (chosen[0] ?? "");
+    node.o = options;
+    if (element.options.length > options.length) node.more = element.options.length - options.length;
+  } else if (is(element, "input") || is(element, "textarea")) {
+    const type = element.type;
+    const value = element.value;
+    if (type === "password") node.v = "•".repeat(Math.min(value.length, 64));
+    else if (type === "file") node.v = clean([...element.files].map((file) => file.name).join(", "), VALUE_CHARS);
+    else if (role !== "button" && role !== "checkbox" && role !== "radio") node.v = shown(value);
+    if (role === "textbox" && is(element, "input") && !PLAIN_TEXT.has(type)) attributes.type = type;
+    for (const bound of ["min", "max"]) if (FIELDS.has(role) && hasAttribute(element, bound)) attributes[bound] = given(element, bound);
+    if (value === "" && hasAttribute(element, "placeholder")) attributes.placeholder = given(element, "placeholder");
+    if (matches(element, ":user-invalid")) attributes.invalid = clean(element.validationMessage, NAME_CHARS) || "yes";
+  } else if (isEditingHost(element)) {
+    node.v = clean(textBelow(element, null, { nodes: 2000, chars: 2 * VALUE_CHARS }), VALUE_CHARS);
+  } else {
+    const value = attribute(element, "aria-valuetext") ?? attribute(element, "aria-valuenow");
+    if (value !== null) node.v = clean(value, NAME_CHARS);
+  }
+  if (attribute(element, "aria-invalid") === "true") attributes.invalid ??= "yes";
+  if (attributes.placeholder === node.s) delete attributes.placeholder;
+  return attributes;
+}
+
+// A value keeps its line breaks and blanks: they are part of it.
+function shown(value) {
+  return value.length <= VALUE_CHARS ? value.toWellFormed() : `${value.slice(0, VALUE_CHARS).toWellFormed()}… (${value.length} characters)`;
+}
+
+// What tells nameless things apart: where they are and which colour they have.
+function looks(element, style, rect) {
+  const colour = namespaceURI(element) === SVG ? style.fill : style.backgroundColor;
+  const looks = { box: `${Math.round(rect.left)},${Math.round(rect.top)} ${Math.round(rect.width)}x${Math.round(rect.height)}` };
+  if (colour && colour !== "none" && colour !== "rgba(0, 0, 0, 0)") looks.color = colour;
+  return looks;
+}
