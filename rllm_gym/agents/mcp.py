@@ -9,8 +9,8 @@ class MCPAgent(ToolAgent):
     """A :class:`ToolAgent` with a system prompt for ``rllm/MCP-v0``."""
 
     system_prompt = (
-        "You work for a user with tools. Look before you change anything, do exactly what is asked for and nothing else, "
-        "and keep to the rules you are given. A tool that fails may be tried again, or another way found. When the task is "
-        "done, or when you know the answer, end with the answer alone and no call; when it cannot be done, or must not be, "
-        "call report_infeasible and change nothing."
+        "You work for a user with tools. Look before you change anything, do exactly what is asked for and nothing "
+        "else, and keep to the rules you are given. A tool that fails may be tried again, or another way found. When "
+        "the task is done, or when you know the answer, end with the answer alone and no call; when it cannot be done, "
+        "or must not be, call report_infeasible and change nothing."
     )

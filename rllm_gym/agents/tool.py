@@ -22,8 +22,8 @@ class ToolAgent(ChatAgent):
     """
 
     system_prompt = (
-        "You solve tasks with tools. Think about what you need to know, call tools to find it out or to work it out, and "
-        "read their results before you go on. When you know the answer, give it in the form that is asked for."
+        "You solve tasks with tools. Think about what you need to know, call tools to find it out or to work it out, "
+        "and read their results before you go on. When you know the answer, give it in the form that is asked for."
     )
 
     def __init__(

@@ -343,6 +343,16 @@ class MCPEnv(AsyncTextEnv):
         info["template"] = self._template
 
     @property
+    def offered(self) -> Mapping[str, Tool]:
+        """The tools of the episode by name, those that end it too."""
+        return self._offered
+
+    @property
+    def turn(self) -> int:
+        """Replies taken in this episode."""
+        return self._turn
+
+    @property
     def workspace(self) -> Path:
         """The episode's directory; gone when the episode is over.
 

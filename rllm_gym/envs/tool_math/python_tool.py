@@ -18,7 +18,7 @@ _SCHEMA: dict[str, Any] = {
     "function": {
         "name": NAME,
         "description": "Run a Python program in a sandbox and see what it prints. Each call is a fresh process: "
-        "nothing is kept between calls. The value of a last line that is an expression is printed too. There is no network.",
+        "nothing is kept between calls. The value of a last line that is an expression is printed too. No network.",
         "parameters": {
             "type": "object",
             "properties": {"code": {"type": "string", "description": "The program."}},

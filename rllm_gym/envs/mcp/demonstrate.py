@@ -1,0 +1,60 @@
+"""The way through a built-in errand as replies: for demonstrations, and to show that every task can be solved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rllm_gym.envs.mcp.env import MCPEnv
+from rllm_gym.envs.mcp.judging import WorldCase
+from rllm_gym.envs.mcp.prompt import REPORT_INFEASIBLE
+from rllm_gym.envs.mcp.worlds import Answer, Call, ReportInfeasible, ToolErrand
+from rllm_gym.envs.mcp.worlds.errand import Move
+from rllm_gym.mcp import Tool
+
+
+def errand_of(env: Any) -> ToolErrand:
+    """The errand of the episode that is under way.
+
+    Raises:
+        ValueError: There is none: the episode has not begun, or its task is a row with servers of its own.
+    """
+    case = getattr(env.unwrapped, "_case", None)
+    if not isinstance(case, WorldCase):
+        raise ValueError("only a built-in task of rllm/MCP-v0 has an errand with a way through it; call reset() first")
+    return case.errand
+
+
+def next_reply(env: Any) -> str:
+    """The reply to give now, in an episode played by these alone, from the first turn on."""
+    base: MCPEnv = env.unwrapped
+    return replies(errand_of(base).calls, list(base.offered.values()))[base.turn]
+
+
+def replies(moves: Iterable[Move], tools: Sequence[Tool]) -> list[str]:
+    """Moves as the replies of a model that is offered ``tools``.
+
+    Raises:
+        ValueError: A move calls a tool that is not offered.
+    """
+    return [_reply(move, tools) for move in moves]
+
+
+def _reply(move: Move, tools: Sequence[Tool]) -> str:
+    if isinstance(move, Answer):
+        return move.text
+    if isinstance(move, ReportInfeasible):
+        return _call(REPORT_INFEASIBLE.name, {"reason": move.reason})
+    return _call(_name_of(move, tools), dict(move.arguments))
+
+
+def _name_of(call: Call, tools: Sequence[Tool]) -> str:
+    for tool in tools:
+        if tool.remote_name == call.tool and call.server in ("", tool.server):
+            return tool.name
+    raise ValueError(f"no tool {call.tool!r} of the server {call.server!r} is offered")
+
+
+def _call(name: str, arguments: dict[str, Any]) -> str:
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments}, ensure_ascii=False)}</tool_call>"
