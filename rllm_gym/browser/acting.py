@@ -68,6 +68,10 @@ async def act(session: BrowserSession, action: BrowserAction) -> str:
         await _settled(session, sight, tab, since, opened, arrived)
     finally:
         session.tabs.context.remove_listener("page", window)
+    left = [*tab.activity.failed(since), *tab.activity.opened(since)]
+    outside = [url for url in left if not _within(session, url)]
+    if outside:
+        return f"The page tried to open {quoted(outside[-1][:300])}, which is outside of this task."
     return ""
 
 
@@ -80,7 +84,7 @@ async def _settled(
         note = await settle(tab.world, tab.activity, since)
     try:
         async with asyncio.timeout(_WINDOW_S):
-            while len(opened) < tab.activity.windows - since.windows:
+            while len(opened) < sum(_within(session, url) for url in tab.activity.opened(since)):
                 arrived.clear()
                 await arrived.wait()
     except TimeoutError:
@@ -90,6 +94,10 @@ async def _settled(
         note = await settle(front.world, front.activity, front.activity.mark())
     if note:
         session.tabs.note(note)
+
+
+def _within(session: BrowserSession, url: str) -> bool:
+    return url in ("", "about:blank") or session.walls.admits(url)
 
 
 # One action ------------------------------------------------------------------------------------------------------

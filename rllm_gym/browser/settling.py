@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ _ASKED_S = 1.0
 # What goes on for as long as it likes, and nobody waits for.
 _ENDLESS = frozenset(("EventSource", "WebSocket", "Ping", "Media", "Prefetch", "CSPViolationReport", "TextTrack"))
 _MOST_REQUESTS = 10_000
+_MOST_KEPT = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,23 +32,27 @@ class Mark:
     requests: frozenset[str]
     loads: int
     windows: int
+    failures: int
 
 
 class Activity:
     """What a page is at, told by the events of its CDP session. Listens from its making on.
 
     Attributes:
-        windows: How many windows it has opened.
         given_up: Its document never came to its end within the deadline; it is not waited for again.
     """
 
     def __init__(self, cdp: Any) -> None:
-        self.windows = 0
         self.given_up = False
         self._asked: dict[str, float] = {}
         self._begun: dict[str, int] = {}  # frame -> which of all loads it is
         self._loads = 0
         self._requests: set[str] = set()
+        self._documents: dict[str, str] = {}  # request -> URL
+        self._failed: deque[str] = deque(maxlen=_MOST_KEPT)
+        self._failures = 0
+        self._opened: deque[str] = deque(maxlen=_MOST_KEPT)
+        self._windows = 0
         self._changed = asyncio.Event()
         self._cdp = cdp
         cdp.on("Page.frameScheduledNavigation", self._scheduled)
@@ -57,14 +63,16 @@ class Activity:
         cdp.on("Page.frameDetached", lambda event: self._ended(event["frameId"]))
         cdp.on("Page.frameClearedScheduledNavigation", lambda event: self._taken_back(event["frameId"]))
         cdp.on("Page.navigatedWithinDocument", lambda event: self._taken_back(event["frameId"]))
-        cdp.on("Page.windowOpen", lambda event: self._opens_window())
+        cdp.on("Page.windowOpen", self._opens_window)
         cdp.on("Network.requestWillBeSent", self._request)
         cdp.on("Network.loadingFinished", lambda event: self._answered(event["requestId"]))
-        cdp.on("Network.loadingFailed", lambda event: self._answered(event["requestId"]))
+        cdp.on("Network.loadingFailed", self._request_failed)
 
     def mark(self) -> Mark:
         """This moment."""
-        return Mark(asyncio.get_running_loop().time(), frozenset(self._requests), self._loads, self.windows)
+        return Mark(
+            asyncio.get_running_loop().time(), frozenset(self._requests), self._loads, self._windows, self._failures
+        )
 
     def navigating(self, since: Mark) -> bool:
         """Whether a document is about to be replaced, or one is being loaded that was begun since then."""
@@ -75,6 +83,14 @@ class Activity:
     def requesting(self, since: Mark) -> bool:
         """Whether something that was asked for since then is still awaited."""
         return not self._requests <= since.requests
+
+    def failed(self, since: Mark) -> list[str]:
+        """URLs of the documents that were asked for since then and did not come, the latest ones."""
+        return _last(self._failed, self._failures - since.failures)
+
+    def opened(self, since: Mark) -> list[str]:
+        """URLs of the windows that were opened since then, the latest ones."""
+        return _last(self._opened, self._windows - since.windows)
 
     async def change(self, seconds: float) -> None:
         """Until something begins or ends, or the time is over."""
@@ -114,17 +130,32 @@ class Activity:
         self._asked.pop(frame, None)
         self._changed.set()
 
-    def _opens_window(self) -> None:
-        self.windows += 1
+    def _opens_window(self, event: dict[str, Any]) -> None:
+        self._opened.append(event["url"])
+        self._windows += 1
         self._changed.set()
 
     def _request(self, event: dict[str, Any]) -> None:
         if event.get("type") not in _ENDLESS and len(self._requests) < _MOST_REQUESTS:
             self._requests.add(event["requestId"])
+            if event.get("type") == "Document":
+                self._documents[event["requestId"]] = event["request"]["url"]
+
+    def _request_failed(self, event: dict[str, Any]) -> None:
+        url = self._documents.get(event["requestId"])
+        if url is not None:
+            self._failed.append(url)
+            self._failures += 1
+        self._answered(event["requestId"])
 
     def _answered(self, request: str) -> None:
         self._requests.discard(request)
+        self._documents.pop(request, None)
         self._changed.set()
+
+
+def _last(urls: deque[str], count: int) -> list[str]:
+    return list(urls)[-count:] if count > 0 else []
 
 
 async def settle(world: World, activity: Activity, since: Mark) -> str:
