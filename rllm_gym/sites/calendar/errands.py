@@ -223,11 +223,10 @@ def clear_half_day(world: CalendarWorld, rng: Random, difficulty: int) -> Errand
         events = [event for _, event in world.occurrences(day, day) if event.owner == me]
         return [event for event in events if (event.start >= noon) == afternoon]
 
-    wanted = max(min(len(due(day)), most) for day in days)
-    if not wanted:  # all of them lie in the other half
+    if not any(map(due, days)):  # all of them lie in the other half
         afternoon = not afternoon
-        wanted = max(min(len(due(day)), most) for day in days)
-    day = rng.choice([day for day in days if min(len(due(day)), most) == wanted])
+    wanted = max(len(due(day)) for day in days if len(due(day)) <= most)
+    day = rng.choice([day for day in days if len(due(day)) == wanted])
     events = due(day)
     half = "at 12:00 or later" if afternoon else "before 12:00"
     goal = (

@@ -1,0 +1,288 @@
+"""An issue tracker: projects with issues, labels, milestones, comments and the columns of a board."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import date
+from typing import Any
+
+from rllm_gym.sites.colleagues import Person
+from rllm_gym.sites.errors import Refused
+
+KINDS = ("Bug", "Feature", "Task")
+COLUMNS = ("Backlog", "In progress", "Review", "Done")
+PRIORITIES = ("Low", "Medium", "High", "Urgent")
+REASONS = ("completed", "not planned", "duplicate")
+SORTS = {"newest": "Newest", "oldest": "Oldest", "comments": "Most commented", "priority": "Priority"}
+
+
+@dataclass(frozen=True)
+class Comment:
+    author: str
+    day: date
+    text: str
+
+
+@dataclass(frozen=True)
+class Issue:
+    """One issue.
+
+    Attributes:
+        project: Key of its project, ``"WEB"``.
+        number: Within the project, from 1 in the order of creation.
+        title: One line.
+        text: What was reported.
+        kind: One of :data:`KINDS`.
+        priority: One of :data:`PRIORITIES`.
+        author: Address of who reported it.
+        created: The day.
+        assignee: Address, or "".
+        labels: Names, in the order of the alphabet.
+        milestone: Name, or "".
+        column: One of :data:`COLUMNS`; what is closed stands in "Done".
+        closed: "" while open, else one of :data:`REASONS`.
+        duplicate_of: Key of the issue that a duplicate was closed in favour of, or "".
+        comments: In the order of time.
+    """
+
+    project: str
+    number: int
+    title: str
+    text: str
+    kind: str
+    priority: str
+    author: str
+    created: date
+    assignee: str = ""
+    labels: tuple[str, ...] = ()
+    milestone: str = ""
+    column: str = "Backlog"
+    closed: str = ""
+    duplicate_of: str = ""
+    comments: tuple[Comment, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """``"WEB-12"``."""
+        return f"{self.project}-{self.number}"
+
+    def facts(self) -> list[Any]:
+        return [
+            self.title,
+            self.text,
+            self.kind,
+            self.priority,
+            self.assignee,
+            list(self.labels),
+            self.milestone,
+            self.column,
+            self.closed,
+            self.duplicate_of,
+            [[comment.author, comment.text] for comment in self.comments],
+        ]
+
+
+@dataclass(frozen=True)
+class Milestone:
+    name: str
+    due: date
+    closed: bool = False
+
+
+@dataclass
+class Project:
+    """A project: its key stands before the numbers of its issues."""
+
+    key: str
+    name: str
+    labels: tuple[str, ...]
+    milestones: dict[str, Milestone]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which issues a list shows; "" asks for nothing. ``assignee`` may be "none"."""
+
+    state: str = "open"
+    kind: str = ""
+    label: str = ""
+    assignee: str = ""
+    milestone: str = ""
+    priority: str = ""
+    text: str = ""
+
+    def accepts(self, issue: Issue) -> bool:
+        return (
+            (self.state not in ("open", "closed") or (self.state == "closed") == bool(issue.closed))
+            and self.kind in ("", issue.kind)
+            and (not self.label or self.label in issue.labels)
+            and (not self.assignee or (issue.assignee or "none") == self.assignee)
+            and (not self.milestone or (issue.milestone or "none") == self.milestone)
+            and self.priority in ("", issue.priority)
+            and self._says(issue)
+        )
+
+    def _says(self, issue: Issue) -> bool:
+        said = f"{issue.key} {issue.title} {issue.text}".lower()
+        return all(word in said for word in self.text.lower().split()[:20])
+
+
+@dataclass
+class Tracker:
+    """The state of the site.
+
+    Attributes:
+        today: The day on which this world stands still.
+        me: Who is signed in.
+        members: Everybody whom issues can be assigned to, ``me`` among them.
+        projects: By key.
+        issues: By key, such as ``"WEB-12"``.
+    """
+
+    today: date
+    me: Person
+    members: list[Person]
+    projects: dict[str, Project]
+    issues: dict[str, Issue] = field(default_factory=dict)
+
+    def facts(self) -> dict[str, Any]:
+        """Everything of every issue and milestone. Looking at pages changes nothing."""
+        return {
+            "issues": {key: issue.facts() for key, issue in sorted(self.issues.items())},
+            "milestones": [
+                [project.key, milestone.name, milestone.due.isoformat(), milestone.closed]
+                for project in self.projects.values()
+                for milestone in project.milestones.values()
+            ],
+        }
+
+    # Looking -------------------------------------------------------------------------------------------------------
+
+    def name_of(self, email: str) -> str:
+        return next((person.name for person in self.members if person.email == email), email)
+
+    def of_project(self, project: str, asked: Filter | None = None, sort: str = "newest") -> list[Issue]:
+        """The issues of a project that a filter lets through."""
+        asked = asked or Filter(state="")
+        found = [issue for issue in self.issues.values() if issue.project == project and asked.accepts(issue)]
+        found.sort(key=lambda issue: issue.number, reverse=sort != "oldest")
+        if sort == "comments":
+            found.sort(key=lambda issue: len(issue.comments), reverse=True)
+        elif sort == "priority":
+            found.sort(key=lambda issue: PRIORITIES.index(issue.priority), reverse=True)
+        return found
+
+    # Changing ------------------------------------------------------------------------------------------------------
+
+    def report(
+        self,
+        project: str,
+        title: str,
+        text: str,
+        *,
+        kind: str = "Task",
+        priority: str = "Medium",
+        assignee: str = "",
+        milestone: str = "",
+        labels: Iterable[str] = (),
+    ) -> Issue:
+        """A new issue of mine."""
+        if project not in self.projects:
+            raise Refused(f"There is no project {project[:40]!r}.")
+        _one_of("kind", kind, KINDS)
+        _one_of("priority", priority, PRIORITIES)
+        number = 1 + max((issue.number for issue in self.issues.values() if issue.project == project), default=0)
+        issue = Issue(project, number, title, text, kind, priority, self.me.email, self.today)
+        self._check(issue, assignee, milestone, labels)
+        return self._put(issue, assignee=assignee, milestone=milestone, labels=tuple(sorted(set(labels))))
+
+    def edit(self, key: str, title: str, text: str) -> None:
+        self._put(self._get(key), title=title, text=text)
+
+    def assign(self, key: str, email: str) -> None:
+        """Makes somebody responsible, or nobody with ""."""
+        issue = self._get(key)
+        self._check(issue, email, issue.milestone, ())
+        self._put(issue, assignee=email)
+
+    def set_labels(self, key: str, labels: Iterable[str]) -> None:
+        issue, chosen = self._get(key), tuple(sorted(set(labels)))
+        self._check(issue, issue.assignee, issue.milestone, chosen)
+        self._put(issue, labels=chosen)
+
+    def set_milestone(self, key: str, name: str) -> None:
+        """Puts an issue into an open milestone, or into none with ""."""
+        issue = self._get(key)
+        self._check(issue, issue.assignee, name, ())
+        self._put(issue, milestone=name)
+
+    def set_priority(self, key: str, priority: str) -> None:
+        _one_of("priority", priority, PRIORITIES)
+        self._put(self._get(key), priority=priority)
+
+    def move(self, key: str, column: str) -> None:
+        """Moves an open issue on the board. "Done" does not close it."""
+        _one_of("column", column, COLUMNS)
+        issue = self._get(key)
+        if issue.closed:
+            raise Refused(f"{key} is closed: reopen it before it is moved on the board.")
+        self._put(issue, column=column)
+
+    def comment(self, key: str, text: str) -> None:
+        issue = self._get(key)
+        self._put(issue, comments=(*issue.comments, Comment(self.me.email, self.today, text)))
+
+    def close(self, key: str, reason: str = "completed", duplicate_of: str = "") -> None:
+        """Closes an open issue; a duplicate names another issue of the same project."""
+        issue = self._get(key)
+        _one_of("reason", reason, REASONS)
+        if issue.closed:
+            raise Refused(f"{key} is closed already.")
+        if reason == "duplicate":
+            other = self.issues.get(duplicate_of)
+            if other is None or other.project != issue.project or duplicate_of == key:
+                raise Refused(f"A duplicate names another issue of {issue.project}, not {duplicate_of[:40]!r}.")
+        else:
+            duplicate_of = ""
+        self._put(issue, closed=reason, duplicate_of=duplicate_of, column="Done")
+
+    def reopen(self, key: str) -> None:
+        """Opens a closed issue again; it starts in the backlog."""
+        issue = self._get(key)
+        if not issue.closed:
+            raise Refused(f"{key} is open.")
+        self._put(issue, closed="", duplicate_of="", column="Backlog")
+
+    def close_milestone(self, project: str, name: str) -> None:
+        """Closes a milestone, once no open issue is left in it."""
+        milestone = self.projects[project].milestones.get(name) if project in self.projects else None
+        if milestone is None or milestone.closed:
+            raise Refused(f"There is no open milestone {name[:40]!r}.")
+        left = self.of_project(project, Filter(milestone=name))
+        if left:
+            raise Refused(f"“{name}” still has {len(left)} open issue{'s' * (len(left) > 1)}.")
+        self.projects[project].milestones[name] = replace(milestone, closed=True)
+
+    def _check(self, issue: Issue, assignee: str, milestone: str, labels: Iterable[str]) -> None:
+        project = self.projects[issue.project]
+        _one_of("member", assignee, ("", *(person.email for person in self.members)))
+        still_open = [item.name for item in project.milestones.values() if not item.closed]
+        _one_of("open milestone", milestone, ("", *still_open, issue.milestone))
+        for label in labels:
+            _one_of("label", label, project.labels)
+
+    def _get(self, key: str) -> Issue:
+        issue = self.issues.get(key)
+        if issue is None:
+            raise Refused(f"There is no issue {key[:40]!r}.")
+        return issue
+
+    def _put(self, issue: Issue, **changes: Any) -> Issue:
+        issue = self.issues[issue.key] = replace(issue, **changes)
+        return issue
+
+
+def _one_of(name: str, value: str, choices: Iterable[str]) -> None:
+    if value not in choices:
+        raise Refused(f"{value[:40]!r} is no {name}.")
