@@ -336,8 +336,8 @@ def test_a_page_is_cut_to_the_bound_which_is_said() -> None:
         assert len(first) <= 4_000
         env.step(f'fill({number_of(env, "Your name")}, "{"x" * 20_000}")')
         long, *_ = env.step(f"click({number_of(env, 'Sign')})")
-        assert 1_000 < len(long) <= 4_000
-        assert "20002 characters" in long or "left out" in long or "cut" in long
+        assert len(long) <= 4_000
+        assert "left out" in long
     finally:
         env.close()
     with pytest.raises(TaskError, match="max_observation_chars"):

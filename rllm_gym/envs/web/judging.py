@@ -79,12 +79,16 @@ class ErrandCase:
         if row.difficulty not in template.difficulties:
             levels = ", ".join(map(str, template.difficulties))
             raise TaskError(f"the template {template.name!r} has no difficulty {row.difficulty}; it has {levels}")
-        self._template, self._row = template, row
         self._lock = threading.Lock()
         self.world: World = template.build(row.seed, row.difficulty)
         self.errand: Errand = template.errand(self.world, random.Random(row.seed), row.difficulty)
         if self.errand.outcome is None and self.errand.answer is None and not self.errand.infeasible:
             raise TaskError(f"the template {template.name!r} asks for no change and no answer: nothing could fail it")
+        # Now, while the episode's world is untouched: an outcome may have been told in its terms.
+        twin = template.build(row.seed, row.difficulty)
+        if self.errand.outcome is not None:
+            self.errand.outcome(twin)
+        self._twin = twin
         self.goal, self.start = self.errand.goal, self.errand.start
         self.sites = {origin: self._alone(handler) for origin, handler in self.world.handlers().items()}
         self.origins: tuple[str, ...] = ()
@@ -108,11 +112,8 @@ class ErrandCase:
             return False
         if errand.answer is not None and (ending.answer is None or not matches(errand.answer, ending.answer)):
             return False
-        twin = self._template.build(self._row.seed, self._row.difficulty)
-        if errand.outcome is not None:
-            errand.outcome(twin)
         with self._lock:
-            return bool(self.world.facts() == twin.facts())
+            return bool(self.world.facts() == self._twin.facts())
 
 
 # Pages of one's own ------------------------------------------------------------------------------------------------

@@ -138,7 +138,7 @@ class PageEnv(AsyncTextEnv):
         head = f"Goal: {self._goal}\n\n{rules}"
         if len(head) + LEAST_PAGE_CHARS > self._max_chars:
             raise TaskError(
-                f"task {task.task_id!r} needs {len(head)} characters before its page and {LEAST_PAGE_CHARS} for it, too "
+                f"task {task.task_id!r} needs {len(head)} characters above its page and {LEAST_PAGE_CHARS} for it, too "
                 f"many for max_observation_chars={self._max_chars}; raise it"
             )
         return await self._shown(head)
