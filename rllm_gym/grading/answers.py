@@ -185,7 +185,7 @@ _WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight"
 _CURRENCY = r"[$€£¥₹]|us\$|(?:usd|eur|gbp|chf|jpy|cny|inr)(?![a-z])"
 _QUANTITY = re.compile(
     rf"(?P<sign>[+-]?)\ ?(?P<money>{_CURRENCY})?\ ?(?P<inner>[+-]?)(?P<digits>[0-9][0-9.,'_\ ]{{0,60}}|\.[0-9]{{1,40}})"
-    rf"(?P<exponent>e[+-]?[0-9]{{1,3}})?\ ?(?P<unit>%|°[cf]?|{_CURRENCY}|[^\W\d_][^\d,;:]{{0,40}})?"
+    rf"(?P<exponent>e[+-]?[0-9]{{1,3}})?\ ?(?P<unit>%|°[cf]?|{_CURRENCY}|[a-z]{{1,3}}\^?[23]|[^\W\d_][^\d,;:]{{0,40}})?"
 )
 
 

@@ -29,6 +29,8 @@ RIGHT = [
     (number(12.5, tolerance=0.05), "12.55"),
     (number(12, unit=["min", "minutes"]), "12 Minutes"),
     (number(12, unit="minutes"), "12"),
+    (number(31, unit=["km²"]), "31 km2"),
+    (number(31), "31 m²"),
     *[(MARCH, text) for text in ("2025-03-04", "2025/3/4", "4 March 2025", "Mar 4th, 2025", "4.3.2025", "20250304")],
     *[(MARCH, text) for text in ("Tuesday, 4 March 2025", "the 4th of March 2025", "Tue Mar. 4 2025")],
     ({"type": "date", "value": "2025-03-14"}, "3/14/2025"),
