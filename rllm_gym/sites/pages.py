@@ -253,7 +253,7 @@ def paginate(items: Sequence[Item], page: int, size: int) -> Slice[Item]:
 
 
 def page_links(part: Slice[Item], path: str, **query: object) -> Markup | None:
-    """Links to the other pages, or nothing where there is one."""
+    """Links to the other pages, or nothing where there is one. ``path``: not quoted yet."""
     if part.pages == 1:
         return None
     near = [n for n in range(1, part.pages + 1) if n in (1, part.pages) or abs(n - part.page) <= 2]
@@ -300,7 +300,7 @@ def table(
 
 def sort_heading(label: str, column: str, current: str, path: str, **query: object) -> Markup:
     """A heading that sorts its column: up, and down when it is sorted up already. ``current`` is ``"price"`` or
-    ``"-price"``."""
+    ``"-price"``; ``path`` is not quoted yet."""
     up, down = current == column, current == f"-{column}"
     target = url(path, **query, sort=f"-{column}" if up else column)
     mark = " ▲" if up else " ▼" if down else ""

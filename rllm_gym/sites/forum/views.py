@@ -68,7 +68,7 @@ def board(forum: Forum, visit: Visit, name: str) -> Page:
     )
     body = [h("div.heading", h("p.muted", plural(len(threads), "thread")), sorter)]
     new = pages.link_button("New thread", url("/new", board=title), tone="")
-    listing = _thread_list(threads, visit.page(), _board_path(title), sort=sort)
+    listing = _thread_list(threads, visit.page(), f"/board/{title.lower()}", sort=sort)
     return Page(title, [body, listing], trail=[("Boards", "/")], actions=new)
 
 

@@ -1,0 +1,253 @@
+"""The wiki's state: pages with every version they had, talk, and what the visitor watches.
+
+The facts that count: what every page says now (facts, sections, categories, where it leads), the comments on its talk
+page, the watch list, and, in worlds whose errands give one, the summary of the visitor's last change to each page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, time, timedelta
+from random import Random
+from typing import Any
+
+from rllm_gym.sites.errors import NotFound, Refused
+from rllm_gym.sites.http import Handler
+from rllm_gym.sites.wiki.content import KINDS, NONSENSE, NUMBERS, Content, make_pages, number_in, with_number
+from rllm_gym.sites.wording import any_day
+
+ORIGIN = "http://wiki.test"
+EDITORS = (
+    "Aldous", "Birgit", "Cato", "Delphine", "Edda", "Fabio", "Greta", "Hector", "Ilse", "Jorge",
+    "Katja", "Ludo", "Merle", "Nestor", "Orla", "Piet", "Quentin", "Renata", "Silas", "Thea",
+)  # fmt: skip
+SUMMARIES = (
+    "newer source",
+    "corrected a number",
+    "checked in the archive",
+    "typo",
+    "better wording",
+    "after the survey",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One version of a page."""
+
+    number: int
+    author: str
+    when: datetime
+    summary: str
+    content: Content
+
+
+@dataclass(slots=True)
+class WikiPage:
+    """``protected``: only administrators change it, and the visitor is none."""
+
+    title: str
+    revisions: list[Revision]
+    protected: bool = False
+    talk: list[tuple[str, str, str]] = field(default_factory=list)
+    """(author, heading, text) of the comments, from the first."""
+
+    @property
+    def content(self) -> Content:
+        return self.revisions[-1].content
+
+
+@dataclass
+class Wiki:
+    """The wiki, and one visitor who may edit. ``vandal``: whose edits are nonsense."""
+
+    now: datetime
+    user: str
+    editors: list[str]
+    vandal: str
+    pages: dict[str, WikiPage]
+    next_revision: int
+    summaries_count: bool
+    watched: list[str] = field(default_factory=list)
+
+    def handlers(self) -> Mapping[str, Handler]:
+        from rllm_gym.sites.wiki.views import SITE
+
+        return {ORIGIN: SITE.handler(self)}
+
+    def facts(self) -> Any:
+        pages = {
+            title: [page.content.to_json(), page.protected, [list(comment) for comment in page.talk]]
+            for title, page in sorted(self.pages.items())
+        }
+        summaries = {}
+        if self.summaries_count:
+            for title, page in sorted(self.pages.items()):
+                own = [revision.summary for revision in page.revisions if revision.author == self.user]
+                if own:
+                    summaries[title] = own[-1]
+        return {"pages": pages, "summaries": summaries, "watched": sorted(self.watched)}
+
+    # Looking -------------------------------------------------------------------------------------------------------
+
+    def page(self, title: str) -> WikiPage:
+        if title not in self.pages:
+            raise NotFound(f"There is no page called {title}.")
+        return self.pages[title]
+
+    def revision(self, number: int) -> tuple[WikiPage, Revision]:
+        for page in self.pages.values():
+            for revision in page.revisions:
+                if revision.number == number:
+                    return page, revision
+        raise NotFound(f"There is no version {number}.")
+
+    def of_kind(self, kind: str) -> list[WikiPage]:
+        """By title."""
+        return [page for _, page in sorted(self.pages.items()) if kind in page.content.categories]
+
+    def categories(self) -> list[str]:
+        return sorted({name for page in self.pages.values() for name in page.content.categories})
+
+    def links_to(self, title: str) -> list[str]:
+        """Titles of the pages whose text links to this one, and of those that lead to it."""
+        mark = f"[[{title}]]"
+        return [
+            other
+            for other, page in sorted(self.pages.items())
+            if page.content.redirect == title or any(mark in text for _, text in page.content.sections)
+        ]
+
+    def changes(self) -> list[tuple[WikiPage, Revision]]:
+        """All versions of all pages, the newest first."""
+        found = [(page, revision) for page in self.pages.values() for revision in page.revisions]
+        return sorted(found, key=lambda pair: pair[1].when, reverse=True)
+
+    # Doing ---------------------------------------------------------------------------------------------------------
+
+    def edit(self, title: str, content: Content, summary: str) -> None:
+        page = self.page(title)
+        if page.protected:
+            raise Refused(f"The page {title} is protected: only administrators can change it.")
+        if page.content == content:
+            raise Refused("Nothing was changed.")
+        page.revisions.append(self._new_revision(content, summary))
+
+    def edit_fact(self, title: str, name: str, value: str, summary: str) -> None:
+        self.edit(title, self.page(title).content.with_fact(name, value), summary)
+
+    def edit_section(self, title: str, heading: str, text: str, summary: str) -> None:
+        self.edit(title, self.page(title).content.with_section(heading, text), summary)
+
+    def restore(self, number: int) -> WikiPage:
+        """An old version becomes the newest one."""
+        page, revision = self.revision(number)
+        self.edit(page.title, revision.content, f"Restored version {number}")
+        return page
+
+    def create(self, title: str, content: Content, summary: str) -> None:
+        if any(title.lower() == other.lower() for other in self.pages):
+            raise Refused(f"There is a page called {title} already.")
+        if any(c in title for c in "[]|#<>{}/\\") or title.startswith("."):
+            raise Refused("A title must not hold any of [ ] | # < > { } / \\, and does not begin with a dot.")
+        if content.redirect and content.redirect not in self.pages:
+            raise Refused(f"There is no page called {content.redirect}.")
+        self.pages[title] = WikiPage(title, [self._new_revision(content, summary)])
+
+    def move(self, title: str, new_title: str) -> None:
+        """The page gets another title with all its versions, and the old title leads to it."""
+        page = self.page(title)
+        if page.protected:
+            raise Refused(f"The page {title} is protected: only administrators can move it.")
+        self.create(new_title, Content(), "Moved")  # refuses titles that cannot be
+        page.title = new_title
+        self.pages[new_title] = page
+        self.pages[title] = WikiPage(title, [self._new_revision(Content(redirect=new_title), "Moved")])
+        self.watched = [new_title if watched == title else watched for watched in self.watched]
+
+    def comment(self, title: str, heading: str, text: str) -> None:
+        self.page(title).talk.append((self.user, heading, text))
+
+    def watch(self, title: str, on: bool) -> None:
+        self.page(title)
+        if on and title not in self.watched:
+            self.watched.append(title)
+        elif not on and title in self.watched:
+            self.watched.remove(title)
+
+    def _new_revision(self, content: Content, summary: str) -> Revision:
+        self.now += timedelta(minutes=1)
+        self.next_revision += 1
+        return Revision(self.next_revision, self.user, self.now, summary, content)
+
+
+def build(seed: int, difficulty: int, *, summaries_count: bool = False) -> Wiki:
+    """A wiki with a history: numbers were corrected, a few pages are protected, and somebody wrote nonsense."""
+    rng = Random(f"wiki/{seed}/{difficulty}")
+    now = datetime.combine(any_day(rng), time(12, 0))
+    editors = rng.sample(EDITORS, min(len(EDITORS), 6 + 2 * difficulty))
+    contents = make_pages(rng, difficulty)
+    lengths = {title: rng.randint(2, 4 + 2 * difficulty) for title in contents}
+    ages = iter(rng.sample(range(60 * 24, 60 * 24 * 900), sum(lengths.values())))
+    pages = {}
+    drafts: list[tuple[datetime, WikiPage, str, str, Content]] = []
+    for title, content in contents.items():
+        page = pages[title] = WikiPage(title, [])
+        times = sorted(next(ages) for _ in range(lengths[title]))  # the smallest age is the newest version
+        for place, age in enumerate(times):
+            author = rng.choice(editors[:-2])
+            last = place == len(times) - 1
+            summary = "new page" if last else rng.choice(SUMMARIES)
+            drafts.append((now - timedelta(minutes=age), page, author, summary, content))
+            content = _older(rng, content)
+    wiki = Wiki(now, editors[-2], editors, editors[-1], pages, 20_000, summaries_count)
+    for when, page, author, summary, content in sorted(drafts, key=lambda draft: draft[0]):
+        wiki.next_revision += rng.randint(1, 9)
+        page.revisions.append(Revision(wiki.next_revision, author, when, summary, content))
+    shuffled = rng.sample(sorted(pages), len(pages))
+    _vandalise(wiki, rng, shuffled[: 1 + difficulty], difficulty)
+    for title in shuffled[1 + difficulty : 3 + 2 * difficulty]:
+        pages[title].protected = True
+    for title in shuffled[-2 - difficulty :]:
+        _rename_in_the_past(wiki, rng, title)
+        wiki.pages[title].talk.append((rng.choice(editors[:-2]), "Sources", "Where do these numbers come from?"))
+    wiki.watched = rng.sample(sorted(pages), 2)
+    return wiki
+
+
+def _older(rng: Random, content: Content) -> Content:
+    """The version before: one number was different."""
+    name = rng.choice([name for name, _ in content.facts if name in NUMBERS])
+    value = content.fact(name)
+    number = number_in(value)
+    return content.with_fact(name, with_number(value, number + rng.randint(1, 3 + number // 50)))
+
+
+def _vandalise(wiki: Wiki, rng: Random, titles: list[str], difficulty: int) -> None:
+    for title in titles:
+        page = wiki.pages[title]
+        for _ in range(1 + rng.randrange(1 + difficulty // 2)):
+            heading = rng.choice(page.content.sections)[0]
+            text = f"{rng.choice(NONSENSE)} {rng.randint(10, 99)}"
+            wiki.next_revision += 1
+            # Within the last day: after everything that was written honestly.
+            when = wiki.now - timedelta(minutes=1_400 - (wiki.next_revision * 7) % 1_300)
+            when = max(when, page.revisions[-1].when + timedelta(minutes=1))
+            content = page.content.with_section(heading, text)
+            page.revisions.append(Revision(wiki.next_revision, wiki.vandal, when, "", content))
+
+
+def _rename_in_the_past(wiki: Wiki, rng: Random, title: str) -> None:
+    """An older name that leads to the page."""
+    old = f"{rng.choice(('Castle', 'Saint', 'Great'))} {title.removeprefix('River ')}"
+    if old not in wiki.pages:
+        wiki.next_revision += 1
+        when = wiki.now - timedelta(days=rng.randint(10, 800), minutes=wiki.next_revision % 1_000)
+        revision = Revision(wiki.next_revision, wiki.editors[0], when, "older name", Content(redirect=title))
+        wiki.pages[old] = WikiPage(old, [revision])
+
+
+def kind_of(page: WikiPage) -> str | None:
+    """``"Towns"``, ``"Rivers"`` or ``"Mountains"``."""
+    return next((kind for kind in KINDS if kind in page.content.categories), None)
