@@ -40,6 +40,8 @@ def oracle_of(env_id: str) -> Any:
     """The environment's own oracle, where it has one."""
     if "FrozenLake" in env_id:
         return lambda env: env.oracle().action
+    if "MCP" in env_id:
+        return importlib.import_module("rllm_gym.envs.mcp.demonstrate").next_reply
     if "Math" in env_id:
         return lambda env: f"\\boxed{{{env.task.data['gold']}}}"
     if "Code" in env_id:

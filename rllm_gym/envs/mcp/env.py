@@ -142,7 +142,7 @@ class MCPEnv(AsyncTextEnv):
         check_timeout_s: float = 30.0,
         max_calls: int = 16,
         max_result_chars: int = 8_000,
-        max_turns: int = 20,
+        max_turns: int = 40,
         invalid_action_penalty: float = 0.0,
         max_observation_chars: int = 100_000,
         max_action_chars: int = 1_000_000,

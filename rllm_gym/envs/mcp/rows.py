@@ -69,7 +69,7 @@ class ServerRow:
     data: Any = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RowReading:
     """Turns rows into tasks.
 
@@ -124,9 +124,10 @@ def read_task(task: Task, defaults: Mapping[str, Any]) -> WorldRow | ServerRow:
         TaskError: It cannot be used; names the task and the field.
     """
     try:
-        if "template" in task.data:
-            return _world_row(task.data)
-        return _server_row({"prompt": task.content, **defaults, **task.data})
+        data = task.to_json()["data"]  # lists and dicts again, as a check knows them from its rows
+        if "template" in data:
+            return _world_row(data)
+        return _server_row({"prompt": task.content, **defaults, **data})
     except TaskError as error:
         raise TaskError(f"task {task.task_id!r}: {error}") from error
 

@@ -1,0 +1,661 @@
+"""MCP-v0: what a user's servers, rows and checks do, what a model is told, and what no server may do to an episode."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+from gymnasium.error import ResetNeeded
+
+from rllm_gym.core import EnvironmentFault, InvalidAction, TaskError
+
+pytest.importorskip("mcp", reason="needs the extra: pip install 'rllm-gym[mcp]'")
+
+from mcp.server import MCPServer
+
+from rllm_gym.envs.mcp import TEMPLATES, MCPEnv, ToolState
+from rllm_gym.envs.mcp.arguments import checked_arguments
+from rllm_gym.envs.mcp.demonstrate import errand_of, replies
+from rllm_gym.envs.mcp.rows import RowReading
+from rllm_gym.mcp import InProcessServer, ServerFault, StdioServer, Tool
+from rllm_gym.parsing.function_calls import FunctionCall
+
+NUMBER = {"type": "number", "value": 5}
+
+
+def call(tool: str, /, **arguments: Any) -> str:
+    return f"<tool_call>{json.dumps({'name': tool, 'arguments': arguments})}</tool_call>"
+
+
+def shelf(workspace: Path, seed: int) -> MCPServer:
+    """A server of one's own: state in files of the workspace, and tools of every temper."""
+    server = MCPServer("shelf", log_level="ERROR")
+
+    @server.tool()
+    def put(name: str, count: int = 1) -> str:
+        """Put things on the shelf."""
+        (workspace / name).write_text(str(count))
+        return f"put {count} {name} into {workspace}"
+
+    @server.tool()
+    def look() -> list[str]:
+        """Look at the shelf."""
+        return sorted(path.name for path in workspace.iterdir())
+
+    @server.tool()
+    def add(numbers: list[float]) -> float:
+        """Add numbers."""
+        return sum(numbers)
+
+    @server.tool()
+    async def wait(seconds: float, word: str) -> str:
+        """Say a word later."""
+        await asyncio.sleep(seconds)
+        return word
+
+    @server.tool()
+    def fail(why: str) -> str:
+        """Fail."""
+        raise ValueError(why)
+
+    @server.tool()
+    def flood(characters: int) -> str:
+        """Say much."""
+        return "<" + "x" * characters + ">"
+
+    @server.tool()
+    def luck() -> int:
+        """The seed."""
+        return seed
+
+    return server
+
+
+def other(workspace: Path, seed: int) -> MCPServer:
+    server = MCPServer("other", log_level="ERROR")
+
+    @server.tool()
+    def put(text: str) -> str:
+        """Put a text elsewhere."""
+        return "elsewhere"
+
+    @server.tool()
+    def finish() -> str:
+        """A tool that is called like one of the environment's."""
+        return "not over"
+
+    return server
+
+
+def made(rows: Any = None, **options: Any) -> MCPEnv:
+    row = {"prompt": "How many?", "answer": NUMBER} | (rows or {})
+    return MCPEnv(tasks=[row], servers=options.pop("servers", shelf), **options)
+
+
+@pytest.fixture
+def env():
+    env = made()
+    env.reset(seed=0)
+    yield env
+    env.close()
+
+
+# The built-in tasks ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_the_right_way_is_rewarded_and_no_other(template):
+    env = MCPEnv(templates=template)
+    for way, reward in (("calls", 1.0), ("wrong_calls", 0.0), (None, 0.0)):
+        env.reset(seed=3)
+        errand = errand_of(env)
+        moves = replies(getattr(errand, way), list(env.offered.values())) if way else ["Done."]
+        for reply in moves:
+            *_, rewarded, terminated, truncated, info = env.step(reply)
+            if terminated or truncated:
+                break
+        assert terminated
+        assert (rewarded, info["success"]) == (reward, bool(reward))
+        assert info["reward_components"] == {"task": reward}
+        assert info["template"] == template
+    env.close()
+
+
+def test_an_episode_says_what_there_is_to_do_and_with_what():
+    env = gymnasium.make("rllm/MCP-v0", worlds="sqlite", difficulty=1)
+    observation, info = env.reset(seed=1)
+    assert errand_of(env).goal in observation
+    schemas = json.loads(info["tools"])
+    names = [schema["function"]["name"] for schema in schemas]
+    assert names[-2:] == ["finish", "report_infeasible"]
+    assert all(f"- {name}(" in observation for name in names)
+    assert all(schema["function"]["parameters"]["type"] == "object" for schema in schemas)
+    assert env.reset(seed=1)[0] == observation
+    silent = MCPEnv(worlds="sqlite", difficulty=1, tools_in_prompt=False)
+    assert "- finish(" not in silent.reset(seed=1)[0]
+    silent.close()
+    env.close()
+
+
+def test_templates_worlds_and_levels_choose_the_tasks():
+    env = MCPEnv(worlds=["files"], difficulty=(2, 3), num_tasks=30)
+    assert {task.data["template"].partition("/")[0] for task in env.tasks} == {"files"}
+    assert {task.data["difficulty"] for task in env.tasks} == {2, 3}
+    row = MCPEnv(tasks=[{"template": "sqlite/count-orders", "seed": 7, "difficulty": 1}])
+    assert "How many" in row.reset()[0]
+    row.close()
+    for options, said in (
+        ({"templates": "sqlite/nothing"}, "there is no template 'sqlite/nothing'"),
+        ({"worlds": "moon"}, "there is no world 'moon'"),
+        ({"difficulty": 9}, "difficulty=9"),
+        ({"servers": shelf}, "servers= is for rows"),
+        ({"check": lambda state: True}, "check= is for rows"),
+    ):
+        with pytest.raises(TaskError, match=said):
+            MCPEnv(**options)
+    with pytest.raises(TaskError, match="worlds='files' chooses among the built-in"):
+        made(worlds="files")
+
+
+# Calls -------------------------------------------------------------------------------------------------------------
+
+
+def test_results_come_back_in_the_order_of_the_calls_and_the_calls_run_side_by_side(env):
+    env.step(call("look"))  # what starts slowly has started
+    began = time.monotonic()
+    observation, *_, info = env.step("".join(call("wait", seconds=1, word=word) for word in "abcd"))
+    assert time.monotonic() - began < 3.5
+    assert [observation.index(f"Result {n} of 4, wait:\n{word}") for n, word in enumerate("abcd", 1)]
+    assert info["tools_called"] == 5
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        call("add", numbers=[2, 3]),
+        "<tool_call>\n<function=add>\n<parameter=numbers>\n[2, 3]\n</parameter>\n</function>\n</tool_call>",
+        '<|python_tag|>{"name": "add", "parameters": {"numbers": [2, 3]}}',
+        '{"tool_calls": [{"function": {"name": "add", "arguments": "{\\"numbers\\": [2, 3]}"}}]}',
+    ],
+)
+def test_calls_of_every_notation_arrive(env, reply):
+    observation, reward, *_, info = env.step(reply)
+    assert observation.startswith("Result, add:\n5")
+    assert (reward, info["invalid_action"], info["tools_called"]) == (0.0, False, 1)
+
+
+def test_text_of_xml_becomes_what_the_schema_asks_for(env):
+    env.step("<function=put><parameter=name>7</parameter><parameter=count>3</parameter></function>")
+    assert (env.workspace / "7").read_text() == "3"
+    observation, *_, info = env.step(call("put", name="8", count="3"))
+    assert info["invalid_action"]  # JSON has types of its own
+    assert "at $.count: '3' is not of type 'integer'" in observation
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (call("lok"), "no tool 'lok'. Did you mean 'look'"),
+        (call("put"), "'name' is a required property (given: nothing)"),
+        (call("put", nme="x"), "(given: 'nme')"),
+        (call("put", name=3), "at $.name: 3 is not of type 'string'"),
+        (call("add", numbers=[1, "2"]), "at $.numbers[1]: '2' is not of type 'number'"),
+        (call("put", name="a") + call("put"), "Call 2, of 'put', was not sent"),
+        (call("put", name="a") + call("fnish"), "(call 2); no call was sent. Did you mean 'finish'"),
+        (call("put", name="a") + call("finish", answer="5"), "must be the only call"),
+        (call("put", name="a") * 17, "17 tool calls, and at most 16"),
+        ('<tool_call>{"name": "put", "arguments": {"name": }}</tool_call>', "position"),
+        (call("report_infeasible"), "'reason' is a required property"),
+        ("", "is empty"),
+        ("<think>no", "inside <think>"),
+    ],
+)
+def test_a_call_that_is_wrong_is_not_sent_and_neither_are_its_neighbours(env, reply, said):
+    observation, reward, terminated, truncated, info = env.step(reply)
+    assert said in observation
+    assert len(observation) < 2_000
+    assert (reward, terminated, truncated) == (0.0, False, False)
+    assert info["invalid_action"]
+    assert info["tools_called"] == 0
+    assert list(env.workspace.iterdir()) == []
+
+
+def test_a_tool_that_fails_is_an_observation(env):
+    observation, *_, info = env.step(call("fail", why="no shelf") + call("add", numbers=[]))
+    assert "Result 1 of 2, fail (failed):" in observation
+    assert "Result 2 of 2, add:" in observation
+    assert (info["invalid_action"], info["tools_called"], info["tool_errors"]) == (False, 2, 1)
+
+
+def test_long_results_are_cut_in_the_middle_and_that_is_said(env):
+    observation, *_ = env.step(call("flood", characters=3_000_000))
+    assert len(observation) < 9_000
+    assert "characters left out" in observation
+    assert observation.rstrip().endswith(">")
+    many, *_ = env.step(call("flood", characters=200_000) * 16)
+    assert many in env.observation_space
+    small = made(max_result_chars=100, max_observation_chars=10_000, max_calls=32)
+    small.reset()
+    many, *_ = small.step(call("flood", characters=20_000) * 32)
+    assert many in small.observation_space
+    small.close()
+
+
+def test_two_servers_and_a_tool_called_finish_share_no_name():
+    env = made(servers=[InProcessServer(shelf, name="shelf"), InProcessServer(other, name="other")])
+    env.reset()
+    assert {"shelf__put", "other__put", "other__finish", "finish", "look"} <= set(env.offered)
+    observation, _, terminated, *_ = env.step(call("other__finish"))
+    assert (observation, terminated) == ("Result, other__finish:\nnot over", False)
+    assert env.step(call("finish", answer=5))[1] == 1.0
+    env.close()
+
+
+def test_only_the_tools_of_the_row_are_offered():
+    env = made({"tools": ["look", "add"]})
+    _, info = env.reset()
+    assert [tool["function"]["name"] for tool in json.loads(info["tools"])][:-2] == ["look", "add"]
+    assert "There is no tool 'put'" in env.step(call("put", name="a"))[0]
+    env.close()
+    env = made({"tools": ["lok"]})
+    with pytest.raises(TaskError, match="no tool 'lok'; they have put"):
+        env.reset()
+
+
+# Endings -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reply", "reward"),
+    [
+        ("5", 1.0),
+        ("<think>6?</think>\n5.0<|im_end|>", 1.0),
+        (call("finish", answer="5"), 1.0),
+        (call("finish", answer=5), 1.0),
+        (call("finish"), 0.0),
+        ("It is 5 or 6", 0.0),
+        ("6", 0.0),
+        (call("report_infeasible", reason="no"), 0.0),
+    ],
+)
+def test_an_answer_ends_the_episode(env, reply, reward):
+    observation, rewarded, terminated, truncated, info = env.step(reply)
+    assert (rewarded, terminated, truncated) == (reward, True, False)
+    assert info["success"] is bool(reward)
+    assert info["stop_reason"] == ("success" if reward else "failure")
+    assert "5" not in observation  # the right answer is not shown
+    with pytest.raises(ResetNeeded):
+        env.step("5")
+
+
+def test_what_cannot_be_done_must_be_reported():
+    env = made({"infeasible": True, "answer": None})
+    for reply, reward in (
+        (call("report_infeasible", reason="There is no such thing."), 1.0),
+        ("This cannot be done.", 0.0),
+        (call("finish", answer="infeasible"), 0.0),
+    ):
+        env.reset()
+        assert env.step(reply)[1] == reward
+    env.close()
+
+
+def test_turns_run_out():
+    env = made(max_turns=2)
+    env.reset()
+    assert env.step(call("look"))[2:4] == (False, False)
+    *_, terminated, truncated, info = env.step(call("look"))
+    assert (terminated, truncated, info["stop_reason"]) == (False, True, "max_turns")
+    env.close()
+
+
+CHECKS = """
+import time
+
+def shelved(state):
+    assert [call.name for call in state.calls] == ["put"]
+    assert state.calls[0].arguments == {"name": "cup", "count": 2}
+    assert state.call("look").structured == {"result": ["cup"]}
+    assert state.data == {"wanted": ["2"]}
+    return (state.workspace / "cup").read_text() in state.data["wanted"] and state.answer == "done"
+
+async def later(state):
+    return state.answer == "done"
+
+def raises(state):
+    raise KeyError("cup")
+
+def silent(state):
+    pass
+
+def hangs(state):
+    time.sleep(5)
+
+def make(workspace, seed):
+    import importlib
+    return importlib.import_module("test_mcp_env").shelf(workspace, seed)
+
+from os import system
+"""
+
+
+@pytest.fixture
+def checks(tmp_path, monkeypatch):
+    (tmp_path / "my_checks.py").write_text(CHECKS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    sys.modules.pop("my_checks", None)
+
+
+def test_a_check_sees_the_end(checks):
+    row = {"answer": None, "check": "my_checks:shelved", "data": {"wanted": ["2"]}}
+    for count, reward in ((2, 1.0), (3, None)):
+        env = made(row)
+        env.reset()
+        env.step(call("put", name="cup", count=count))
+        if reward is None:
+            with pytest.raises(EnvironmentFault) as caught:
+                env.step("done")
+            assert caught.value.kind == "check"
+        else:
+            assert env.step("done")[1] == reward
+        env.close()
+
+
+def test_a_check_may_be_a_function_a_coroutine_and_stand_beside_an_answer(checks):
+    seen: list[ToolState] = []
+
+    def check(state: ToolState) -> bool:
+        seen.append(state)
+        return True
+
+    env = made(check=check)
+    for answer, reward in (("5", 1.0), ("6", 0.0)):
+        env.reset()
+        assert env.step(answer)[1] == reward
+    assert [state.answer for state in seen] == ["5"]  # a wrong answer needs no look
+    env.close()
+    env = made({"answer": None, "check": "my_checks:later"})
+    env.reset()
+    assert env.step("done")[1] == 1.0
+    env.close()
+
+
+@pytest.mark.parametrize("name", ["raises", "silent", "hangs"])
+def test_a_check_that_breaks_is_a_fault_and_no_reward(checks, name):
+    env = made({"answer": None, "check": f"my_checks:{name}"}, check_timeout_s=0.5)
+    env.reset()
+    with pytest.raises(EnvironmentFault) as caught:
+        env.step("done")
+    assert caught.value.kind == "check"
+    with pytest.raises(ResetNeeded):
+        env.step("done")
+    env.close()
+
+
+# Rows --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"answer": None}, "neither an 'answer' nor a 'check'"),
+        ({"answer": "5"}, "its answer is '5'"),
+        ({"answer": {"type": "numbr", "value": 5}}, "numbr"),
+        ({"prompt": " "}, "its prompt"),
+        ({"sevrers": []}, "'sevrers'"),
+        ({"servers": []}, "list of 1 to"),
+        ({"servers": [{"commnd": "x"}]}, "its server 1"),
+        ({"servers": [{"command": "x", "arg": []}]}, "'arg'"),
+        ({"servers": [{"url": "ftp://x"}]}, "ftp://x"),
+        ({"servers": [{"in_process": "my_checks:nothing"}]}, "my_checks"),
+        ({"servers": [MCPServer("x", log_level="ERROR")]}, "shared by all episodes"),
+        ({"check": "os:system"}, "no function that os defines"),
+        ({"check": "rm -rf /"}, "'module:function'"),
+        ({"check": "no_such_module:f"}, "cannot be imported"),
+        ({"workspace": {"../a": "x"}}, "'../a'"),
+        ({"workspace": {"/etc/passwd": "x"}}, "/etc/passwd"),
+        ({"workspace": {"a": 3}}, "'a'"),
+        ({"tools": "look"}, "its tools"),
+        ({"infeasible": "yes"}, "its infeasible"),
+    ],
+)
+def test_a_row_that_cannot_be_used_says_why(row, said):
+    with pytest.raises(TaskError) as caught:
+        made(row)
+    assert said in str(caught.value)
+
+
+def test_rows_of_the_hub_run_nothing_here():
+    read = RowReading({"servers": (InProcessServer(shelf),)}, trusted=False)
+    row = {"prompt": "How many?", "answer": NUMBER}
+    assert read(row, "x").content == "How many?"
+    for stranger in ({"servers": [{"command": "sh"}]}, {"check": "shutil:rmtree"}):
+        with pytest.raises(TaskError, match="run programs and functions on this machine"):
+            read(row | stranger, "x")
+
+
+def test_rows_come_from_files_and_tasks_are_found_by_id(tmp_path, checks):
+    rows = [
+        {"id": f"row-{number}", "prompt": f"{number}?", "servers": [{"in_process": "my_checks:make"}],
+         "answer": {"type": "number", "value": number}}
+        for number in range(3)
+    ]  # fmt: skip
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    env = MCPEnv(tasks=str(path))
+    observation, info = env.reset(options={"task": "row-2"})
+    assert observation.startswith("2?")
+    assert env.step("2")[1] == 1.0
+    assert info["task_id"] == "row-2"
+    env.close()
+
+
+# Worlds that break, and what leaks ---------------------------------------------------------------------------------
+
+SERVER = """
+    import json, os, sys, time
+    tools = [{"name": name, "inputSchema": {"type": "object", "properties": {"path": {"type": "string"}}}}
+             for name in ("where", "read", "die", "hang", "nonsense")]
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "id" not in message:
+            continue
+        name = message.get("params", {}).get("name")
+        if message["method"] == "initialize":
+            info = {"name": "s", "version": "1"}
+            result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+        elif message["method"] == "tools/list":
+            result = {"tools": tools}
+        elif name == "where":
+            result = {"content": [{"type": "text", "text": os.getcwd() + " " + sys.argv[1]}]}
+        elif name == "read":
+            result = {"content": [{"type": "text", "text": open(message["params"]["arguments"]["path"]).read()}]}
+        elif name == "die":
+            os._exit(3)
+        elif name == "hang":
+            time.sleep(60)
+        else:
+            print('{"jsonrpc": "2.0", "id": ' + str(message["id"]) + ', "result": [', flush=True)
+            continue
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+
+@pytest.fixture
+def program(tmp_path) -> StdioServer:
+    path = tmp_path / "server.py"
+    path.write_text(textwrap.dedent(SERVER))
+    return StdioServer("{python}", ("-S", str(path), "{workspace}"))
+
+
+@pytest.mark.parametrize(
+    ("tool", "kind"), [("die", "server_died"), ("hang", "server_deadline"), ("nonsense", "server_protocol")]
+)
+def test_a_server_that_breaks_is_a_fault_and_the_next_episode_is_sound(program, tool, kind):
+    env = made(servers=program, call_timeout_s=1.0)
+    env.reset(seed=0)
+    with pytest.raises(ServerFault) as caught:
+        env.step(call("where") + call(tool))
+    assert caught.value.kind == kind
+    with pytest.raises(ResetNeeded):
+        env.step("5")
+    env.reset(seed=0)
+    assert env.step("5")[1] == 1.0
+    env.close()
+
+
+def test_the_model_reads_one_name_of_the_workspace_and_may_write_it(program):
+    observations = []
+    for _ in range(2):
+        env = made({"workspace": {"notes/a.txt": "five"}}, servers=program)
+        env.reset(seed=0)
+        workspace = env.workspace
+        log = [env.step(reply)[0] for reply in (call("where"), call("read", path="/workspace/notes/a.txt"))]
+        assert log[0] == "Result, where:\n/workspace /workspace"
+        assert log[1] == "Result, read:\nfive"
+        observations.append(log)
+        env.close()
+        assert not workspace.exists()
+        with pytest.raises(TaskError):
+            _ = env.workspace
+    assert observations[0] == observations[1]
+
+
+def test_episodes_side_by_side_keep_their_states_apart(program):
+    async def play(number: int) -> tuple[str, float]:
+        env = made(servers=[InProcessServer(shelf), program] if number % 4 == 0 else shelf)
+        await env.async_reset(seed=number)
+        await env.async_step(call("put", name=f"mine-{number}"))
+        observation, *_ = await env.async_step(call("look"))
+        *_, reward, _, _, _ = await env.async_step("5")
+        await env.async_close()
+        return observation, reward
+
+    async def all_of_them() -> list[tuple[str, float]]:
+        return await asyncio.gather(*(play(number) for number in range(16)))
+
+    for number, (observation, reward) in enumerate(asyncio.run(all_of_them())):
+        assert observation == f"Result, look:\nmine-{number}"
+        assert reward == 1.0
+
+
+def test_the_seed_reaches_the_servers(env):
+    luck = env.step(call("luck"))[0]
+    env.reset(seed=0)
+    assert env.step(call("luck"))[0] == luck
+    env.reset(seed=1)
+    assert env.step(call("luck"))[0] != luck
+
+
+# Schemas of strangers ----------------------------------------------------------------------------------------------
+
+DEEP: dict[str, Any] = {"properties": {"a": {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}}, "required": ["b"]}
+
+
+def nested(depth: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("schema", "arguments"),
+    [
+        ({"properties": {"a": {"$ref": "http://127.0.0.1:9/schema.json"}}}, {"a": 1}),
+        ({"properties": {"a": {"$ref": "#/nowhere"}}}, {"a": 1}),
+        ({"$ref": "#"}, {"a": 1}),
+        ({"properties": {"a": {"pattern": "^(a+)+$"}}}, {"a": "a" * 60 + "b"}),
+        ({"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False}, {"a" * 60 + "b": 1}),
+        (DEEP, nested(40)),
+        ({"properties": {"a": {"type": "strange"}}}, {"a": 1}),
+        ({"properties": ["a"]}, {"a": 1}),
+        ({"type": 5}, {"a": 1}),
+        ({"$schema": ["x"]}, {"a": 1}),
+        ({"required": 3}, {"a": 1}),
+        ({"properties": {"a": {"type": "array", "items": {"type": "integer"}}}}, {"a": list(range(200_000))}),
+    ],
+)
+def test_a_schema_of_a_stranger_costs_little_and_stops_nothing(schema, arguments):
+    began = time.process_time()
+    tool = Tool("t", "", schema, "s", "t")
+    assert checked_arguments(FunctionCall("t", arguments), tool) == arguments
+    assert time.process_time() - began < 5.0
+
+
+def test_a_schema_is_applied_as_far_as_it_can_be():
+    tool = Tool(
+        "t",
+        "",
+        {
+            "type": "object",
+            "properties": {
+                "n": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+                "unit": {"enum": ["m", "km"]},
+                "points": {"type": "array", "items": {"$ref": "#/$defs/Point"}, "uniqueItems": True},
+            },
+            "$defs": {"Point": {"type": "object", "required": ["x"], "properties": {"x": {"type": "number"}}}},
+            "additionalProperties": False,
+        },
+        "s",
+        "t",
+    )
+    for arguments, said in (
+        ({"n": "4"}, "$.n"),
+        ({"unit": "cm"}, "$.unit: 'cm' is not one of ['m', 'km']"),
+        ({"points": [{"x": 1}, {"y": 2}]}, "$.points[1]: 'x' is a required property (given: 'y')"),
+        ({"points": [{"x": 1}, {"x": 1}]}, "not all different"),
+        ({"unti": "m"}, "did you mean 'unit'?"),
+    ):
+        with pytest.raises(InvalidAction) as caught:
+            checked_arguments(FunctionCall("t", arguments), tool)
+        assert said in str(caught.value)
+    untyped = FunctionCall("t", {"n": "4", "unit": "m", "points": '[{"x": 1}]'}, typed=False)
+    assert checked_arguments(untyped, tool) == {"n": 4, "unit": "m", "points": [{"x": 1}]}
+    assert checked_arguments(FunctionCall("t", {"n": "None"}, typed=False), tool) == {"n": None}
+
+
+# Misuse ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_calls": 0}, "max_calls=0"),
+        ({"max_calls": 33}, "max_calls=33"),
+        ({"max_result_chars": 10}, "max_result_chars=10"),
+        ({"max_observation_chars": 100}, "max_observation_chars=100"),
+        ({"call_timeout_s": 0}, "call_timeout_s=0"),
+        ({"check_timeout_s": -1}, "check_timeout_s=-1"),
+        ({"tools_in_prompt": "yes"}, "tools_in_prompt='yes'"),
+    ],
+)
+def test_an_option_out_of_range_is_named(options, said):
+    with pytest.raises(ValueError, match=said):
+        made(**options)
+
+
+def test_without_the_extra_the_way_out_is_named(monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "jsonschema" else find(name))
+    with pytest.raises(ModuleNotFoundError, match=r"jsonschema: pip install 'rllm-gym\[mcp\]'"):
+        MCPEnv()
+
+
+def test_it_can_be_watched():
+    env = made(render_mode="ansi")
+    env.reset()
+    env.step(call("look"))
+    assert str(env.render()).startswith(f"Task mcp/0\n  How many?\nReply 1\n  {call('look')}\nResult\n  Result, look:")
+    env.close()
+    with pytest.raises(NotImplementedError, match="lives in its servers"):
+        env.get_state()

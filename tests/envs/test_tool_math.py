@@ -1,0 +1,183 @@
+"""ToolMath-v0: programs run and tell, an answer ends the episode, and nothing of the task is where a program runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import gymnasium
+import pytest
+from gymnasium.error import ResetNeeded
+
+from rllm_gym.core import TaskError
+from rllm_gym.envs.tool_math import ToolMathEnv
+from rllm_gym.sandbox import SandboxBroke, SandboxPool, SandboxUnavailable
+
+ROWS = [{"question": "How much is 6 * 7?", "answer": "42"}]
+
+
+def run(*codes: Any) -> str:
+    calls = ({"name": "python", "arguments": {"code": code}} for code in codes)
+    return "\n".join(f"<tool_call>{json.dumps(call)}</tool_call>" for call in calls)
+
+
+@pytest.fixture
+def env():
+    try:
+        env = ToolMathEnv(tasks=ROWS, time_limit_s=1.0)
+    except SandboxUnavailable as error:
+        pytest.skip(str(error))
+    env.reset(seed=0)
+    yield env
+    env.close()
+
+
+def test_the_problem_the_tool_and_the_way_to_answer_are_told(env):
+    observation, info = env.reset(seed=0)
+    assert observation.startswith("How much is 6 * 7?")
+    assert "\\boxed{}" in observation
+    assert '"name": "python"' in observation
+    (tool,) = json.loads(info["tools"])
+    assert tool["function"]["parameters"]["required"] == ["code"]
+    assert (info["tools_called"], info["extracted"]) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("print(6 * 7)", "42"),
+        ("x = 6\nx * 7", "42"),
+        ("x = 6", "(no output: print what you want to see)"),
+        ("def f():\n    return 1 / 0\nf()", "ZeroDivisionError: division by zero"),
+        ("print('first')\nx = (", "'(' was never closed"),
+        ("import sys\nprint(6)\nsys.exit(3)", "6"),
+        ("from dataclasses import dataclass\n@dataclass\nclass A:\n    x: int = 7\nA().x * 6", "42"),
+        ("import math\nprint(__name__, math.comb(5, 2))", "__main__ 10"),
+        ("\x00", "null bytes"),
+    ],
+)
+def test_a_program_tells_what_it_prints_and_what_its_last_line_is(env, code, said):
+    observation, reward, terminated, truncated, info = env.step(run(code))
+    assert said in observation
+    assert (reward, terminated, truncated, info["invalid_action"]) == (0.0, False, False, False)
+    assert info["tools_called"] == 1
+    assert "python_tool" not in observation  # the traceback is that of the program alone
+
+
+def test_programs_run_side_by_side_and_nothing_is_kept(env):
+    observation, *_ = env.step(
+        run("open('kept', 'w').write('1')\nx = 1", "import os\nprint(os.listdir('.'))", "print(x)")
+    )
+    assert "Result 2 of 3:\n['program.py']" in observation
+    assert "Result 3 of 3:" in observation
+    assert "NameError: name 'x' is not defined" in observation
+
+
+def test_a_program_that_takes_too_much_is_ended_and_the_episode_goes_on(env):
+    observation, *_ = env.step(run("while True: pass", "print('x' * 1_000_000)", "x = bytearray(10**10)"))
+    assert "(ended: more than 1 s of processor time)" in observation
+    assert "characters left out" in observation
+    assert "MemoryError" in observation
+    assert len(observation) < 15_000
+    assert env.step("\\boxed{42}")[1] == 1.0
+
+
+def test_nothing_of_the_task_is_where_a_program_runs():
+    env = ToolMathEnv(tasks=[{"question": "Which word?", "answer": "zyzzyva-4711"}], sandbox="auto")
+    env.reset(seed=0)
+    look = """
+import os, sys, gc
+found = [name for name in os.environ if "zyz" + "zyva" in os.environ[name]]
+found += [repr(one)[:50] for one in gc.get_objects() if isinstance(one, dict) and "zyz" + "zyva" in repr(one)]
+for pid in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else []):
+    try:
+        text = open(f"/proc/{pid}/cmdline").read() + open(f"/proc/{pid}/environ").read()
+        found += [pid] if "zyz" + "zyva" in text else []
+    except OSError:
+        pass
+print("found", found, "rllm_gym.envs" in sys.modules)
+"""
+    assert "found [] False" in env.step(run(look))[0]
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        ("42", "no \\boxed{}. Nor does it call the tool."),
+        ("", "no \\boxed{}"),
+        (run("1") * 9, "9 tool calls, and at most 8"),
+        (run(3), "must have one argument, the text 'code'"),
+        ('<tool_call>{"name": "python", "arguments": {"cod": "1"}}</tool_call>', "it has 'cod'"),
+        ('<tool_call>{"name": "calculator", "arguments": {}}</tool_call>', "'calculator'; the only tool is 'python'"),
+        ('<tool_call>{"name": "python", "arguments": {"code": "1}}</tool_call>', "position"),
+        (run("x" * 100_001), "at most 100000 are run"),
+        ('<tool_call>{"name": "python", "arguments": {"code": "\\ud800"}}</tool_call>', "position 1"),
+    ],
+)
+def test_what_is_neither_a_call_nor_an_answer_changes_nothing(env, reply, said):
+    observation, reward, terminated, _, info = env.step(reply)
+    assert said in observation
+    assert (reward, terminated, info["invalid_action"], info["tools_called"]) == (0.0, False, True, 0)
+
+
+@pytest.mark.parametrize(("answer", "reward"), [("42", 1.0), ("42.0", 1.0), ("41", 0.0)])
+def test_an_answer_ends_the_episode(env, answer, reward):
+    observation, rewarded, terminated, _, info = env.step(f"<think>{run('1')}</think>So \\boxed{{{answer}}}")
+    assert (rewarded, terminated, info["success"], info["extracted"]) == (reward, True, bool(reward), answer)
+    assert "42" not in observation
+    with pytest.raises(ResetNeeded):
+        env.step("\\boxed{42}")
+
+
+def test_a_call_beside_a_box_is_a_call(env):
+    observation, *_, info = env.step(f"I guess \\boxed{{41}}, but {run('6 * 7')}")
+    assert "42" in observation
+    assert info["extracted"] == ""
+
+
+def test_a_fork_goes_on_alone(env):
+    env.step(run("1 + 1"))
+    twin = env.fork()
+    assert twin.step("\\boxed{42}")[1] == 1.0
+    assert env.step(run("2 + 2"))[4]["tools_called"] == 2
+    twin.close()
+
+
+def test_a_sandbox_that_broke_is_a_fault():
+    pool = SandboxPool()
+    env = ToolMathEnv(tasks=ROWS, sandbox=pool)
+    env.reset()
+
+    async def closed_in_mid_run() -> None:
+        running = asyncio.ensure_future(env.async_step(run("import time\ntime.sleep(30)")))
+        await asyncio.sleep(0.5)
+        await pool.aclose()
+        await running
+
+    with pytest.raises(SandboxBroke):
+        asyncio.run(closed_in_mid_run())
+    with pytest.raises(ResetNeeded):
+        env.step("\\boxed{42}")
+    env.close()
+
+
+def test_options_out_of_range_are_named():
+    for options, said in (
+        ({"time_limit_s": 0}, "time_limit_s=0"),
+        ({"memory_mb": 1}, "memory_mb=1"),
+        ({"max_result_chars": 1}, "max_result_chars=1"),
+        ({"grading_timeout": 0}, "grading_timeout=0"),
+        ({"num_tasks": 0}, "num_tasks=0"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            ToolMathEnv(**options)
+    with pytest.raises(TaskError, match="families"):
+        ToolMathEnv(tasks=ROWS, families="linear")
+
+
+def test_its_problems_are_those_of_math():
+    ours = gymnasium.make("rllm/ToolMath-v0", families="linear", task_seed=3).unwrapped.tasks
+    theirs = gymnasium.make("rllm/Math-v0", families="linear", task_seed=3).unwrapped.tasks
+    assert [ours[index] for index in range(5)] == [theirs[index] for index in range(5)]
