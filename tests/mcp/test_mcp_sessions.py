@@ -1,0 +1,444 @@
+"""Sessions with MCP servers that behave: states apart, names, results, and nothing left when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from rllm_gym.mcp import InProcessServer, ServerFault, ServerPool, StdioServer, ToolSession, open_session, tools_json
+
+COUNTING = Path(__file__).parent / "counting_server.py"
+
+
+def counting(*args: str, **options) -> StdioServer:
+    return StdioServer("{python}", ("-S", str(COUNTING), *args), **options)
+
+
+def play(scenario, *args):
+    async def within_time():
+        async with asyncio.timeout(90):
+            return await scenario(*args)
+
+    return asyncio.run(within_time())
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def gone(pid: int, within_s: float = 10.0) -> bool:
+    give_up = time.monotonic() + within_s
+    while alive(pid) and time.monotonic() < give_up:
+        time.sleep(0.01)
+    return not alive(pid)
+
+
+async def where(session: ToolSession) -> dict:
+    return json.loads((await session.call("where", {})).text)
+
+
+def test_tools_can_be_listed_and_called(tmp_path: Path) -> None:
+    async def scenario():
+        session = await open_session([counting()], workspace=tmp_path)
+        try:
+            assert {"add", "total"} <= {tool.name for tool in session.tools}
+            described = json.loads(tools_json(session.tools))[0]
+            assert described["type"] == "function"
+            assert described["function"]["parameters"]["type"] == "object"
+            assert (await session.call("add", {"n": 2})).text == "2"
+            assert (await session.call("add", {"n": 40})).text == "42"
+        finally:
+            await session.close()
+
+    play(scenario)
+
+
+def test_a_server_sees_its_workspace_and_nothing_of_the_trainer(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("SECRET_KEY", "hunter2")
+    inherited = os.open(__file__, os.O_RDONLY)
+    os.set_inheritable(inherited, True)
+    server = counting(
+        "{seed}", "{workspace}/x", "{unknown}", "$HOME;ls", env={"DATA": "{workspace}/data", "N": "{seed}"}
+    )
+
+    async def scenario():
+        session = await open_session([server], workspace=tmp_path, seed=7)
+        try:
+            seen = await where(session)
+            assert sorted(os.readlink(fd) for fd in Path(f"/proc/{seen['pid']}/fd").iterdir())[0].startswith("pipe:")
+            assert len(list(Path(f"/proc/{seen['pid']}/fd").iterdir())) == 3
+            return seen
+        finally:
+            await session.close()
+
+    try:
+        seen = play(scenario)
+    finally:
+        os.close(inherited)
+    assert seen["argv"][1:] == ["7", f"{tmp_path}/x", "{unknown}", "$HOME;ls"]
+    assert seen["cwd"] == str(tmp_path)
+    assert set(seen["env"]) - {"LC_CTYPE"} == {"PATH", "HOME", "LANG", "DATA", "N"}
+    assert (seen["env"]["DATA"], seen["env"]["N"], seen["env"]["HOME"]) == (f"{tmp_path}/data", "7", str(tmp_path))
+
+
+def test_sixty_four_episodes_keep_their_states_apart(tmp_path: Path) -> None:
+    async def episode(number: int) -> tuple[str, int]:
+        workspace = tmp_path / str(number)
+        workspace.mkdir()
+        session = await open_session([counting()], workspace=workspace, seed=number)
+        try:
+            for _ in range(5):
+                await session.call("add", {"n": number})
+            await barrier.wait()  # all of them live at once
+            seen = await where(session)
+            assert seen["cwd"] == str(workspace)
+            return (await session.call("total", {})).text, seen["pid"]
+        finally:
+            await session.close()
+
+    async def scenario():
+        return await asyncio.gather(*(episode(number) for number in range(64)))
+
+    barrier = asyncio.Barrier(64)
+    ended = play(scenario)
+    assert [total for total, _ in ended] == [str(5 * number) for number in range(64)]
+    assert len({pid for _, pid in ended}) == 64
+    assert not any(alive(pid) for _, pid in ended)
+
+
+def test_calls_run_side_by_side_and_from_any_loop(tmp_path: Path) -> None:
+    def make(workspace: Path, seed: int):
+        from mcp.server import MCPServer
+
+        server = MCPServer("slow", log_level="ERROR")
+        both = threading.Barrier(2, timeout=20)
+
+        @server.tool()
+        def meet() -> str:
+            both.wait()
+            return "met"
+
+        return server
+
+    async def opened():
+        return await open_session([InProcessServer(make)], workspace=tmp_path)
+
+    async def meet_twice(session):
+        return await asyncio.gather(session.call("meet", {}), session.call("meet", {}))
+
+    session = play(opened)
+    assert [result.text for result in play(meet_twice, session)] == ["met", "met"]
+    play(session.close)
+
+
+def test_tools_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    async def scenario():
+        servers = [counting(name="left"), counting(name="right"), counting()]
+        session = await open_session(servers, workspace=tmp_path, reserved=["sleep"])
+        try:
+            names = [tool.name for tool in session.tools]
+            assert len(set(names)) == len(names)
+            assert {"left__add", "right__add", "server3__add"} <= set(names)
+            await session.call("left__add", {"n": 5})
+            await session.call("right__add", {"n": 6})
+            return [(await session.call(f"{name}__total", {})).text for name in ("left", "right", "server3")]
+        finally:
+            await session.close()
+
+    assert play(scenario) == ["5", "6", "0"]
+
+
+def test_a_server_made_in_this_process_has_a_thread_of_its_own(tmp_path: Path) -> None:
+    """A tool that blocks is late, and holds up nobody; and the SDK's logging stays out of the trainer's."""
+    import logging
+
+    before = list(logging.getLogger().handlers), logging.getLogger().level
+
+    def make(workspace: Path, seed: int):
+        from mcp.server import MCPServer
+
+        server = MCPServer("clumsy")
+
+        @server.tool()
+        async def block() -> str:
+            time.sleep(30)
+            return "late"
+
+        @server.tool()
+        def boom() -> str:
+            raise RuntimeError("boom")
+
+        @server.tool()
+        def seeded() -> dict[str, int]:
+            """What it was made with."""
+            return {"seed": seed, "files": len(list(workspace.iterdir()))}
+
+        return server
+
+    async def scenario():
+        (tmp_path / "one.txt").touch()
+        clumsy = await open_session([InProcessServer(make)], workspace=tmp_path, seed=11)
+        other = await open_session([InProcessServer(make)], workspace=tmp_path, seed=12)
+        blocked = asyncio.create_task(clumsy.call("block", {}, timeout_s=1.0))
+        await asyncio.sleep(0.1)
+        started = time.monotonic()
+        result = await other.call("seeded", {})
+        assert time.monotonic() - started < 0.8
+        assert result.structured == {"seed": 12, "files": 1}
+        assert json.loads(result.text) == result.structured
+        assert (await other.call("boom", {})).is_error
+        assert (await other.call("seeded", {"x": float("nan")})).is_error
+        with pytest.raises(ServerFault) as late:
+            await blocked
+        assert late.value.kind == "server_deadline"
+        await clumsy.close()
+        await other.close()
+
+    play(scenario)
+    assert (list(logging.getLogger().handlers), logging.getLogger().level) == before
+
+
+def test_what_cannot_be_called_is_said_and_the_server_lives_on(tmp_path: Path) -> None:
+    deep: dict = {}
+    for _ in range(500):
+        deep = {"n": deep}
+
+    async def scenario():
+        session = await open_session([counting()], workspace=tmp_path)
+        try:
+            for name, arguments in (
+                ("nothing", {}),
+                ("add", {"m": 1}),
+                ("add", {"n": float("inf")}),
+                ("add", deep),
+                ("add", {"n": {1, 2}}),
+                ("add", [1]),
+                ("fail", {}),
+            ):
+                result = await session.call(name, arguments)
+                assert result.is_error
+                assert result.text
+            assert not (await session.call("parts", {"content": [{"type": "text", "text": "half \ud800"}]})).is_error
+            assert (await session.call("add", {"n": 1})).text == "1"
+        finally:
+            await session.close()
+
+    play(scenario)
+
+
+def test_closing_ends_all_that_a_server_has_started(tmp_path: Path) -> None:
+    async def scenario():
+        session = await open_session([counting()], workspace=tmp_path)
+        pids = [(await where(session))["pid"], int((await session.call("spawn", {})).text)]
+        assert all(alive(pid) for pid in pids)
+        await session.close()
+        await session.close()
+        with pytest.raises(ServerFault):
+            await session.call("total", {})
+        return pids
+
+    assert not any(alive(pid) for pid in play(scenario))
+
+
+TRAINER = """
+import asyncio, sys
+from rllm_gym.mcp import StdioServer, open_session
+async def main():
+    session = await open_session([StdioServer("{python}", ("-S", sys.argv[1]))], workspace=sys.argv[2])
+    print((await session.call("spawn", {})).text, flush=True)
+    import json
+    print(json.loads((await session.call("where", {})).text)["pid"], flush=True)
+    await session.call("sleep", {"s": 600}, timeout_s=600)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_servers_end_with_the_trainer(tmp_path: Path, number: int) -> None:
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", TRAINER, str(COUNTING), str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert trainer.stdout is not None
+    pids = [int(trainer.stdout.readline()) for _ in range(2)]
+    trainer.send_signal(number)
+    trainer.wait(30)
+    trainer.stdout.close()
+    assert all(gone(pid) for pid in pids)
+
+
+def _in_a_child(workspace: str, session: ToolSession, answers) -> None:
+    async def scenario():
+        with pytest.raises(ServerFault):
+            await session.call("total", {})
+        await session.close()  # the parent's: left alone
+        own = await open_session([counting()], workspace=workspace)
+        await own.call("add", {"n": 3})
+        answers.put((await own.call("total", {})).text)
+        await own.close()
+
+    play(scenario)
+
+
+def test_a_fork_opens_its_own_sessions_and_leaves_those_of_the_parent(tmp_path: Path) -> None:
+    async def opened():
+        session = await open_session([counting()], workspace=tmp_path)
+        await session.call("add", {"n": 1})
+        return session
+
+    async def ended(session):
+        total = (await session.call("total", {})).text
+        pid = (await where(session))["pid"]
+        await session.close()
+        return total, alive(pid)
+
+    session = play(opened)
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    child = context.Process(target=_in_a_child, args=(str(tmp_path), session, answers))
+    child.start()
+    assert answers.get(timeout=60) == "3"
+    child.join(30)
+    assert child.exitcode == 0
+    assert play(ended, session) == ("1", False)
+
+
+def test_opening_and_closing_leaves_nothing(tmp_path: Path) -> None:
+    def held() -> tuple[int, int, int]:
+        children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+        return len(os.listdir("/proc/self/fd")), threading.active_count(), len(children)
+
+    async def rounds(pool: ServerPool, count: int) -> None:
+        async def one() -> None:
+            workspace = await pool.workspace([counting()])
+            session = await pool.open([counting()], workspace=workspace)
+            await session.call("add", {"n": 1})
+            await session.close()
+            assert not workspace.exists()
+
+        for _ in range(count // 10):
+            await asyncio.gather(*(one() for _ in range(10)))
+
+    pool = ServerPool()
+    try:
+        play(rounds, pool, 10)
+        before = held()
+        play(rounds, pool, 60)
+        assert held() == before
+    finally:
+        pool.close()
+
+
+@pytest.mark.long
+def test_a_thousand_sessions_leave_nothing(tmp_path: Path) -> None:
+    async def rounds(count: int) -> None:
+        async def one() -> None:
+            session = await open_session([counting()], workspace=tmp_path)
+            await session.call("add", {"n": 1})
+            await session.close()
+
+        for _ in range(count // 20):
+            await asyncio.gather(*(one() for _ in range(20)))
+
+    asyncio.run(rounds(20))
+    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    asyncio.run(rounds(1000))
+    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
+
+
+def test_a_server_started_ahead_waits_in_the_workspace_of_its_episode() -> None:
+    server = counting(start_ahead=True)
+
+    async def scenario(pool: ServerPool):
+        pids = []
+        for number in range(4):
+            workspace = await pool.workspace([server])
+            (workspace / "task.txt").write_text(str(number))
+            session = await pool.open([server], workspace=workspace)
+            seen = await where(session)
+            assert seen["cwd"] == str(workspace)
+            assert (await session.call("total", {})).text == "0"  # nobody has had it before
+            pids.append(seen["pid"])
+            await session.close()
+            assert not workspace.exists()
+        unused = await pool.workspace([server])
+        await pool.discard(unused)
+        assert not unused.exists()
+        return pids
+
+    pool = ServerPool()
+    pids = play(scenario, pool)
+    assert len(set(pids)) == 4
+    waiting = [ours.path for ours in pool._workspaces.values()]
+    assert len(waiting) == 2
+    pool.close()
+    assert not any(path.exists() for path in waiting)
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_a_shared_server_is_one_process_and_comes_back_when_it_died(tmp_path: Path) -> None:
+    server = counting(shared=True)
+
+    async def scenario(pool: ServerPool):
+        first = await pool.open([server], workspace=tmp_path)
+        second = await pool.open([server], workspace=tmp_path)
+        pids = [(await where(session))["pid"] for session in (first, second)]
+        await first.close()
+        assert (await where(second))["pid"] == pids[0]
+        with pytest.raises(ServerFault):
+            await second.call("die", {})
+        await second.close()
+        third = await pool.open([server], workspace=tmp_path)
+        pids.append((await where(third))["pid"])
+        await third.close()
+        return pids
+
+    pool = ServerPool()
+    try:
+        first, second, third = play(scenario, pool)
+        assert first == second != third
+    finally:
+        pool.close()
+    assert not alive(third)
+
+
+def test_a_pool_can_be_closed_with_sessions_open(tmp_path: Path) -> None:
+    pool = ServerPool()
+
+    async def scenario():
+        session = await pool.open([counting()], workspace=tmp_path)
+        return session, (await where(session))["pid"]
+
+    session, pid = play(scenario)
+    pool.close()
+    pool.close()
+    assert not alive(pid)
+    play(session.close)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"command": ""}, "command"),
+        ({"command": "x", "args": "a b"}, "args"),
+        ({"command": "x\0"}, "NUL"),
+        ({"command": "x", "timeout_s": 0}, "timeout_s"),
+        ({"command": "x", "args": ("{workspace}",), "shared": True}, "shared"),
+        ({"command": "x", "args": ("{seed}",), "start_ahead": True}, "start_ahead"),
+    ],
+)
+def test_a_server_that_cannot_be_meant_is_refused(arguments: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        StdioServer(**arguments)
