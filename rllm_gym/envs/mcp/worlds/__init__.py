@@ -1,6 +1,6 @@
 """The built-in tool worlds of ``rllm/MCP-v0``: every template by name."""
 
-from rllm_gym.envs.mcp.worlds import calendar, files, retail, sqlite
+from rllm_gym.envs.mcp.worlds import calendar, conversion, files, flaky, retail, several, sqlite, staff, tickets
 from rllm_gym.envs.mcp.worlds.errand import (
     Answer,
     Call,
@@ -13,7 +13,9 @@ from rllm_gym.envs.mcp.worlds.errand import (
 )
 
 TEMPLATES: dict[str, ToolTemplate] = {
-    template.name: template for world in (sqlite, files, retail, calendar) for template in world.TEMPLATES
+    template.name: template
+    for world in (sqlite, files, retail, calendar, conversion, several, flaky, tickets, staff)
+    for template in world.TEMPLATES
 }
 
 __all__ = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime, time, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,11 @@ class Meeting:
     organizer: str
     attendees: list[str]  # the organiser is among them
 
-    @property
+    @cached_property
     def starts(self) -> datetime:
         return datetime.fromisoformat(self.start)
 
-    @property
+    @cached_property
     def ends(self) -> datetime:
         return datetime.fromisoformat(self.end)
 

@@ -146,8 +146,8 @@ def first_free(world: DiaryWorld, rng: Random, difficulty: int) -> ToolErrand:
     start = next(diary.free_slots(everybody, day, length))
     goal = _setting(world) + (
         f"Find the earliest time from {_on(day)} on at which {_named(world, everybody)} are all free for "
-        f'{length.seconds // 60} minutes, and create a meeting "{title}" of that length with them then. It begins on the '
-        "full or half hour and lies within 09:00 to 17:00, Monday to Friday."
+        f'{length.seconds // 60} minutes, and create a meeting "{title}" of that length with them then. It begins on '
+        "the full or half hour and lies within 09:00 to 17:00, Monday to Friday."
     )
     looks = [_list(day, max(day, start.date()), address) for address in everybody]
     right = _create(title, start, length, others)
@@ -259,8 +259,8 @@ def no_time(world: DiaryWorld, rng: Random, difficulty: int) -> ToolErrand:
     rng.shuffle(others)
     title, length = a_title(rng), timedelta(minutes=30)
     goal = _setting(world) + (
-        f'Arrange a meeting "{title}" of 30 minutes with {_named(world, others)} on {_on(blocked.starts.date())}, within '
-        f"{blocked.starts:%H:%M} to {blocked.ends:%H:%M}, at a time when all of them and "
+        f'Arrange a meeting "{title}" of 30 minutes with {_named(world, others)} on {_on(blocked.starts.date())}, '
+        f"within {blocked.starts:%H:%M} to {blocked.ends:%H:%M}, at a time when all of them and "
         f"{diary.people[diary.owner]} are free. No other time will do."
     )
     day = blocked.starts.date()

@@ -77,8 +77,8 @@ class Policy:
                 f"5. Refunds. The refund is the price of the returned items less a handling fee of {self.fee_percent} "
                 "percent of it, and goes to the payment method of the order, to no other.",
                 "6. Exchanges. An item of a delivered order may be exchanged for another variant of the same product "
-                f"that is in stock, until {self.exchange_days} days after the day of delivery, that day included. There is "
-                "no fee; any difference in price is settled with the payment method of the order.",
+                f"that is in stock, until {self.exchange_days} days after the day of delivery, that day included. "
+                "There is no fee; any difference in price is settled with the payment method of the order.",
                 "7. If any part of a single request is not allowed, do none of it. Never do more than was asked.",
             )
         )

@@ -1,0 +1,301 @@
+"""Conversions that nobody knows by heart: the old measures of towns, and the clocks of a made-up timetable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fractions import Fraction
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from rllm_gym.envs.math.calculator import CalculatorError, calculate
+from rllm_gym.envs.mcp.worlds.errand import Answer, Call, Move, ToolErrand, ToolTemplate, ToolWorld
+from rllm_gym.envs.mcp.worlds.serving import Refusal, server
+from rllm_gym.envs.mcp.worlds.vocabulary import CITIES, a_today, listed, words
+from rllm_gym.mcp.servers import InProcessServer
+
+UNITS = {
+    "pound": "gram",
+    "stone": "gram",
+    "ell": "centimetre",
+    "rod": "centimetre",
+    "bushel": "litre",
+    "firkin": "litre",
+}
+_RANGES = {
+    "pound": (320, 620),
+    "stone": (4200, 9800),
+    "ell": (55, 140),
+    "rod": (280, 560),
+    "bushel": (18, 60),
+    "firkin": (21, 52),
+}
+GOODS = words("barley butter cheese flour honey linen oats rope salt silk wine wool")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What one old unit is in a modern one."""
+
+    town: str
+    unit: str
+    value: float
+    modern_unit: str
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How far the clock of a town is ahead of UTC."""
+
+    town: str
+    minutes_ahead_of_utc: int
+
+
+class ConversionWorld(ToolWorld):
+    """Tables to look up. Nothing can be changed here.
+
+    Attributes:
+        measures: Thousandths of the modern unit, by town and old unit.
+        clocks: Minutes ahead of UTC, by town.
+        today: What day it is.
+    """
+
+    def __init__(self, measures: Mapping[tuple[str, str], int], clocks: Mapping[str, int], today: Any) -> None:
+        self.measures = measures
+        self.clocks = clocks
+        self.today = today
+
+    def servers(self, workspace: Path) -> Sequence[InProcessServer]:
+        return [
+            server(
+                "conversion",
+                lambda: (self.list_towns, self.get_measure, self.get_clock, self.calculate),
+                instructions="Old measures and local clocks of towns. They differ from those of today.",
+            )
+        ]
+
+    def facts(self, workspace: Path) -> Any:
+        return {}
+
+    def list_towns(self) -> list[str]:
+        """The towns whose measures and clocks are known."""
+        return sorted(self.clocks)
+
+    def get_measure(self, town: str, unit: str) -> Measure:
+        """How much one old unit was in a town, in grams, centimetres or litres.
+
+        Args:
+            town: Name of the town.
+            unit: pound, stone, ell, rod, bushel or firkin.
+        """
+        key = (self._town(town), unit.strip().lower().removesuffix("s"))
+        if key not in self.measures:
+            raise Refusal(f"There is no unit {unit[:100]!r}. The units are: {', '.join(UNITS)}.")
+        return Measure(*key, self.measures[key] / 1000, UNITS[key[1]])
+
+    def get_clock(self, town: str) -> Clock:
+        """How many minutes the clock of a town is ahead of UTC, all year round; negative where it is behind.
+
+        Args:
+            town: Name of the town.
+        """
+        name = self._town(town)
+        return Clock(name, self.clocks[name])
+
+    def calculate(self, expression: str) -> str:
+        """Exact arithmetic with + - * / and brackets.
+
+        Args:
+            expression: Such as 12 * 0.467 + 3.
+        """
+        try:
+            return calculate(expression)
+        except CalculatorError as error:
+            raise Refusal(str(error)) from None
+
+    def _town(self, town: str) -> str:
+        name = town.strip().title()
+        if name not in self.clocks:
+            raise Refusal(f"There is no town {town[:100]!r}; list_towns shows those there are.")
+        return name
+
+    def amount(self, count: int, town: str, unit: str) -> Fraction:
+        """So many old units in the modern one."""
+        return Fraction(count * self.measures[town, unit], 1000)
+
+
+def build(seed: int, difficulty: int) -> ConversionWorld:
+    rng = Random(f"conversion/{seed}/{difficulty}")
+    towns = rng.sample(CITIES, 4 + 3 * difficulty)
+    measures = {
+        (town, unit): 1000 * rng.randint(*_RANGES[unit]) + rng.randrange(1, 1000) for town in towns for unit in UNITS
+    }
+    return ConversionWorld(measures, {town: 15 * rng.randint(-40, 48) for town in towns}, a_today(rng))
+
+
+def _towns(world: ConversionWorld, rng: Random, count: int) -> list[str]:
+    return rng.sample(sorted(world.clocks), count)
+
+
+def _decimal(value: Fraction) -> str:
+    return f"{float(value):.3f}"
+
+
+def _number(value: Fraction, tolerance: float) -> dict[str, Any]:
+    return {"type": "number", "value": round(float(value), 6), "tolerance": tolerance}
+
+
+def _told(calls: Sequence[Call], right: str, wrong: str) -> tuple[tuple[Move, ...], tuple[Move, ...]]:
+    return (*calls, Answer(right)), (*calls, Answer(wrong))
+
+
+# Measures ------------------------------------------------------------------------------------------------------------
+
+
+def convert(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
+    unit, good, count = rng.choice(sorted(UNITS)), rng.choice(GOODS), rng.randint(3, 80)
+    first, second = _towns(world, rng, 2)
+    modern = world.amount(count, first, unit)
+    calls = [Call("get_measure", {"town": first, "unit": unit})]
+    if difficulty == 1:
+        goal = f"How many {UNITS[unit]}s are {count} {unit}s of {good}, measured in {first}? Give three decimal places."
+        value = modern
+    else:
+        calls.append(Call("get_measure", {"town": second, "unit": unit}))
+        value = modern / world.amount(1, second, unit)
+        goal = (
+            f"A merchant bought {count} {unit}s of {good} in {first}. How many {unit}s is that by the measure of "
+            f"{second}? Give three decimal places."
+        )
+    right, wrong = _told(calls, _decimal(value), _decimal(value * Fraction(11, 10)))
+    return ToolErrand(goal, right, wrong, answer=_number(value, 0.00051))
+
+
+def add_up(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
+    modern = rng.choice(("gram", "centimetre", "litre"))
+    units = [unit for unit, of in UNITS.items() if of == modern]
+    lots = [(rng.randint(2, 40), rng.choice(units), town) for town in _towns(world, rng, 1 + difficulty)]
+    total = sum((world.amount(*(count, town, unit)) for count, unit, town in lots), Fraction())
+    good = rng.choice(GOODS)
+    told = listed(f"{count} {unit}s measured in {town}" for count, unit, town in lots)
+    goal = rng.choice(
+        (
+            f"A cart carries {good}: {told}. How many {modern}s is that in all? Give three decimal places.",
+            f"Add up these lots of {good} in {modern}s, to three decimal places: {told}.",
+        )
+    )
+    calls = [Call("get_measure", {"town": town, "unit": unit}) for _, unit, town in lots]
+    right, wrong = _told(calls, _decimal(total), _decimal(total - world.amount(1, lots[0][2], lots[0][1])))
+    return ToolErrand(goal, right, wrong, answer=_number(total, 0.00051))
+
+
+def cheapest(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
+    unit, good = rng.choice(sorted(UNITS)), rng.choice(GOODS)
+    while True:  # until no two offers are nearly the same
+        offers = [(rng.randint(20, 90), rng.randint(2, 12), town) for town in _towns(world, rng, 2 + difficulty)]
+        prices = {town: price / world.amount(count, town, unit) for price, count, town in offers}
+        first, second = sorted(prices, key=lambda town: prices[town])[:2]
+        if prices[second] > prices[first] * Fraction(101, 100):
+            break
+    told = "; ".join(f"in {town} {count} {unit}s cost {price} thalers" for price, count, town in offers)
+    goal = (
+        f"{good.capitalize()} is offered in several towns: {told}. Each town has its own {unit}. In which town is the "
+        "same amount cheapest? Answer with the name of the town."
+    )
+    calls = [Call("get_measure", {"town": town, "unit": unit}) for _, _, town in offers]
+    right, wrong = _told(calls, first, second)
+    return ToolErrand(goal, right, wrong, answer={"type": "string", "value": first})
+
+
+# Clocks --------------------------------------------------------------------------------------------------------------
+
+
+def _a_moment(world: ConversionWorld, rng: Random) -> datetime:
+    midnight = datetime(world.today.year, world.today.month, world.today.day)
+    return midnight + timedelta(minutes=5 * rng.randrange(24 * 12))
+
+
+def _local(world: ConversionWorld, moment: datetime, here: str, there: str) -> datetime:
+    return moment + timedelta(minutes=world.clocks[there] - world.clocks[here])
+
+
+def _clocks(towns: Sequence[str]) -> list[Call]:
+    return [Call("get_clock", {"town": town}) for town in towns]
+
+
+def convert_time(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
+    towns = _towns(world, rng, 2)
+    moment = _a_moment(world, rng)
+    there = _local(world, moment, *towns)
+    goal = f"When the clocks of {towns[0]} show {moment:%H:%M} on {moment.date()}, "
+    if difficulty > 1 and rng.random() < 0.5:
+        goal += f"what is the date in {towns[1]}? Answer with YYYY-MM-DD."
+        right, wrong = _told(_clocks(towns), str(there.date()), str(there.date() + timedelta(days=1)))
+        return ToolErrand(goal, right, wrong, answer={"type": "date", "value": str(there.date())})
+    goal += f"what do those of {towns[1]} show? Answer with HH:MM."
+    right, wrong = _told(_clocks(towns), f"{there:%H:%M}", f"{there + timedelta(minutes=15):%H:%M}")
+    return ToolErrand(goal, right, wrong, answer={"type": "time", "value": f"{there:%H:%M}"})
+
+
+def arrival(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
+    towns = _towns(world, rng, 1 + difficulty)
+    leaves = moment = _a_moment(world, rng)
+    legs = []
+    for number, town in enumerate(towns[1:]):
+        minutes = 5 * rng.randint(12, 150)
+        rest = 5 * rng.randint(6, 30) if number < difficulty - 1 else 0
+        moment += timedelta(minutes=minutes + rest)
+        pause = f", stays there for {rest} minutes" if rest else ""
+        legs.append(f"takes {minutes // 60} h {minutes % 60:02d} min to {town}{pause}")
+    arrives = _local(world, moment, towns[0], towns[-1])
+    goal = (
+        f"A ship of the air leaves {towns[0]} at {leaves:%H:%M} local time, {', then '.join(legs)}. What time do the "
+        f"clocks of {towns[-1]} show when it arrives there? Answer with HH:MM."
+    )
+    calls = _clocks([towns[0], towns[-1]])
+    right, wrong = _told(calls, f"{arrives:%H:%M}", f"{arrives + timedelta(minutes=60):%H:%M}")
+    return ToolErrand(goal, right, wrong, answer={"type": "time", "value": f"{arrives:%H:%M}"})
+
+
+def overlap(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
+    home = rng.choice(sorted(world.clocks))
+    near = sorted(world.clocks, key=lambda town: (abs(world.clocks[town] - world.clocks[home]), town))
+    towns = near[: 1 + difficulty]
+    rng.shuffle(towns)
+    hours = [(rng.randint(6, 9), rng.randint(17, 21)) for _ in towns]
+    opens = [60 * start - world.clocks[town] for (start, _), town in zip(hours, towns, strict=True)]
+    closes = [60 * end - world.clocks[town] for (_, end), town in zip(hours, towns, strict=True)]
+    # Offices of the next or the last day count too: the span may lie across midnight.
+    minutes = _common(opens, closes)
+    spans = zip(hours, towns, strict=True)
+    told = listed(f"in {town} from {start:02d}:00 to {end}:00" for (start, end), town in spans)
+    goal = (
+        f"An office is open every day, by local time, {told}. For how many minutes of each 24 hours are all of them "
+        "open at once?"
+    )
+    right, wrong = _told(_clocks(towns), str(minutes), str(minutes + 15))
+    return ToolErrand(goal, right, wrong, answer={"type": "number", "value": minutes})
+
+
+def _common(opens: Sequence[int], closes: Sequence[int]) -> int:
+    """Minutes of a day in all of these spans, each of which may lie across midnight."""
+    day = 24 * 60
+    return (
+        sum(
+            all((minute - start) % day < end - start for start, end in zip(opens, closes, strict=True))
+            for minute in range(0, day, 15)
+        )
+        * 15
+    )
+
+
+TEMPLATES = (
+    ToolTemplate("units/convert", build, convert),
+    ToolTemplate("units/add-up", build, add_up),
+    ToolTemplate("units/cheapest", build, cheapest),
+    ToolTemplate("time/convert", build, convert_time),
+    ToolTemplate("time/arrival", build, arrival),
+    ToolTemplate("time/overlap", build, overlap),
+)

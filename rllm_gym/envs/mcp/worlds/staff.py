@@ -1,0 +1,193 @@
+"""A directory that is read page by page: who works where, found without a search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from rllm_gym.envs.mcp.worlds.errand import Answer, Call, ToolErrand, ToolTemplate, ToolWorld
+from rllm_gym.envs.mcp.worlds.serving import Refusal, server
+from rllm_gym.envs.mcp.worlds.vocabulary import CITIES, people, words
+from rllm_gym.mcp.servers import InProcessServer
+
+PAGE = 10
+MAX_CHARS = 100
+DEPARTMENTS = words("design finance legal logistics marketing production research sales support")
+_EMPLOYEES = {1: 24, 2: 55, 3: 110}
+
+
+@dataclass
+class Employee:
+    employee_id: str
+    name: str
+    department: str
+    city: str
+    desk: str
+    extension: int
+
+
+@dataclass(frozen=True)
+class EmployeePage:
+    """Some employees, and the cursor of the next page where there is one."""
+
+    employees: list[Employee]
+    next_cursor: str | None
+
+
+class Directory(ToolWorld):
+    """Employees in no order that helps."""
+
+    def __init__(self, employees: Sequence[Employee], cursors: Sequence[str]) -> None:
+        self.employees = {employee.employee_id: employee for employee in employees}
+        self._cursors = list(cursors)
+
+    def servers(self, workspace: Path) -> Sequence[InProcessServer]:
+        tools = (self.list_employees, self.update_employee)
+        return [server("directory", lambda: tools, instructions="The employees of a company, page by page.")]
+
+    def facts(self, workspace: Path) -> Any:
+        return [asdict(employee) for employee in self.employees.values()]
+
+    def list_employees(self, cursor: str | None = None) -> EmployeePage:
+        """Ten employees, and a cursor that leads to the next ten. Without a cursor: the first ten.
+
+        Args:
+            cursor: next_cursor of the page before.
+        """
+        page = 0
+        if cursor:
+            if cursor.strip() not in self._cursors:
+                raise Refusal(f"{cursor[:MAX_CHARS]!r} is no cursor; take next_cursor of the page before.")
+            page = self._cursors.index(cursor.strip()) + 1
+        everybody = list(self.employees.values())
+        return EmployeePage(
+            everybody[page * PAGE : (page + 1) * PAGE], self._cursors[page] if page < len(self._cursors) else None
+        )
+
+    def update_employee(self, employee_id: str, field: str, value: str) -> Employee:
+        """Change one field of an employee.
+
+        Args:
+            employee_id: Such as E417.
+            field: department, city or desk.
+            value: The new value.
+        """
+        employee = self.employees.get(employee_id.strip())
+        if employee is None:
+            raise Refusal(f"There is no employee {employee_id[:MAX_CHARS]!r}.")
+        if field not in ("department", "city", "desk") or not 1 <= len(value.strip()) <= MAX_CHARS:
+            raise Refusal("department, city and desk can be changed, to 1 to 100 characters.")
+        setattr(employee, field, value.strip())
+        return employee
+
+    def walk(self) -> list[Call]:
+        """All pages, one after the other."""
+        return [Call("list_employees"), *(Call("list_employees", {"cursor": cursor}) for cursor in self._cursors)]
+
+
+def build(seed: int, difficulty: int) -> Directory:
+    rng = Random(f"paging/{seed}/{difficulty}")
+    count = _EMPLOYEES[difficulty] + rng.randint(0, 8)
+    departments, cities = rng.sample(DEPARTMENTS, 3 + difficulty), rng.sample(CITIES, 2 + difficulty)
+    numbers, extensions = rng.sample(range(100, 1000), count), rng.sample(range(1000, 10_000), count)
+    all_desks = [f"{floor}{letter}{number}" for floor in range(1, 7) for letter in "ABCD" for number in range(10)]
+    desks = rng.sample(all_desks, count)
+    employees = [
+        Employee(f"E{number}", name, rng.choice(departments), rng.choice(cities), desk, extension)
+        for number, name, desk, extension in zip(numbers, people(rng, count), desks, extensions, strict=True)
+    ]
+    cursors = [f"p{number:05d}" for number in rng.sample(range(100_000), (count - 1) // PAGE)]
+    return Directory(employees, cursors)
+
+
+def find(world: Directory, rng: Random, difficulty: int) -> ToolErrand:
+    everybody = list(world.employees.values())
+    # Never on the first page.
+    wanted, other = rng.sample(everybody[PAGE:], 2)
+    who = rng.choice(
+        (
+            f"the employee {wanted.name}",
+            f"the employee whose desk is {wanted.desk}",
+            f"the employee with the id {wanted.employee_id}",
+        )
+    )
+    goal = f"What is the extension of {who}? Answer with the number."
+    return ToolErrand(
+        goal,
+        (*world.walk(), Answer(str(wanted.extension))),
+        (*world.walk(), Answer(str(other.extension))),
+        answer={"type": "number", "value": wanted.extension},
+    )
+
+
+def count(world: Directory, rng: Random, difficulty: int) -> ToolErrand:
+    everybody = list(world.employees.values())
+    example = rng.choice(everybody)
+    found = [employee for employee in everybody if employee.department == example.department]
+    where = ""
+    if difficulty > 1:
+        found = [employee for employee in found if employee.city == example.city]
+        where = f" and in {example.city}"
+    floor = ""
+    if difficulty > 2:
+        found = [employee for employee in found if employee.desk[0] == example.desk[0]]
+        floor = f", with a desk on floor {example.desk[0]} (what a desk begins with)"
+    names = sorted(employee.name for employee in found)
+    if len(names) <= 6:
+        goal = f"Who works in the department {example.department}{where}{floor}? Answer with the full names."
+        others = [employee.name for employee in everybody if employee not in found]
+        return ToolErrand(
+            goal,
+            (*world.walk(), Answer(", ".join(names))),
+            (*world.walk(), Answer(", ".join([*names, others[0]]))),
+            answer={"type": "set", "value": names},
+        )
+    goal = f"How many employees work in the department {example.department}{where}{floor}? Answer with the number."
+    number = len(names)
+    return ToolErrand(
+        goal,
+        (*world.walk(), Answer(str(number))),
+        (*world.walk()[:1], Answer(str(number - 1))),
+        answer={"type": "number", "value": number},
+    )
+
+
+def relocate(world: Directory, rng: Random, difficulty: int) -> ToolErrand:
+    everybody = list(world.employees.values())
+    example = rng.choice(everybody)
+    chosen = [e for e in everybody if e.department == example.department and e.city == example.city]
+    field, new = rng.choice(
+        (
+            ("city", rng.choice([city for city in CITIES if city != example.city])),
+            ("department", rng.choice([name for name in DEPARTMENTS if name != example.department])),
+        )
+    )
+    goal = rng.choice(
+        (
+            f"Everybody of the department {example.department} in {example.city} changes to the {field} {new}: enter "
+            "that in the directory.",
+            f"In the directory, set the {field} of all employees who work in {example.city} in the department "
+            f"{example.department} to {new}.",
+        )
+    )
+
+    def change(employee: Employee) -> Call:
+        return Call("update_employee", {"employee_id": employee.employee_id, "field": field, "value": new})
+
+    def outcome(world: Directory, workspace: Path) -> None:
+        for employee in chosen:
+            setattr(world.employees[employee.employee_id], field, new)
+
+    calls = [change(employee) for employee in chosen]
+    other = change(next(e for e in everybody if e not in chosen and getattr(e, field) != new))
+    return ToolErrand(goal, (*world.walk(), *calls, Answer()), (*world.walk(), *calls, other, Answer()), outcome)
+
+
+TEMPLATES = (
+    ToolTemplate("paging/find", build, find),
+    ToolTemplate("paging/list", build, count),
+    ToolTemplate("paging/relocate", build, relocate),
+)
