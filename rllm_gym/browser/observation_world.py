@@ -13,6 +13,7 @@ from typing import Any
 from rllm_gym.browser.errors import BrowserFault
 
 _NAME = "rllm-gym"
+_SEARCHED = "rllm-gym listeners"
 ANSWER_S = 20.0
 """How long a page may take to answer. One that computes forever is not waited for."""
 
@@ -92,9 +93,14 @@ class World:
         return json.loads(answer["result"]["value"])
 
     async def document(self, frame: str) -> str:
-        """A handle of a frame's document."""
-        context = await self._context(frame)
+        """A handle of a frame's document, for questions about its nodes.
+
+        It is of a world that is used for nothing else: a search for listeners can leave elements behind in the world of
+        its handle that do not belong to it (Chromium 156), and whose getters then say "Illegal invocation".
+        """
         if frame not in self._documents:
+            made = await self.send("Page.createIsolatedWorld", frameId=frame, worldName=_SEARCHED)
+            context = made["executionContextId"]
             answer = await self.send("Runtime.evaluate", expression="document", contextId=context)
             self._documents[frame] = answer["result"]["objectId"]
         return self._documents[frame]
@@ -149,7 +155,7 @@ def _source() -> str:
     """Our scripts as one expression: the function that answers calls by name."""
     folder = files("rllm_gym.browser")
     scripts = [folder.joinpath(name).read_text(encoding="utf-8") for name in ("elements.js", "observe.js", "act.js")]
-    return "(() => {\n\"use strict\";\n" + "\n".join(scripts) + "\nreturn door;\n})()"
+    return '(() => {\n"use strict";\n' + "\n".join(scripts) + "\nreturn door;\n})()"
 
 
 def _navigated(error: Exception) -> bool:
