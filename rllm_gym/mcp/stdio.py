@@ -28,6 +28,8 @@ _IDLE_BYTES = 1 << 20
 _FLOOD_BYTES = 64 << 20
 """What is read while an answer is awaited."""
 _UNSENT_BYTES = 32 << 20
+_NONSENSE_LINES = 10_000
+"""Lines that are no messages, in all: a banner and stray prints are far fewer."""
 _LAST_READS = 8
 _GONE_S = 15.0
 """Seconds until a server's family must be gone; its keeper gives up before."""
@@ -68,6 +70,7 @@ class StdioConnection(WireConnection):
         self._paused = False
         self._nonsense: bytes | None = None
         self._nonsense_lines = 0
+        self._garbled = False
 
     @property
     def pid(self) -> int | None:
@@ -81,7 +84,7 @@ class StdioConnection(WireConnection):
 
     @property
     def speaks_nonsense(self) -> bool:
-        return self._nonsense is not None
+        return self._garbled
 
     def last_words(self) -> str:
         words = ""
@@ -190,7 +193,7 @@ class StdioConnection(WireConnection):
         number = self._numbered
         future: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         self._waiting[number] = (method, future)
-        self._read_since_asked = 0
+        self._read_since_asked, self._garbled = 0, False
         self._resume()
         self._send({"id": number, "method": method, "params": self._stamped(params)})
         try:
@@ -300,9 +303,15 @@ class StdioConnection(WireConnection):
         """A banner or a stray print is passed over; a message that cannot be read is lost, and its answer with it."""
         self._nonsense = self._nonsense or line[:1_000]
         self._nonsense_lines += 1
-        if line.startswith((b"{", b"[{")) and b'"jsonrpc"' in line[:10_000]:
+        if line.startswith((b"{", b"[")):
+            self._garbled = True
+        if self._garbled and b'"jsonrpc"' in line[:10_000]:
             words = f"{self.label} sends JSON-RPC that is broken ({error}): {shown(line[:800])}"
-            self._fail(ServerFault(words, kind="server_protocol"))
+        elif self._nonsense_lines > _NONSENSE_LINES:
+            words = f"{self.label} speaks no MCP{self.last_words()}"
+        else:
+            return
+        self._fail(ServerFault(words, kind="server_protocol"))
 
     def _on_stderr(self) -> None:
         data = _read(self._stderr)

@@ -78,8 +78,7 @@ def test_a_server_sees_its_workspace_and_nothing_of_the_trainer(tmp_path: Path, 
         session = await open_session([server], workspace=tmp_path, seed=7)
         try:
             seen = await where(session)
-            assert sorted(os.readlink(fd) for fd in Path(f"/proc/{seen['pid']}/fd").iterdir())[0].startswith("pipe:")
-            assert len(list(Path(f"/proc/{seen['pid']}/fd").iterdir())) == 3
+            assert len(os.listdir(f"/proc/{seen['pid']}/fd")) == 3
             return seen
         finally:
             await session.close()
@@ -174,7 +173,7 @@ def test_a_server_made_in_this_process_has_a_thread_of_its_own(tmp_path: Path) -
 
         @server.tool()
         async def block() -> str:
-            time.sleep(30)
+            time.sleep(30)  # noqa: ASYNC251 - that is its fault
             return "late"
 
         @server.tool()
