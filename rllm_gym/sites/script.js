@@ -1,3 +1,4 @@
+// What a plain page cannot do, wired up by data attributes: questions, tabs, dialogs, offers while typing, lists that grow.
 document.addEventListener('submit', e => {
   const question = e.target.dataset.confirm;
   if (question && !confirm(question)) e.preventDefault();
