@@ -13,7 +13,7 @@ from rllm_gym.sites.errors import NotFound
 from rllm_gym.sites.fields import clock, day_of, day_or, full_date, minutes_of
 from rllm_gym.sites.http import Handler, Response
 from rllm_gym.sites.markup import Content, Markup, h, join, url
-from rllm_gym.sites.pages import Frame, Page, button, field, form, link_button, post_button, table
+from rllm_gym.sites.pages import Frame, Page, button, card, described, field, form, link_button, post_button, table
 from rllm_gym.sites.site import Redirect, Site, Visit, json_response
 from rllm_gym.sites.wording import MONTHS, WEEKDAYS, long_date, plural, weekday
 
@@ -225,24 +225,20 @@ def show(world: CalendarWorld, visit: Visit, number: int) -> Page:
     guests = [
         (world.name_of(email), email, h(f"span.badge.{_TONES[reply]}", REPLIES[reply])) for email, reply in event.guests
     ]
-    details = h(
-        "dl",
-        *_entry("When", f"{full_date(day)}, {event.hours}"),
-        *(_entry("Repeats", f"every {weekday(event.day)} until {long_date(event.until)}") if event.until else ()),
-        *_entry("Place", event.place or "none"),
-        *_entry("Organiser", world.name_of(event.owner)),
-    )
+    details = [
+        ("When", f"{full_date(day)}, {event.hours}"),
+        ("Place", event.place or "none"),
+        ("Organiser", world.name_of(event.owner)),
+    ]
+    if event.until:
+        details.insert(1, ("Repeats", f"every {weekday(event.day)} until {long_date(event.until)}"))
     people = table(("Guest", "Address", "Answer"), guests) if guests else h("p.muted", "Nobody else is invited.")
     return Page(
         event.title,
-        [h("div.card", details), h("h2", "Guests"), people],
+        [card(described(details)), h("h2", "Guests"), people],
         trail=(("Calendar", "/"), (full_date(day), url("/day", date=day))),
         actions=_own_actions(event, day) if event.owner == world.me.email else _guest_actions(event, world),
     )
-
-
-def _entry(name: str, value: Content) -> tuple[Markup, Markup]:
-    return h("dt", name), h("dd", value)
 
 
 def _own_actions(event: Event, day: date) -> Markup:
