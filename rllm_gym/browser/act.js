@@ -374,4 +374,4 @@ const calls = { observe, locate, clickable, frameAt, prepare, verify, select, ch
 
 // The one door: a name and arguments, an answer as JSON.
 const door = async (name, ...args) => JSON.stringify(await calls[name](...args));
-door.noteListening = noteListening;
+Object.assign(door, { noteListening, noteClosed, takeHosts });

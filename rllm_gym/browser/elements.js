@@ -43,7 +43,7 @@ const ELEMENT = 1, TEXT = 3, FRAGMENT = 11;
 const HTML = "http://www.w3.org/1999/xhtml", SVG = "http://www.w3.org/2000/svg";
 // Not instanceof: an element may have its prototype from the frame it was made or first seen in.
 const is = (node, tag) => Boolean(node) && nodeType(node) === ELEMENT && localName(node) === tag && namespaceURI(node) === HTML;
-const MOST_NUMBERED = 5000, MOST_OPTIONS = 50, DEEPEST = 400;
+const MOST_NUMBERED = 5000, MOST_OPTIONS = 50, DEEPEST = 400, MOST_HOSTS = 50;
 const NAME_CHARS = 300, TEXT_CHARS = 4000, VALUE_CHARS = 2000;
 
 // Numbers ---------------------------------------------------------------------------------------------------------
@@ -51,7 +51,8 @@ const NAME_CHARS = 300, TEXT_CHARS = 4000, VALUE_CHARS = 2000;
 const numbers = new WeakMap();
 const byNumber = new Map(); // number -> WeakRef
 const listening = new WeakSet(); // elements with listeners of the mouse, told by the browser
-const closedRoots = new WeakMap(); // hosts of closed shadow trees, told by the browser
+const closedRoots = new WeakMap(); // host -> root of a closed shadow tree, told by the browser
+const knownHosts = new WeakSet(); // elements of which the browser was asked whether they have one
 let next = 0;
 
 function numberOf(element) {
@@ -121,6 +122,14 @@ function* childrenOf(element) {
   }
   for (let child = firstChild(element); child; child = nextSibling(child)) yield child;
 }
+
+// Whether an element may have a closed shadow tree: one of the page's own kind, or one that is empty and yet takes room.
+function mayHideTree(element, tag, rect) {
+  if (knownHosts.has(element) || closedRoots.has(element) || shadowRoot(element)) return false;
+  return tag.includes("-") || (PLAIN_HOSTS.has(tag) && !firstChild(element) && rect !== null && rect.height > 0);
+}
+
+const PLAIN_HOSTS = new Set(["div", "section", "article", "main", "aside", "header", "footer", "nav", "p"]);
 
 // Names -----------------------------------------------------------------------------------------------------------
 
@@ -260,7 +269,8 @@ function fieldState(node, element, role) {
     if (value === "" && hasAttribute(element, "placeholder")) attributes.placeholder = given(element, "placeholder");
     if (matches(element, ":user-invalid")) attributes.invalid = clean(element.validationMessage, NAME_CHARS) || "yes";
   } else if (isEditingHost(element)) {
-    node.v = clean(textBelow(element, null, { nodes: 2000, chars: 2 * VALUE_CHARS }), VALUE_CHARS);
+    const budget = { nodes: 2000, chars: 2 * VALUE_CHARS };
+    node.v = clean([...childrenOf(element)].map((child) => textBelow(child, null, budget)).join(""), VALUE_CHARS);
   } else {
     const value = attribute(element, "aria-valuetext") ?? attribute(element, "aria-valuenow");
     if (value !== null) node.v = clean(value, NAME_CHARS);
@@ -275,10 +285,12 @@ function shown(value) {
   return value.length <= VALUE_CHARS ? value.toWellFormed() : `${value.slice(0, VALUE_CHARS).toWellFormed()}… (${value.length} characters)`;
 }
 
-// What tells nameless things apart: where they are and which colour they have.
+// What tells nameless things apart: what their author calls them, where they are and which colour they have.
 function looks(element, style, rect) {
   const colour = namespaceURI(element) === SVG ? style.fill : style.backgroundColor;
   const looks = { box: `${Math.round(rect.left)},${Math.round(rect.top)} ${Math.round(rect.width)}x${Math.round(rect.height)}` };
   if (colour && colour !== "none" && colour !== "rgba(0, 0, 0, 0)") looks.color = colour;
+  const words = clean(attribute(element, "class"), 60);
+  if (words) looks.class = words;
   return looks;
 }

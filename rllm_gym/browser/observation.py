@@ -247,9 +247,13 @@ async def _document(sight: Sight, world: World, frame: str) -> dict[str, Any]:
     """One frame's document, with the elements that listen for the mouse marked."""
     if not world.knows(frame):
         await _mark_listeners(world, frame)
-        return await _tree(sight, world, frame)
-    seen, marked = await asyncio.gather(_tree(sight, world, frame), _mark_listeners(world, frame))
-    return await _tree(sight, world, frame) if marked else seen  # there seldom are new ones
+        seen, again = await _tree(sight, world, frame), False
+    else:
+        seen, again = await asyncio.gather(_tree(sight, world, frame), _mark_listeners(world, frame))
+    # There seldom is anything new that only the browser can tell.
+    if seen["hosts"]:
+        again = await world.open_closed_trees(frame) or again
+    return await _tree(sight, world, frame) if again else seen
 
 
 async def _tree(sight: Sight, world: World, frame: str) -> dict[str, Any]:

@@ -18,8 +18,22 @@ _ROW_CHARS = 1_000
 # What some reader might take for the end of a line, beyond what JSON escapes.
 _BREAKS = re.compile("[\x7f-\x9f\u2028\u2029]")
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_STANDALONE = frozenset(
-    ("textbox", "searchbox", "spinbutton", "slider", "colorpicker", "combobox", "listbox", "file", "checkbox", "radio")
+# What reads best as part of a line of text; a button or field has a line to itself.
+_FLOWING = frozenset(("link", "image", "clickable", "code", "definition", "term"))
+# What has its contents behind it, where they are one line of text and links.
+_TEXTUAL = frozenset(
+    (
+        "heading",
+        "listitem",
+        "navigation",
+        "cell",
+        "columnheader",
+        "rowheader",
+        "term",
+        "definition",
+        "blockquote",
+        "code",
+    )
 )
 
 
@@ -37,6 +51,8 @@ def quoted(text: str) -> str:
     >>> print(quoted('[12] button "Pay"\n'))
     "[12] button \"Pay\"\n"
     """
+    if text.isprintable() and "\\" not in text and '"' not in text:
+        return f'"{text}"'
     return _BREAKS.sub(_escape, json.dumps(text, ensure_ascii=False))
 
 
@@ -116,16 +132,15 @@ def _ungrouped(nodes: Sequence[Node]) -> Iterator[Node | None]:
 
 def _flows(node: Node) -> bool:
     """Whether it is part of a line of text, as a link is."""
-    return "i" in node and not node.get("c") and node["r"] not in _STANDALONE
+    return "i" in node and not node.get("c") and node["r"] in _FLOWING
 
 
 def _run_lines(run: list[Node], indent: str) -> Iterator[Line]:
     pieces: list[str] = []
     length, side = 0, run[0].get("y", 0)
-    texts = all("t" in node for node in run) or any("t" in node for node in run)
     for node in run:
         piece = quoted(node["t"]) if "t" in node else described(node)
-        if pieces and (length + len(piece) > _LINE_CHARS or node.get("y", 0) != side or not texts):
+        if pieces and (length + len(piece) > _LINE_CHARS or node.get("y", 0) != side):
             yield Line(indent + _run(pieces), side)
             pieces, length, side = [], 0, node.get("y", 0)
         pieces.append(piece)
@@ -144,7 +159,7 @@ def _element_lines(node: Node, depth: int, indent: str) -> Iterator[Line]:
     if node["r"] == "row" and (row := _row(node)) is not None:
         yield Line(f"{indent}{head} {row}", side)
         return
-    flat = _inline(children)
+    flat = _inline(children) if not children or node["r"] in _TEXTUAL else None
     if flat is not None:
         yield Line(f"{indent}{head} {flat}" if flat else f"{indent}{head}", side)
         return

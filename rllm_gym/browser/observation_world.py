@@ -116,14 +116,38 @@ class World:
                 raise each
         handles = [each["object"]["objectId"] for each in found if not isinstance(each, BaseException)]
         if handles:
-            await self.send(
-                "Runtime.callFunctionOn",
-                functionDeclaration=f"function(...found) {{ globalThis.{self._key}.{name}(...found) }}",
-                executionContextId=context,
-                arguments=[{"objectId": each} for each in handles],
-            )
-            await asyncio.gather(*(self.send("Runtime.releaseObject", objectId=each) for each in handles))
+            await self._tell(frame, name, handles)
         return bool(handles)
+
+    async def open_closed_trees(self, frame: str) -> bool:
+        """Tell our world the closed shadow trees of the elements it asks about. Returns whether there were any."""
+        context = await self._context(frame)
+        hosts = await self.send("Runtime.evaluate", expression=f"globalThis.{self._key}.takeHosts()", contextId=context)
+        listed = await self.send("Runtime.getProperties", objectId=hosts["result"]["objectId"], ownProperties=True)
+        handles: list[str] = []
+        for each in listed["result"]:
+            host = each.get("value", {}).get("objectId")
+            if not host or not each["name"].isdecimal():
+                continue
+            described = await self.send("DOM.describeNode", objectId=host)
+            for root in described["node"].get("shadowRoots", ()):
+                if root.get("shadowRootType") == "closed":
+                    node = root["backendNodeId"]
+                    found = await self.send("DOM.resolveNode", backendNodeId=node, executionContextId=context)
+                    handles += [host, found["object"]["objectId"]]
+        if handles:
+            await self._tell(frame, "noteClosed", handles)
+        return bool(handles)
+
+    async def _tell(self, frame: str, name: str, handles: Sequence[str]) -> None:
+        """Call a function of ours with objects, and let go of them."""
+        await self.send(
+            "Runtime.callFunctionOn",
+            functionDeclaration=f"function(...found) {{ globalThis.{self._key}.{name}(...found) }}",
+            executionContextId=await self._context(frame),
+            arguments=[{"objectId": each} for each in handles],
+        )
+        await asyncio.gather(*(self.send("Runtime.releaseObject", objectId=each) for each in handles))
 
     def knows(self, frame: str) -> bool:
         """Whether a frame's document was looked at before."""

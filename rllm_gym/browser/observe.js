@@ -49,27 +49,28 @@ function visit(element, into, place) {
   if (display === "none" || attribute(element, "aria-hidden") === "true" || hasAttribute(element, "inert")) return;
   const inner = placeWithin(element, tag, style, display, place);
   if (inner === null) return;
-  const rect = inner.rect;
+  if (walk.hosts.length < MOST_HOSTS && mayHideTree(element, tag, inner.rect)) walk.hosts.push(element);
   const pointer = style.cursor === "pointer";
   const newPointer = pointer && !place.pointer;
   inner.pointer = pointer;
 
   let role = explicitRole(element);
   let control = controlRole(element, tag) || (isEditingHost(element) ? "textbox" : "");
-  const reachable = !inner.unseen && rect.width > 0 && rect.height > 0;
   if (tag === "label" && element.control && !isShown(element.control)) {
     const box = controlRole(element.control, localName(element.control));
     if (box === "checkbox" || box === "radio" || box === "file") return visitStandIn(element, box, into, inner);
   }
   if (is(element, "iframe") || tag === "frame") {
-    if (reachable) addFrame(element, into, inner);
+    if (!inner.unseen) addFrame(element, into, inner);
     return;
   }
   if (tag === "svg") return visitSvg(element, style, into, inner, newPointer);
   const interactive = control !== "" || INTERACTIVE.has(role) || seemsClickable(element, tag, newPointer);
   const scrolls = scrollsItself(element, tag, style);
-  const numbered = reachable && (interactive || scrolls) && walk.numbered < MOST_NUMBERED;
-  if (interactive && walk.numbered >= MOST_NUMBERED) walk.cut = true;
+  const rect = interactive || scrolls ? (inner.rect ?? rectOf(element)) : null;
+  const reachable = rect !== null && !inner.unseen && rect.width > 0 && rect.height > 0;
+  const numbered = reachable && walk.numbered < MOST_NUMBERED;
+  if (reachable && !numbered) walk.cut = true;
   if (role === "" || (role === "none" && control)) role = control || TAG_ROLES[tag] || "";
   if (role === "none") role = "";
   if (numbered && role === "") role = interactive ? "clickable" : "scrollable";
@@ -156,46 +157,39 @@ function isShown(element) {
   return style.display !== "none" && (style.clip === "auto" || style.clip === "") && rect.right + scrollX > 0 && rect.bottom + scrollY > 0;
 }
 
-// Where the contents of an element are seen, or null where nothing below it can be.
+// Where an element and its contents are seen, or null where nothing of them can be.
 function placeWithin(element, tag, style, display, place) {
-  const rect = display === "contents" ? { left: 0, top: 0, right: 1, bottom: 1, width: 1, height: 1 } : rectOf(element);
-  const position = style.position;
   if (style.opacity === "0" && !is(element, "input")) return null;
+  const hidden = style.visibility !== "visible";
+  const within = { ...place, rect: null, unseen: hidden || place.outside, depth: place.depth + 1 };
+  if (display === "inline" || display === "contents") return within; // where the line is that it is part of
   if (style.contentVisibility === "hidden") return null;
-  let { clip, clipPositioned, view } = place;
-  if (position === "fixed" || (position === "absolute" && clip && !clipPositioned)) clip = null;
-  let unseen = style.visibility !== "visible";
-  let side = 0;
-  if (display !== "contents" && !unseen) {
-    const empty = rect.width === 0 && rect.height === 0;
-    if (!empty && clip && !overlap(rect, clip)) unseen = true;
-    if (!empty && !walk.rightToLeft && rect.right + scrollX <= 0) unseen = true;
-    if (!empty && rect.bottom + scrollY <= 0) unseen = true;
-    side = rect.top >= view.bottom ? 1 : rect.bottom <= view.top && !empty ? -1 : 0;
-    if (empty) side = place.side;
-  } else if (!unseen) side = place.side;
+  const position = style.position;
+  if (position === "fixed" || (position === "absolute" && place.clip && !place.clipPositioned)) within.clip = null;
+  if (position !== "static" && folded(style.clip)) return null;
+  const rect = (within.rect = rectOf(element));
+  if (rect.width > 0 || rect.height > 0) {
+    within.outside =
+      (within.clip !== null && !overlap(rect, within.clip)) ||
+      (rect.right + scrollX <= 0 && !walk.rightToLeft) || rect.bottom + scrollY <= 0;
+    within.side = rect.top >= place.view.bottom ? 1 : rect.bottom <= place.view.top ? -1 : 0;
+  }
+  within.unseen = hidden || within.outside;
+  if (tag === "body" || tag === "html") return within;
   const overflowX = style.overflowX, overflowY = style.overflowY;
-  if (overflowX !== "visible" || overflowY !== "visible") {
-    if (display !== "inline" && display !== "contents" && tag !== "body" && tag !== "html") {
-      if (rect.width <= 1 || rect.height <= 1) return null; // folded up, or for screen readers alone
-      if (overflowX === "hidden" || overflowX === "clip" || overflowY === "hidden" || overflowY === "clip") {
-        if (!scrollable(overflowX) && !scrollable(overflowY)) {
-          clip = clip ? intersection(clip, rect) : rect;
-          clipPositioned = position !== "static";
-        }
-      }
-      if (scrollable(overflowX) || scrollable(overflowY)) {
-        view = intersection(view, rect);
-        clip = null;
-      }
-    }
+  if (overflowX === "visible" && overflowY === "visible") return within;
+  if (rect.width <= 1 || rect.height <= 1) return null; // folded up, or for screen readers alone
+  if (scrollable(overflowX) || scrollable(overflowY)) {
+    within.view = intersection(place.view, rect);
+    within.clip = null;
+  } else {
+    within.clip = within.clip ? intersection(within.clip, rect) : rect;
+    within.clipPositioned = position !== "static";
   }
-  if (style.clip === "rect(0px, 0px, 0px, 0px)" || style.clip === "rect(1px, 1px, 1px, 1px)") {
-    if (position === "absolute" || position === "fixed") return null;
-  }
-  return { rect, unseen, side, clip, clipPositioned, view, pointer: place.pointer, depth: place.depth + 1 };
+  return within;
 }
 
+const folded = (clip) => clip === "rect(0px, 0px, 0px, 0px)" || clip === "rect(1px, 1px, 1px, 1px)";
 const scrollable = (overflow) => overflow === "auto" || overflow === "scroll";
 const overlap = (a, b) => a.left < b.right && a.right > b.left && a.top < b.bottom && a.bottom > b.top;
 const intersection = (a, b) => ({
@@ -268,7 +262,7 @@ function flat(nodes) {
 }
 
 function visitSvg(element, style, into, inner, newPointer) {
-  const { rect } = inner;
+  const rect = inner.rect ?? rectOf(element);
   if (inner.unseen || rect.width === 0 || rect.height === 0) return;
   const name = statedName(element) || svgTitle(element);
   const children = [];
@@ -362,12 +356,12 @@ function observe(limits) {
   next = Math.max(next, limits.first);
   const root = documentElement(document);
   walk = {
-    limits, visited: 0, numbered: 0, chars: 0, cut: false, focused: focusedElement(),
+    limits, visited: 0, numbered: 0, chars: 0, cut: false, hosts: [], focused: focusedElement(),
     rightToLeft: root !== null && getComputedStyle(root).direction === "rtl",
   };
   const tree = [];
   const place = {
-    unseen: false, side: 0, clip: null, clipPositioned: false, pointer: false, depth: 0,
+    rect: null, unseen: false, outside: false, side: 0, clip: null, clipPositioned: false, pointer: false, depth: 0,
     view: { left: 0, top: 0, right: innerWidth, bottom: innerHeight },
   };
   const modals = [...querySelectorAll(document, ":modal")];
@@ -378,12 +372,25 @@ function observe(limits) {
   let own = 0;
   if (window !== window.parent) while (own < 100 && window.parent[own] !== window) own++;
   const result = {
-    tree, next, cut: walk.cut, modal: modal !== undefined, url: location.href, own,
+    tree, next, cut: walk.cut, modal: modal !== undefined, url: location.href, own, hosts: walk.hosts.length,
     title: clean(title(document), NAME_CHARS),
     scroll: page ? [Math.round(scrollY), Math.max(0, scrollHeight(page) - innerHeight), Math.round(scrollX), Math.max(0, scrollWidth(page) - innerWidth)] : [0, 0, 0, 0],
   };
+  hosts = walk.hosts;
   walk = undefined;
   return result;
+}
+
+// What of the latest walk may have a closed shadow tree; asked for once.
+let hosts = [];
+
+function takeHosts() {
+  for (const host of hosts) knownHosts.add(host);
+  return hosts.splice(0);
+}
+
+function noteClosed(...found) {
+  for (let at = 0; at + 1 < found.length; at += 2) closedRoots.set(found[at], found[at + 1]);
 }
 
 function noteListening(...elements) {
