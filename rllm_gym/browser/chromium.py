@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import importlib
 import os
+import secrets
 import shlex
 import shutil
 import stat
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rllm_gym.browser.errors import BrowserFault
-from rllm_gym.browser.gateway import HOST
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright
@@ -28,10 +28,6 @@ _FOLDER = "rllm-gym-browser-"
 
 _MEMORY_BYTES = 3 * 2**30
 """What each process of the browser may hold. A page that wants more ends its own renderer, not the machine."""
-
-_PORT = 3128
-PROXY = f"http://{HOST}:{_PORT}"
-"""What a context names as its proxy."""
 
 _FLAGS = (
     # Nothing of the browser's own goes out, or is shown.
@@ -47,7 +43,6 @@ _FLAGS = (
     "--mute-audio",
     # WebRTC and QUIC go past a proxy, over UDP.
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
-    "--webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--disable-quic",
     # Pages look the same on every machine.
     "--font-render-hinting=none",
@@ -84,10 +79,12 @@ class Chromium:
 
     Attributes:
         browser: Playwright's handle.
-        proxy: Where its contexts find the gateway.
+        gateway_host: A name for this machine's loopback address that only this browser knows, and the only name it
+            can resolve; numbers it cannot reach either. Contexts name it for their proxy, pages never learn it.
     """
 
-    def __init__(self, playwright: Playwright, browser: Browser, folder: Path) -> None:
+    def __init__(self, playwright: Playwright, browser: Browser, folder: Path, gateway_host: str) -> None:
+        self.gateway_host = gateway_host
         self._playwright = playwright
         self._folder = folder
         self.browser = browser
@@ -95,23 +92,23 @@ class Chromium:
         browser.on("disconnected", lambda _: self._mark_dead())
 
     @classmethod
-    async def start(cls, executable: Path, gateway_port: int) -> Chromium:
+    async def start(cls, executable: Path) -> Chromium:
         """Start it, within a minute.
 
         Args:
             executable: Which Chromium.
-            gateway_port: The loopback port that is its only way out.
 
         Raises:
             BrowserFault: It cannot be started; ``kind`` is ``"browser_unavailable"``.
         """
         _quiet_loop()
         folder = _own_folder()
+        host = f"{secrets.token_hex(16)}.invalid"
         playwright = None
         try:
             async with asyncio.timeout(_START_S):
                 playwright = await _start_driver(folder)
-                browser = await _launch(playwright, executable, gateway_port, folder)
+                browser = await _launch(playwright, executable, host, folder)
         except BaseException as error:
             if playwright is not None:
                 await _stop(playwright)
@@ -123,7 +120,7 @@ class Chromium:
             if _is_playwright_error(error) or isinstance(error, OSError):
                 raise BrowserFault(f"{executable} cannot be started: {error}", kind="browser_unavailable") from error
             raise
-        return cls(playwright, browser, folder)
+        return cls(playwright, browser, folder, host)
 
     async def alive(self) -> bool:
         """Ask it; a killed driver, unlike a killed browser, announces nothing."""
@@ -150,16 +147,15 @@ class Chromium:
         self.dead = True
 
 
-async def _launch(playwright: Playwright, executable: Path, gateway_port: int, folder: Path) -> Browser:
-    resolver = f"MAP {HOST}:{_PORT} 127.0.0.1:{gateway_port}, MAP * ~NOTFOUND"
+async def _launch(playwright: Playwright, executable: Path, gateway_host: str, folder: Path) -> Browser:
     options: dict[str, Any] = {
         "executable_path": str(executable),
         "args": [
             *_FLAGS,
             f"--disable-blink-features={_BLINK_FEATURES_OFF}",
-            f"--host-resolver-rules={resolver}",
+            f"--host-resolver-rules=MAP {gateway_host} 127.0.0.1, MAP * ~NOTFOUND",
             # A request without a context's own proxy (there should be none) finds a door that is shut.
-            f"--proxy-server={PROXY}",
+            f"--proxy-server=http://{gateway_host}:9",
             "--proxy-bypass-list=<-loopback>",
         ],
         "ignore_default_args": list(_FLAGS_OFF),

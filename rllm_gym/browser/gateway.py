@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
-import secrets
+import os
 from collections.abc import Mapping
 from http import HTTPStatus
 from urllib.parse import urlsplit
@@ -13,9 +12,6 @@ from urllib.parse import urlsplit
 from rllm_gym.browser.errors import SiteFault
 from rllm_gym.browser.walls import Walls, origin_of
 from rllm_gym.sites.http import Handler, Request, Response
-
-HOST = "gateway.rllm-gym.invalid"
-"""What Chromium calls the gateway. Its resolver knows this name and no other, so every other way is closed."""
 
 _HEAD_BYTES = 256 * 1024
 _BODY_BYTES = 16 * 2**20
@@ -39,15 +35,16 @@ _HOP_BY_HOP = frozenset(
 
 
 class Gateway:
-    """Listens on a loopback port. Each browser context has credentials of its own, by which its walls are found.
+    """A proxy on a loopback port, for one browser context. Started and closed on one event loop.
 
-    Started and closed on one event loop. Nobody without credentials is answered, so that other programs of the
-    machine cannot play with the sites of an episode.
+    Requests wait in the browser while the proxy is busy, so that a page that asks without end keeps only itself
+    waiting. (Interception through Playwright was measured too: it queues every request of such a page in the driver,
+    where the other episodes then waited half a minute.) Other users of the machine are not let in.
     """
 
-    def __init__(self) -> None:
-        self._walls: dict[str, Walls] = {}
-        self._connections: dict[asyncio.Task[None], Walls | None] = {}
+    def __init__(self, walls: Walls) -> None:
+        self._walls = walls
+        self._connections: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self.port = 0
 
@@ -55,70 +52,49 @@ class Gateway:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_HEAD_BYTES)
         self.port = self._server.sockets[0].getsockname()[1]
 
-    def enter(self, walls: Walls) -> tuple[str, str]:
-        """The user name and password with which a context comes to these walls."""
-        user, password = "context", secrets.token_hex(16)
-        self._walls[_authorization(user, password)] = walls
-        return user, password
-
-    def leave(self, walls: Walls) -> None:
-        """Cut off whatever still comes or waits for these walls."""
-        self._walls = {key: other for key, other in self._walls.items() if other is not walls}
-        for task, other in self._connections.items():
-            if other is walls:
-                task.cancel()
-
-    async def close(self) -> None:
+    def close(self) -> None:
+        """Cut off whatever still comes. Does not wait; safe to call twice."""
         if self._server is not None:
             self._server.close()
-        tasks = list(self._connections)
-        for task in tasks:
+        for task in self._connections:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._connections[task] = None
+        self._connections.add(task)
         try:
-            while await self._serve_one(reader, writer, task):
-                pass
+            if _of_this_user(writer.get_extra_info("peername"), self.port):
+                while await self._serve_one(reader, writer):
+                    pass
         except (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError, asyncio.CancelledError):
             pass  # the browser hung up, fell silent, or the context is closed
         finally:
-            self._connections.pop(task, None)
+            self._connections.discard(task)
             writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
 
-    async def _serve_one(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, task: asyncio.Task[None]
-    ) -> bool:
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Answer one request. Returns whether the connection stays open for another."""
         async with asyncio.timeout(_IDLE_S):
             head = await reader.readuntil(b"\r\n\r\n")
+        walls = self._walls
         try:
             method, target, headers = _read_head(head)
-        except ValueError:
-            return await _send(writer, 400, b"not a request", keep=False)
-        walls = self._walls.get(headers.get("proxy-authorization", ""))
-        if walls is None:
-            challenge = {"proxy-authenticate": 'Basic realm="rllm-gym"'}
-            # A body that was announced would be taken for the next request.
-            return await _send(writer, 407, b"", keep="content-length" not in headers, headers=challenge)
-        self._connections[task] = walls
-        if method == "CONNECT":
-            return await _tunnel(walls, target, reader, writer)
-        try:
+            if method == "CONNECT":
+                return await _tunnel(walls, target, reader, writer)
             origin = origin_of(target)
         except ValueError:
-            return await _send(writer, 400, b"not the URL of a page", keep=False)
+            return await _send(writer, 400, b"this is not a request for a page", keep=False)
         if origin in walls.origins:
             return await _forward(walls, method, target, headers, reader, writer)
         handler = walls.sites.get(origin)
-        if handler is None:
-            walls.note_blocked(f"{method} {target}")
-            text = f"{origin} is not one of the task's origins."
-            return await _send(writer, 403, text.encode(), keep=False)
-        return await _answer(walls, handler, method, target, headers, reader, writer)
+        if handler is not None:
+            return await _answer(walls, handler, method, target, headers, reader, writer)
+        walls.note_blocked(f"{method} {target}", navigation="upgrade-insecure-requests" in headers)
+        if "upgrade-insecure-requests" in headers:
+            # A navigation: nothing comes of it, and the page that was there stays.
+            return await _send(writer, 204, b"", keep=False)
+        return await _send(writer, 403, f"{origin} is not one of the task's origins.".encode(), keep=False)
 
 
 async def _answer(
@@ -305,5 +281,15 @@ def _head(first: str, headers: Mapping[str, str], encoding: str = "utf-8") -> by
     return "\r\n".join(lines).encode(encoding, "replace")
 
 
-def _authorization(user: str, password: str) -> str:
-    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+def _of_this_user(peer: tuple[str, int], port: int) -> bool:
+    """Whether the other end of a connection to this port belongs to the user of this process, as far as can be seen."""
+    theirs, ours = f"0100007F:{peer[1]:04X}", f"0100007F:{port:04X}"
+    try:
+        with open("/proc/net/tcp", encoding="ascii") as table:
+            for line in table:
+                words = line.split()
+                if words[1] == theirs and words[2] == ours:
+                    return int(words[7]) == os.geteuid()
+    except OSError:
+        return True  # no such table: not Linux
+    return False

@@ -151,7 +151,8 @@ async def _open(
     stand = await stock.take(viewport)
     try:
         stand.walls.admit(sites, origins)
-        await stand.furnish(init_script)
+        if init_script is not None:
+            await stand.context.add_init_script(init_script)
     except BaseException:
         stand.discard()
         raise

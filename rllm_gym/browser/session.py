@@ -8,7 +8,7 @@ import contextlib
 import importlib
 import io
 import weakref
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
@@ -80,7 +80,7 @@ class BrowserSession:
             BrowserFault: The browser broke, or did not answer in time.
             SiteFault: The page cannot be reached, or its site broke.
         """
-        await self._loop.arun(self.within(self._goto(url), GOTO_S + LOAD_S, f"opening {url}"))
+        await self._run(lambda: self.within(self._goto(url), GOTO_S + LOAD_S, f"opening {url}"))
 
     async def observe(self, *, screenshot: bool = False, chars: int = 20_000) -> PageView:
         """The active tab as text of at most so many characters, with its elements numbered. Raises as :meth:`goto`."""
@@ -91,7 +91,7 @@ class BrowserSession:
 
         A page that crashes or computes for ever over it is one such error. Raises as :meth:`goto`.
         """
-        return await self._loop.arun(self._act(action))
+        return await self._run(lambda: self._act(action))
 
     async def evaluate(self, script: str, *, world: Literal["isolated", "main"] = "isolated") -> Any:
         """The value of a JavaScript expression on the active page, as JSON; a promise is awaited.
@@ -104,15 +104,15 @@ class BrowserSession:
             ValueError: The script raised; what it said is told.
             BrowserFault: The browser broke, or did not answer in time.
         """
-        return await self._loop.arun(self.within(self._evaluate(script, world), ANSWER_S, "evaluating a script"))
+        return await self._run(lambda: self.within(self._evaluate(script, world), ANSWER_S, "evaluating a script"))
 
     async def screenshot(self) -> npt.NDArray[np.uint8]:
         """What the active tab shows, as height x width x 3 bytes."""
-        return await self._loop.arun(self.within(self._screenshot(), ANSWER_S, "taking a screenshot"))
+        return await self._run(lambda: self.within(self._screenshot(), ANSWER_S, "taking a screenshot"))
 
     async def close(self) -> None:
         """End the episode: the context goes with all it stored. Does not wait for a browser that hangs. Idempotent."""
-        if self._finalizer.detach() is not None:
+        if self._finalizer.detach() is not None and not self._stand.lost:
             await self._loop.arun(_closed(self._stand, self.tabs))
 
     # What the files beside this one use, on the pool's loop -------------------------------------------------
@@ -147,9 +147,6 @@ class BrowserSession:
             BrowserFault: It took longer, or the page crashed, or the browser is gone.
             SiteFault: A site of this process raised meanwhile.
         """
-        if not self._finalizer.alive:
-            doing.close()
-            raise BrowserFault(f"{what}: this browser session is closed; open another", kind="browser_died")
         task = asyncio.ensure_future(doing)
         try:
             # A crash is announced, but does not end what waits for the page that crashed.
@@ -170,6 +167,12 @@ class BrowserSession:
         raise BrowserFault(f"{what} took longer than {seconds:g} s", kind="browser_deadline")
 
     # ---------------------------------------------------------------------------------------------------------
+
+    async def _run(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do something on the pool's loop."""
+        if self._stand.lost or not self._finalizer.alive:
+            raise BrowserFault("this browser session or its pool is closed; open another", kind="browser_died")
+        return await self._loop.arun(begin())
 
     async def _fault(self, what: str, error: Exception) -> BrowserFault:
         if not await self._stand.chromium.alive():
@@ -248,15 +251,22 @@ class BrowserSession:
         self.tabs.bring_to_front(page)
 
     async def _goto(self, url: str) -> None:
+        if not self.pages:
+            await self._see_to_page()
         page = self.page
-        try:
-            await page.goto(url, wait_until="commit", timeout=GOTO_S * 1000)
-            with contextlib.suppress(_timeout_error()):
-                await page.wait_for_load_state("load", timeout=LOAD_S * 1000)
-        except Exception as error:
-            if "net::" in str(error) and self.walls.fault is None:
-                raise SiteFault(f"the start page {url} cannot be opened: {_first_line(error)}") from error
-            raise
+        arrived = False
+        while not arrived:
+            try:
+                await page.goto(url, wait_until="commit", timeout=GOTO_S * 1000)
+                arrived = True
+            except Exception as error:
+                if "net::" in str(error) and self.walls.fault is None:
+                    raise SiteFault(f"the start page {url} cannot be opened: {_first_line(error)}") from error
+                # What the page before was just opening came in between: go there again.
+                if "interrupted by another navigation" not in str(error):
+                    raise
+        with contextlib.suppress(_timeout_error()):
+            await page.wait_for_load_state("load", timeout=LOAD_S * 1000)
 
     async def _evaluate(self, script: str, world: str) -> Any:
         cdp = await self.cdp()

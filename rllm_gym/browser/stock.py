@@ -8,48 +8,41 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllm_gym.browser.chromium import PROXY, Chromium
+from rllm_gym.browser.chromium import Chromium
 from rllm_gym.browser.errors import BrowserFault
 from rllm_gym.browser.gateway import Gateway
 from rllm_gym.browser.walls import Walls
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Page, Route
+    from playwright.async_api import BrowserContext, Page
 
 Viewport = tuple[int, int]
 
 _MAKE_S = 60.0
 _DISCARD_S = 10.0
 
+# The browser sends no UDP past its proxy; pages do not even get what would ask it to.
+_NO_WEBRTC = "for (const name of ['RTCPeerConnection', 'webkitRTCPeerConnection']) delete globalThis[name];"
+
 
 class Stand:
     """A fresh browser context with one blank page, behind walls that nothing is let through yet."""
 
-    def __init__(self, stock: Stock, chromium: Chromium, context: BrowserContext, page: Page, walls: Walls) -> None:
+    def __init__(
+        self, stock: Stock, chromium: Chromium, context: BrowserContext, page: Page, walls: Walls, gateway: Gateway
+    ) -> None:
         self._stock = stock
+        self.gateway = gateway
         self.chromium = chromium
         self.context = context
         self.page = page
         self.walls = walls
         self._gone = False
 
-    async def furnish(self, init_script: str | None) -> None:
-        """Close what lies outside the walls, once they are known, and put the script in place.
-
-        Requests that a page begins are stopped here, where what is asked for is known; redirects, prefetches and
-        whatever else a browser does on its own are stopped by the gateway.
-        """
-        async with asyncio.timeout(_MAKE_S):
-            await self.context.route(self.walls.outside(), self._stop)
-            if init_script is not None:
-                await self.context.add_init_script(init_script)
-
-    async def _stop(self, route: Route) -> None:
-        request = route.request
-        self.walls.note_blocked(f"{request.method} {request.url}")
-        with contextlib.suppress(Exception):  # the page may be gone by now
-            # Aborted, a navigation leaves the page as it is; refused, it would put an error page in its place.
-            await route.abort("aborted" if request.is_navigation_request() else "blockedbyclient")
+    @property
+    def lost(self) -> bool:
+        """Whether the pool was closed around it."""
+        return self._stock.closed
 
     def discard(self) -> None:
         """Throw it away, without waiting. Safe to call twice; on the pool's loop."""
@@ -70,11 +63,10 @@ class Stock:
     def __init__(self, executable: Path, browsers: int, ahead: int) -> None:
         self._executable = executable
         self._ahead = ahead
-        self._gateway: Gateway | None = None
         self._slots = [_Slot() for _ in range(browsers)]
         self._starting = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._closed = False
+        self.closed = False
 
     async def take(self, viewport: Viewport) -> Stand:
         """A context nobody has used.
@@ -113,28 +105,24 @@ class Stock:
 
     async def _running(self, slot: _Slot) -> Chromium:
         async with self._starting:
-            if self._closed:
+            if self.closed:
                 raise BrowserFault("this BrowserPool is closed; make a new one", kind="browser_died")
             if slot.chromium is None or slot.chromium.dead:
                 if slot.chromium is not None:
                     self._do(slot.chromium.close())
                     slot.chromium = None
-                    slot.ready.clear()
-                if self._gateway is None:
-                    gateway = Gateway()
-                    await gateway.start()
-                    self._gateway = gateway
-                slot.chromium = await Chromium.start(self._executable, self._gateway.port)
+                    slot.discard_ready()
+                slot.chromium = await Chromium.start(self._executable)
             return slot.chromium
 
     async def _make(self, chromium: Chromium, viewport: Viewport) -> Stand:
-        assert self._gateway is not None
         walls = Walls()
-        user, password = self._gateway.enter(walls)
+        gateway = Gateway(walls)
         try:
+            await gateway.start()
             async with asyncio.timeout(_MAKE_S):
                 context = await chromium.browser.new_context(
-                    proxy={"server": PROXY, "username": user, "password": password},
+                    proxy={"server": f"http://{chromium.gateway_host}:{gateway.port}"},
                     viewport={"width": viewport[0], "height": viewport[1]},
                     device_scale_factor=1,
                     locale="en-US",
@@ -145,19 +133,18 @@ class Stock:
                     accept_downloads=False,
                     permissions=[],
                 )
+                await context.add_init_script(_NO_WEBRTC)
                 page = await context.new_page()
         except BaseException:
-            self._gateway.leave(walls)
+            gateway.close()
             raise
-        return Stand(self, chromium, context, page, walls)
+        return Stand(self, chromium, context, page, walls, gateway)
 
     async def _refill(self, slot: _Slot, viewport: Viewport) -> None:
         if slot.viewport != viewport:
-            for stand in slot.ready:
-                stand.discard()
-            slot.ready.clear()
+            slot.discard_ready()
             slot.viewport = viewport
-        while not self._closed and slot.viewport == viewport and len(slot.ready) + slot.being_made < self._ahead:
+        while not self.closed and slot.viewport == viewport and len(slot.ready) + slot.being_made < self._ahead:
             slot.being_made += 1
             try:
                 chromium = slot.chromium
@@ -169,7 +156,7 @@ class Stock:
                 return  # whoever wants one next makes it, and is told what is wrong
             finally:
                 slot.being_made -= 1
-            if self._closed or slot.viewport != viewport or slot.chromium is not chromium:
+            if self.closed or slot.viewport != viewport or slot.chromium is not chromium:
                 stand.discard()
             else:
                 slot.ready.append(stand)
@@ -179,20 +166,19 @@ class Stock:
             if stand in slot.out:
                 slot.out.discard(stand)
                 slot.used -= 1
-        if self._gateway is not None:
-            self._gateway.leave(stand.walls)
+        stand.gateway.close()
         self._do(_close_context(stand))
 
     async def close(self) -> None:
         """End every browser. Sessions still open raise from then on."""
-        self._closed = True
+        self.closed = True
         async with self._starting:
             for task in self._tasks - {asyncio.current_task()}:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await asyncio.gather(*(slot.chromium.close() for slot in self._slots if slot.chromium is not None))
-            if self._gateway is not None:
-                await self._gateway.close()
+            for stand in [stand for slot in self._slots for stand in (*slot.ready, *slot.out)]:
+                stand.gateway.close()
 
     def _do(self, chore: Any) -> None:
         task = asyncio.ensure_future(chore)
@@ -217,6 +203,11 @@ class _Slot:
         self.being_made = 0
         # More at a time only make each other wait, in the browser, where nobody keeps the order.
         self.making = asyncio.Semaphore(4)
+
+    def discard_ready(self) -> None:
+        for stand in self.ready:
+            stand.discard()
+        self.ready.clear()
 
 
 async def _close_context(stand: Stand) -> None:

@@ -58,6 +58,7 @@ class Tabs:
         self._chores: set[asyncio.Task[None]] = set()
         self._dialogs_open = 0
         self._add(page)
+        walls.on_blocked_page = self._outside
         context.on("page", self._add)
 
     async def cdp(self, page: Page | None = None) -> CDPSession:
@@ -159,6 +160,9 @@ class Tabs:
         if stopping is not None:
             await stopping
 
+    def _outside(self, what: str) -> None:
+        self.note(f"{what}: this is not one of the task's sites and was not opened.")
+
     def _refuse(self, download: Download) -> None:
         self.note(f'The download "{download.suggested_filename}" was refused: files cannot be saved here.')
 
@@ -166,7 +170,11 @@ class Tabs:
         self.note("The page asked for a file to upload. There are no files here, so none was chosen.")
 
     def _navigated(self, frame: Frame) -> None:
-        if frame.parent_frame is None and not _is_page(frame.url):
+        if frame.parent_frame is not None:
+            return
+        if frame.url.startswith("chrome-error:"):
+            self.note("The page could not be opened: its server did not answer, or is not one of the task's sites.")
+        elif not _is_page(frame.url):
             self.walls.note_blocked(frame.url)
             self.note(f"{frame.url[:100]} is not an address of the task and was closed.")
             self._do(self._leave(frame.page))
@@ -190,7 +198,7 @@ class Tabs:
 
 
 def _is_page(url: str) -> bool:
-    return url in ("", "about:blank", "about:srcdoc") or url.startswith(("http://", "https://", "chrome-error://"))
+    return url in ("", "about:blank", "about:srcdoc") or url.startswith(("http://", "https://"))
 
 
 def _about_dialog(dialog: Dialog) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from rllm_gym.browser.errors import SiteFault
@@ -52,6 +51,7 @@ class Walls:
         blocked: What the pages tried to reach beyond them, the first hundred.
         blocked_count: How often they tried.
         fault: What a site raised. Once one is broken, so is the episode.
+        on_blocked_page: Told of a page that was to be opened beyond them.
     """
 
     def __init__(self) -> None:
@@ -60,6 +60,7 @@ class Walls:
         self.blocked: list[str] = []
         self.blocked_count = 0
         self.fault: SiteFault | None = None
+        self.on_blocked_page: Callable[[str], None] = lambda what: None
 
     def admit(self, sites: Mapping[str, Handler], origins: Sequence[str]) -> None:
         """Open the walls for these.
@@ -92,14 +93,9 @@ class Walls:
         name = f"[{host}]" if ":" in host else host.lower()
         return (name, port) in {_parts(origin)[1:] for origin in self.origins}
 
-    def outside(self) -> re.Pattern[str]:
-        """Matches the URLs that :meth:`admits` does not, as Chromium writes them; read by JavaScript as well."""
-        inside = "|".join(
-            re.escape(origin).replace("\\-", "-") for origin in (*sorted(self.sites), *sorted(self.origins))
-        )
-        return re.compile(f"^(?!(?:{inside})(?:[/?#]|$))" if inside else "^")
-
-    def note_blocked(self, what: str) -> None:
+    def note_blocked(self, what: str, *, navigation: bool = False) -> None:
         self.blocked_count += 1
         if len(self.blocked) < _MOST_NOTED:
             self.blocked.append(what[:_URL_CHARS])
+        if navigation:
+            self.on_blocked_page(what[:_URL_CHARS])
