@@ -21,6 +21,10 @@ STATELESS_VERSION = "2026-07-28"
 MAX_MESSAGE_BYTES = 16 << 20
 """The longest message that is read from a server."""
 
+FLOOD_BYTES = 64 << 20
+FLOOD_MESSAGES = 100_000
+"""What is read while an answer is awaited, before the server counts as one that floods."""
+
 MAX_TOOLS = 1_000
 MAX_TOOLS_BYTES = 8 << 20
 _MAX_PAGES = 100
@@ -166,6 +170,28 @@ def _client_info() -> dict[str, str]:
 
 
 # Messages -----------------------------------------------------------------------------------------------------------
+
+
+class Lines:
+    """Cuts what comes in pieces into lines, in time linear in what came."""
+
+    def __init__(self) -> None:
+        self._partial = bytearray()
+
+    @property
+    def partial(self) -> bytearray:
+        """The beginning of a line whose end has not come."""
+        return self._partial
+
+    def take(self, piece: bytes) -> list[bytes]:
+        """The lines that end in this piece, without their ends."""
+        first, *others = piece.split(b"\n")
+        self._partial += first
+        if not others:
+            return []
+        lines = [bytes(self._partial), *others]
+        self._partial = bytearray(lines.pop())
+        return [line.removesuffix(b"\r") for line in lines]
 
 
 def encoded(message: dict[str, Any]) -> bytes:

@@ -11,7 +11,10 @@ from typing import Any
 from rllm_gym.mcp.errors import ServerFault
 from rllm_gym.mcp.nursery import Launch, Nursery
 from rllm_gym.mcp.protocol import (
+    FLOOD_BYTES,
+    FLOOD_MESSAGES,
     MAX_MESSAGE_BYTES,
+    Lines,
     WireConnection,
     answer_to,
     decoded,
@@ -25,8 +28,6 @@ _CHUNK = 1 << 18
 _STDERR_BYTES = 8_000
 _IDLE_BYTES = 1 << 20
 """What is read from a server that nobody has asked anything; more waits in its pipe until somebody does."""
-_FLOOD_BYTES = 64 << 20
-"""What is read while an answer is awaited."""
 _UNSENT_BYTES = 32 << 20
 _NONSENSE_LINES = 10_000
 """Lines that are no messages, in all: a banner and stray prints are far fewer."""
@@ -62,11 +63,11 @@ class StdioConnection(WireConnection):
         self._fault: ServerFault | None = None
         self._waiting: dict[int, tuple[str, asyncio.Future[dict[str, Any]]]] = {}
         self._numbered = 0
-        self._partial = bytearray()
+        self._lines = Lines()
         self._unsent = bytearray()
         self._reported = b""
         self._said = bytearray()
-        self._read_since_asked = 0
+        self._read_since_asked = self._messages_since_asked = 0
         self._paused = False
         self._nonsense: bytes | None = None
         self._nonsense_lines = 0
@@ -172,7 +173,7 @@ class StdioConnection(WireConnection):
             if not future.done():
                 future.set_exception(fault)
                 future.exception()  # nobody may be left to hear it
-        self._partial.clear()
+        self._lines = Lines()
         self._unsent.clear()
         self._drop_readers()
 
@@ -193,7 +194,8 @@ class StdioConnection(WireConnection):
         number = self._numbered
         future: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         self._waiting[number] = (method, future)
-        self._read_since_asked, self._garbled = 0, False
+        self._read_since_asked = self._messages_since_asked = 0
+        self._garbled = False
         self._resume()
         self._send({"id": number, "method": method, "params": self._stamped(params)})
         try:
@@ -245,17 +247,13 @@ class StdioConnection(WireConnection):
             self._loop.call_later(0.5, self._hung_up)
             return False
         self._read_since_asked += len(data)
-        lines = data.split(b"\n")
-        self._partial += lines[0]
-        for following in lines[1:]:
-            line = bytes(self._partial)
-            self._partial = bytearray(following)
+        for line in self._lines.take(data):
             if self._too_long(line):
                 return False
             self._take_line(line)
             if self._fault is not None:
                 return False
-        if self._too_long(self._partial):
+        if self._too_long(self._lines.partial):
             return False
         self._restrain()
         return self._fault is None
@@ -269,10 +267,11 @@ class StdioConnection(WireConnection):
 
     def _restrain(self) -> None:
         assert self._loop is not None
-        if self._waiting and self._read_since_asked > _FLOOD_BYTES:
-            words = f"{self.label} sends {self._read_since_asked:,} bytes instead of an answer{self.last_words()}"
-            self._fail(ServerFault(words, kind="server_protocol"))
-        elif not self._waiting and self._read_since_asked > _IDLE_BYTES and not self._paused:
+        read, messages = self._read_since_asked, self._messages_since_asked
+        if self._waiting and (read > FLOOD_BYTES or messages > FLOOD_MESSAGES):
+            words = f"{self.label} sends {messages:,} messages of {read:,} bytes instead of an answer"
+            self._fail(ServerFault(words + self.last_words(), kind="server_protocol"))
+        elif not self._waiting and read > _IDLE_BYTES and not self._paused:
             self._paused = True
             self._loop.remove_reader(self._stdout)
 
@@ -290,6 +289,7 @@ class StdioConnection(WireConnection):
         except ValueError as error:
             self._take_nonsense(line, error)
             return
+        self._messages_since_asked += len(messages)
         for message in messages:
             if "method" in message:
                 if isinstance(message.get("id"), int | str):

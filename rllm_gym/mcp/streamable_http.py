@@ -10,8 +10,11 @@ from typing import Any
 
 from rllm_gym.mcp.errors import RemoteError, ServerFault
 from rllm_gym.mcp.protocol import (
+    FLOOD_BYTES,
+    FLOOD_MESSAGES,
     MAX_MESSAGE_BYTES,
     STATELESS_VERSION,
+    Lines,
     WireConnection,
     answer_to,
     decoded,
@@ -20,8 +23,6 @@ from rllm_gym.mcp.protocol import (
     shown,
 )
 
-_FLOOD_BYTES = 64 << 20
-"""What is read of a stream of events while an answer is awaited."""
 _ERROR_BYTES = 1 << 16
 _GOODBYE_S = 2.0
 _MAX_ASKED = 100
@@ -37,6 +38,7 @@ class _Stream:
     retry_s: float = 1.0
     asked: int = 0
     read: int = 0
+    messages: int = 0
 
 
 class HttpConnection(WireConnection):
@@ -267,12 +269,10 @@ class HttpConnection(WireConnection):
 
     async def _events(self, response: Any, stream: _Stream) -> AsyncIterator[bytes]:
         """The data of each event that has any."""
-        data: list[bytes] = []
-        size, partial = 0, b""
+        lines, data, size = Lines(), list[bytes](), 0
         async for piece in response.aiter_raw():
             stream.read += len(piece)
-            *lines, partial = (partial + piece).replace(b"\r\n", b"\n").split(b"\n")
-            for line in lines:
+            for line in lines.take(piece):
                 field, _, value = line.partition(b":")
                 value = value.removeprefix(b" ")
                 if field == b"data":
@@ -284,10 +284,12 @@ class HttpConnection(WireConnection):
                     stream.retry_s = min(int(value[:9]) / 1000, 60.0)
                 elif not line:
                     if any(data):
+                        stream.messages += 1
                         yield b"\n".join(data)
                     data, size = [], 0
-            if len(partial) + size > MAX_MESSAGE_BYTES or stream.read > _FLOOD_BYTES:
-                raise self._nonsense(f"sends {stream.read:,} bytes of events and no answer")
+            waiting = len(lines.partial) + size
+            if waiting > MAX_MESSAGE_BYTES or stream.read > FLOOD_BYTES or stream.messages > FLOOD_MESSAGES:
+                raise self._nonsense(f"sends {stream.messages:,} messages, {stream.read:,} bytes and no answer")
 
 
 def _import_http() -> Any:

@@ -1,0 +1,306 @@
+"""MCP servers at a URL: sessions of their own over streamable HTTP, with the SDK's server and with hostile ones."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from rllm_gym.mcp import HttpServer, ServerFault, open_session
+
+Context = pytest.importorskip("mcp.server.mcpserver", reason="pip install 'rllm-gym[mcp]'").Context
+
+
+def play(scenario, *args):
+    async def within_time():
+        async with asyncio.timeout(60):
+            return await scenario(*args)
+
+    return asyncio.run(within_time())
+
+
+async def fault_of(awaitable) -> ServerFault:
+    with pytest.raises(ServerFault) as caught:
+        await awaitable
+    return caught.value
+
+
+# The SDK's server -----------------------------------------------------------------------------------------------------
+
+
+def _application(json_response: bool):
+    from mcp.server import MCPServer
+
+    server = MCPServer("remote", log_level="ERROR")
+
+    @server.tool()
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    @server.tool()
+    async def report(ctx: Context) -> str:
+        for step in range(3):
+            await ctx.report_progress(step, 3)
+        return "done"
+
+    return server.streamable_http_app(json_response=json_response)
+
+
+def _refusing_the_handshake(application):
+    """As a server of the protocol of 2026 alone answers ``initialize``."""
+
+    async def refusing(scope, receive, send):
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await application(scope, receive, send)
+            return
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message.get("body", b""), message.get("more_body", False)
+        if json.loads(body)["method"] == "initialize":
+            headers = [(b"content-type", b"text/plain")]
+            await send({"type": "http.response.start", "status": 400, "headers": headers})
+            await send({"type": "http.response.body", "body": b"no handshakes here"})
+            return
+        pieces = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def again():
+            return next(pieces, None) or await receive()
+
+        await application(scope, again, send)
+
+    return refusing
+
+
+@contextlib.contextmanager
+def running(application) -> Iterator[str]:
+    import uvicorn
+
+    config = uvicorn.Config(application, port=0, log_level="error", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    give_up = time.monotonic() + 30
+    while not server.started:
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/mcp"
+    finally:
+        server.should_exit = True
+        thread.join(30)
+
+
+@pytest.mark.parametrize("json_response", [False, True], ids=["events", "json"])
+@pytest.mark.parametrize("wrap", [lambda app: app, _refusing_the_handshake], ids=["handshake", "stateless"])
+def test_the_tools_of_a_server_at_a_url(tmp_path: Path, json_response: bool, wrap) -> None:
+    async def episode(url: str, number: int):
+        session = await open_session([HttpServer(url)], workspace=tmp_path)
+        try:
+            assert [tool.name for tool in session.tools] == ["add", "report"]
+            calls = [session.call("add", {"a": number, "b": n}) for n in range(3)]
+            assert [r.text for r in await asyncio.gather(*calls)] == [str(number + n) for n in range(3)]
+            assert (await session.call("report", {})).text == "done"
+            assert (await session.call("add", {"a": "x", "b": 1})).is_error
+        finally:
+            await session.close()
+
+    async def scenario(url: str):
+        await asyncio.gather(*(episode(url, number) for number in range(4)))
+
+    with running(wrap(_application(json_response))) as url:
+        play(scenario, url)
+
+
+# Servers that misbehave -----------------------------------------------------------------------------------------------
+
+HELLO = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "x"}}
+TOOLS = {"tools": [{"name": "go", "inputSchema": {"type": "object"}}]}
+
+
+class _Hostile(BaseHTTPRequestHandler):
+    """Answers well until a tool is called; then as the path says."""
+
+    protocol_version = "HTTP/1.1"
+    seen: list[tuple[str, dict[str, str], bytes]]
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        type(self).seen.append((self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+        message = json.loads(body)
+        result = {"initialize": HELLO, "tools/list": TOOLS}.get(message.get("method", ""))
+        with contextlib.suppress(OSError):
+            if result is not None:
+                self.reply({"jsonrpc": "2.0", "id": message["id"], "result": result})
+            elif message.get("method") != "tools/call":
+                self.send_response(202)
+                self.send_header("content-length", "0")
+                self.end_headers()
+            else:
+                getattr(self, self.path.strip("/"))(message["id"])
+
+    def do_DELETE(self) -> None:
+        type(self).seen.append(("DELETE", {k.lower(): v for k, v in self.headers.items()}, b""))
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        assert self.headers["last-event-id"] == "e7"
+        self.events()
+        self.wfile.write(self.answer(3))
+
+    def answer(self, number: int) -> bytes:
+        result = {"content": [{"type": "text", "text": "ok"}]}
+        return b"data: " + json.dumps({"jsonrpc": "2.0", "id": number, "result": result}).encode() + b"\n\n"
+
+    def reply(self, message: dict, status: int = 200, **headers: str) -> None:
+        data = json.dumps(message).encode()
+        self.send_response(status)
+        self.send_header("mcp-session-id", "s1")
+        for key, value in {"content-type": "application/json", "content-length": str(len(data)), **headers}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def events(self) -> None:
+        self.close_connection = True
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+
+    def redirects(self, number: int) -> None:
+        self.reply({}, 307, location="http://127.0.0.1:9/elsewhere")
+
+    def huge(self, number: int) -> None:
+        self.close_connection = True
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.end_headers()
+        while True:
+            self.wfile.write(b"x" * (1 << 20))
+
+    def endless(self, number: int) -> None:
+        self.events()
+        while True:
+            self.wfile.write(b"data: " + b"x" * (1 << 20))
+
+    def chatters(self, number: int) -> None:
+        self.events()
+        while True:
+            self.wfile.write(b'data: {"jsonrpc": "2.0", "method": "notifications/message"}\n\n' * 10_000)
+
+    def hangs(self, number: int) -> None:
+        self.events()
+        time.sleep(3)
+
+    def dies(self, number: int) -> None:
+        self.events()
+        self.wfile.write(b": thinking\n\n")
+
+    def resumes(self, number: int) -> None:
+        self.events()
+        self.wfile.write(b"id: e7\nretry: 10\ndata:\n\n")
+
+    def broken(self, number: int) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", "9")
+        self.end_headers()
+        self.wfile.write(b'{"jsonrpc')
+
+    def forgets(self, number: int) -> None:
+        self.reply({"jsonrpc": "2.0", "id": number, "error": {"code": -32001, "message": "no session"}}, 404)
+
+    def fails(self, number: int) -> None:
+        self.reply({"oops": 1}, 503)
+
+    def refuses(self, number: int) -> None:
+        self.reply({"jsonrpc": "2.0", "id": None, "error": {"code": -32602, "message": "bad"}}, 400)
+
+    def wrong_number(self, number: int) -> None:
+        self.reply({"jsonrpc": "2.0", "id": number + 1, "result": {}})
+
+    def log_message(self, *_) -> None:
+        pass
+
+
+@pytest.fixture
+def hostile() -> Iterator[str]:
+    _Hostile.seen = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Hostile)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+    thread.join(10)
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "words"),
+    [
+        ("redirects", "server_protocol", "127.0.0.1:9/elsewhere"),
+        ("huge", "server_protocol", "16,777,216"),
+        ("endless", "server_protocol", "bytes and no answer"),
+        ("chatters", "server_protocol", "bytes and no answer"),
+        ("hangs", "server_deadline", "within 1 s"),
+        ("dies", "server_died", "without an answer"),
+        ("broken", "server_protocol", "broken"),
+        ("forgets", "server_died", "ended the session"),
+        ("fails", "server_protocol", "HTTP 503"),
+        ("wrong_number", "server_protocol", "something else"),
+    ],
+)
+def test_a_server_that_misbehaves_is_a_fault(tmp_path: Path, hostile: str, how: str, kind: str, words: str) -> None:
+    async def scenario():
+        server = HttpServer(f"{hostile}/{how}", headers={"authorization": "Bearer key"}, name="bad")
+        session = await open_session([server], workspace=tmp_path)
+        try:
+            return await fault_of(session.call("go", {}, timeout_s=1.0 if how == "hangs" else 30.0))
+        finally:
+            await session.close()
+
+    fault = play(scenario)
+    assert (fault.kind, words in str(fault)) == (kind, True), fault
+    assert len(str(fault)) < 2_000
+    first, second = _Hostile.seen[0][1], _Hostile.seen[1][1]
+    assert first["authorization"] == "Bearer key"
+    assert (second["mcp-session-id"], second["mcp-protocol-version"]) == ("s1", "2025-06-18")
+    assert _Hostile.seen[-1][0] == "DELETE"
+
+
+@pytest.mark.parametrize(("how", "error", "text"), [("refuses", True, "bad"), ("resumes", False, "ok")])
+def test_a_refusal_is_a_result_and_a_stream_is_taken_up_again(
+    tmp_path: Path, hostile: str, how: str, error: bool, text: str
+) -> None:
+    async def scenario():
+        session = await open_session([HttpServer(f"{hostile}/{how}")], workspace=tmp_path)
+        try:
+            return await session.call("go", {})
+        finally:
+            await session.close()
+
+    result = play(scenario)
+    assert result.is_error == error
+    assert text in result.text
+
+
+def test_nobody_at_the_url_is_a_fault(tmp_path: Path) -> None:
+    fault = play(lambda: fault_of(open_session([HttpServer("http://127.0.0.1:9/mcp")], workspace=tmp_path)))
+    assert fault.kind == "server_start"
+    assert "127.0.0.1:9" in str(fault)
+
+
+@pytest.mark.parametrize("url", ["", "ftp://x/y", "/mcp", "http://", 7])
+def test_what_is_no_url_is_refused(url) -> None:
+    with pytest.raises(ValueError, match="url="):
+        HttpServer(url)
