@@ -47,7 +47,7 @@ class Activity:
         self._asked: dict[str, float] = {}
         self._begun: dict[str, int] = {}  # frame -> which of all loads it is
         self._loads = 0
-        self._requests: set[str] = set()
+        self._requests: dict[str, tuple[str, str]] = {}  # request -> frame and load it belongs to
         self._documents: dict[str, str] = {}  # request -> URL
         self._failed: deque[str] = deque(maxlen=_MOST_KEPT)
         self._failures = 0
@@ -59,6 +59,7 @@ class Activity:
         cdp.on("Page.frameRequestedNavigation", self._requested)
         cdp.on("Page.frameStartedNavigating", lambda event: self._begins(event["frameId"]))
         cdp.on("Page.frameStartedLoading", lambda event: self._begins(event["frameId"]))
+        cdp.on("Page.frameNavigated", lambda event: self._replaced(event["frame"]))
         cdp.on("Page.frameStoppedLoading", lambda event: self._ended(event["frameId"]))
         cdp.on("Page.frameDetached", lambda event: self._ended(event["frameId"]))
         cdp.on("Page.frameClearedScheduledNavigation", lambda event: self._taken_back(event["frameId"]))
@@ -82,7 +83,7 @@ class Activity:
 
     def requesting(self, since: Mark) -> bool:
         """Whether something that was asked for since then is still awaited."""
-        return not self._requests <= since.requests
+        return not self._requests.keys() <= since.requests
 
     def failed(self, since: Mark) -> list[str]:
         """URLs of the documents that were asked for since then and did not come, the latest ones."""
@@ -122,6 +123,14 @@ class Activity:
         self._asked.pop(frame, None)
         self._changed.set()
 
+    def _replaced(self, frame: dict[str, Any]) -> None:
+        """A new document: nobody hears any more of what the old one was waiting for."""
+        mine, load = frame["id"], frame.get("loaderId", "")
+        self._requests = {
+            request: (owner, its) for request, (owner, its) in self._requests.items() if owner != mine or its == load
+        }
+        self._changed.set()
+
     def _ended(self, frame: str) -> None:
         self._begun.pop(frame, None)
         self._taken_back(frame)
@@ -137,7 +146,7 @@ class Activity:
 
     def _request(self, event: dict[str, Any]) -> None:
         if event.get("type") not in _ENDLESS and len(self._requests) < _MOST_REQUESTS:
-            self._requests.add(event["requestId"])
+            self._requests[event["requestId"]] = (event.get("frameId", ""), event.get("loaderId", ""))
             if event.get("type") == "Document":
                 self._documents[event["requestId"]] = event["request"]["url"]
 
@@ -149,7 +158,7 @@ class Activity:
         self._answered(event["requestId"])
 
     def _answered(self, request: str) -> None:
-        self._requests.discard(request)
+        self._requests.pop(request, None)
         self._documents.pop(request, None)
         self._changed.set()
 
