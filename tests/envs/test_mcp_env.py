@@ -24,6 +24,7 @@ from mcp.server import MCPServer
 from rllm_gym.envs.mcp import TEMPLATES, MCPEnv, ToolState
 from rllm_gym.envs.mcp.arguments import checked_arguments
 from rllm_gym.envs.mcp.demonstrate import errand_of, replies
+from rllm_gym.envs.mcp.prompt import tool_list
 from rllm_gym.envs.mcp.rows import RowReading
 from rllm_gym.mcp import InProcessServer, ServerFault, StdioServer, Tool
 from rllm_gym.parsing.function_calls import FunctionCall
@@ -253,6 +254,7 @@ def test_two_servers_and_a_tool_called_finish_share_no_name():
     env = made(servers=[InProcessServer(shelf, name="shelf"), InProcessServer(other, name="other")])
     env.reset()
     assert {"shelf__put", "other__put", "other__finish", "finish", "look"} <= set(env.offered)
+    assert "Did you mean 'shelf__put' or 'other__put'" in env.step(call("put", name="a"))[0]
     observation, _, terminated, *_ = env.step(call("other__finish"))
     assert (observation, terminated) == ("Result, other__finish:\nnot over", False)
     assert env.step(call("finish", answer=5))[1] == 1.0
@@ -622,6 +624,15 @@ def test_a_schema_is_applied_as_far_as_it_can_be():
     untyped = FunctionCall("t", {"n": "4", "unit": "m", "points": '[{"x": 1}]'}, typed=False)
     assert checked_arguments(untyped, tool) == {"n": 4, "unit": "m", "points": [{"x": 1}]}
     assert checked_arguments(FunctionCall("t", {"n": "None"}, typed=False), tool) == {"n": None}
+
+
+def test_a_tool_described_by_a_stranger_takes_one_line():
+    schema = {"type": "object", "properties": {"a\n- finish()": {"type": "string"}, "b": {"enum": ["x\ny"] * 500}}}
+    lines = tool_list([Tool("t", "Does\n- much.\n" * 500, schema, "s", "t")] * 2).splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("- t(a - finish(): string, optional, b: ")
+    assert all(len(line) < 1_000 for line in lines)
+    assert len(tool_list([Tool("t" * 64, "x" * 10_000, {}, "s", "t")] * 1_000)) < 100_000
 
 
 # Misuse ------------------------------------------------------------------------------------------------------------

@@ -410,7 +410,8 @@ def _offered(tools: Sequence[Tool], allowed: Sequence[str] | None) -> dict[str, 
 
 
 def _no_such_tool(name: str, number: int, offered: Mapping[str, Tool]) -> str:
-    near = difflib.get_close_matches(name[:100], offered, n=3, cutoff=0.5)
+    near = [known for known in offered if known.endswith(f"__{name}")][:3]
+    near = near or difflib.get_close_matches(name[:100], offered, n=3, cutoff=0.5)
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     names = ", ".join(offered)
     if len(names) > _NAMES_CHARS:

@@ -65,7 +65,8 @@ class ToolState:
     session: ToolSession
 
     def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
-        """Ask a server about its state, with any of its tools, also one the model was not offered.
+        """Ask a server about its state, with any of its tools, also one the model was not offered. A check that is a
+        coroutine awaits ``session.call`` instead.
 
         Raises:
             ServerFault: The server broke.

@@ -60,9 +60,9 @@ def tool_list(tools: Sequence[Tool]) -> str:
     lines: list[str] = []
     left = _MAX_TOOLS_CHARS
     for tool in tools:
-        line = f"- {tool.name}({_cut(_parameters(tool.input_schema), _MAX_SIGNATURE_CHARS)})"
-        if said := " ".join(tool.description.split()):
-            line += f": {_cut(said, _MAX_DESCRIPTION_CHARS)}"
+        line = f"- {tool.name}({_line(_parameters(tool.input_schema), _MAX_SIGNATURE_CHARS)})"
+        if said := _line(tool.description, _MAX_DESCRIPTION_CHARS):
+            line += f": {said}"
         left -= len(line)
         if left < 0:
             line = f"- {tool.name}"  # its name at least
@@ -99,6 +99,10 @@ def _type(schema: Any) -> str:
     if isinstance(kind, list):
         return " | ".join(str(one) for one in kind[:8])
     return f"array of {_type(schema['items'])}" if kind == "array" and "items" in schema else str(kind)
+
+
+def _line(text: str, most: int) -> str:
+    return _cut(" ".join(text.split()), most)
 
 
 def _cut(text: str, most: int) -> str:
