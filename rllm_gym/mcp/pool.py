@@ -106,7 +106,14 @@ class ServerPool:
         self._check()
         if not servers:
             raise ValueError("servers=() must name at least one MCP server")
-        return await self._loop.arun(self._open(tuple(servers), _absolute(workspace), int(seed), tuple(reserved)))
+        opened: list[ToolSession] = []
+        opening = self._open(tuple(servers), _absolute(workspace), int(seed), tuple(reserved), opened)
+        try:
+            return await self._loop.arun(opening)
+        except asyncio.CancelledError:
+            # It may have been opened at that very moment, for nobody.
+            self._loop.start(self._drop(opened))
+            raise
 
     def close(self) -> None:
         """End every session and server. Safe to call twice, and from a forked child, where it does nothing."""
@@ -132,7 +139,9 @@ class ServerPool:
 
     # Everything below runs on the pool's loop ----------------------------------------------------------------------
 
-    async def _open(self, servers: Servers, path: Path, seed: int, reserved: tuple[str, ...]) -> ToolSession:
+    async def _open(
+        self, servers: Servers, path: Path, seed: int, reserved: tuple[str, ...], opened: list[ToolSession]
+    ) -> ToolSession:
         ours = self._workspaces.get(path)
         ahead = ours.started if ours is not None else {}
         names = _names(servers)
@@ -156,7 +165,12 @@ class ServerPool:
 
         session = ToolSession(self._loop, attached, path, reserved, forget)
         self._sessions.add(session)
+        opened.append(session)
         return session
+
+    async def _drop(self, opened: Sequence[ToolSession]) -> None:
+        for session in opened:
+            await session.end()
 
     async def _give_up(self, servers: Servers, tasks: Sequence[asyncio.Task[Connected]], path: Path) -> None:
         own = [task for server, task in zip(servers, tasks) if not _is_shared(server)]

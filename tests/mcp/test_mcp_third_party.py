@@ -1,0 +1,238 @@
+"""MCP servers by others, from npm and PyPI, played through ``rllm/MCP-v0``: scripts/mcp_servers.sh installs them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import rllm_gym  # noqa: F401 - registers the environments
+from rllm_gym.mcp import HttpServer, Server, ServerFault, StdioServer, open_session
+
+pytest.importorskip("mcp", reason="pip install 'rllm-gym[mcp]'")
+
+PLACE = Path(__file__).resolve().parents[2] / ".mcp-servers"
+
+
+def from_npm(package: str, *args: str, **options: Any) -> StdioServer:
+    script = PLACE / f"node/node_modules/@modelcontextprotocol/server-{package}/dist/index.js"
+    if shutil.which("node") is None or not (PLACE / "node/.installed").exists():
+        pytest.skip("no node, or its servers are not installed: scripts/mcp_servers.sh")
+    return StdioServer("node", (str(script), *args), name=package, **options)
+
+
+def from_pypi(place: str, program: str, *args: str) -> StdioServer:
+    if not (PLACE / place / ".installed").exists():
+        pytest.skip(f"{program} is not installed: scripts/mcp_servers.sh")
+    return StdioServer(str(PLACE / place / "bin" / program), args, name=program.removeprefix("mcp-server-"))
+
+
+def reply(*calls: tuple[str, Mapping[str, Any]]) -> str:
+    texts = [json.dumps({"name": name, "arguments": arguments}) for name, arguments in calls]
+    return "\n".join(f"<tool_call>{text}</tool_call>" for text in texts)
+
+
+def play(row: Mapping[str, Any], *replies: str) -> tuple[float, str]:
+    """The reward of the episode, and all that was observed."""
+    env = gym.make("rllm/MCP-v0", tasks=[row])
+    try:
+        seen, info = env.reset(seed=0)
+        assert len(json.loads(info["tools"])) > 2
+        reward = 0.0
+        for text in replies:
+            observation, reward, terminated, truncated, info = env.step(text)
+            assert not info["invalid_action"], observation
+            assert not truncated
+            seen += observation
+        assert terminated
+        return float(reward), seen
+    finally:
+        env.close()
+
+
+def test_files_are_renamed_with_the_filesystem_server() -> None:
+    def renamed(state) -> bool:
+        return {path.name: path.read_text() for path in state.workspace.iterdir()} == {"new.txt": "words"}
+
+    row = {
+        "prompt": "Rename old.txt to new.txt.",
+        "servers": [from_npm("filesystem", "{workspace}")],
+        "workspace": {"old.txt": "words"},
+        "check": renamed,
+    }
+    move = ("move_file", {"source": "/workspace/old.txt", "destination": "/workspace/new.txt"})
+    assert play(row, reply(move), "Done.")[0] == 1
+    reward, seen = play(row, reply(("read_text_file", {"path": "/etc/hostname"})), "Done.")
+    assert reward == 0
+    assert "denied" in seen
+
+
+def test_the_memory_server_remembers_within_an_episode_alone() -> None:
+    server = from_npm("memory", env={"MEMORY_FILE_PATH": "{workspace}/memory.jsonl"})
+
+    def remembered(state) -> bool:
+        lines = (state.workspace / "memory.jsonl").read_text().splitlines()
+        return [json.loads(line)["name"] for line in lines] == ["Ada"]
+
+    row = {"prompt": "Remember Ada, a person who wrote programs.", "servers": [server], "check": remembered}
+    entity = {"name": "Ada", "entityType": "person", "observations": ["wrote programs"]}
+    for _ in range(2):  # the second finds nothing of the first
+        reward, seen = play(row, reply(("create_entities", {"entities": [entity]})), reply(("read_graph", {})), "Done.")
+        assert reward == 1
+        assert "wrote programs" in seen
+
+
+def test_the_time_server_converts() -> None:
+    row = {
+        "prompt": "It is noon in Tokyo. What time is it in UTC?",
+        "servers": [from_pypi("python", "mcp-server-time", "--local-timezone", "UTC")],
+        "answer": {"type": "time", "value": "03:00"},
+    }
+    convert = {"source_timezone": "Asia/Tokyo", "time": "12:00", "target_timezone": "UTC"}
+    reward, seen = play(row, reply(("convert_time", convert)), "03:00")
+    assert reward == 1
+    assert "T03:00:00+00:00" in seen
+
+
+def test_a_server_of_an_older_protocol_changes_a_database() -> None:
+    def filled(state) -> bool:
+        import sqlite3
+
+        with sqlite3.connect(state.workspace / "x.db") as database:
+            return database.execute("select n from t order by n").fetchall() == [(1,), (2,)]
+
+    row = {
+        "prompt": "Make a table t with a column n that holds 1 and 2.",
+        "servers": [from_pypi("python-mcp1", "mcp-server-sqlite", "--db-path", "{workspace}/x.db")],
+        "check": filled,
+    }
+    make = reply(("create_table", {"query": "create table t (n integer)"}))
+    reward, seen = play(row, make, reply(("write_query", {"query": "insert into t values (1), (2)"})), "Done.")
+    assert reward == 1
+    wrong = reply(("read_query", {"query": "select * from nowhere"}))
+    reward, seen = play(row, wrong, make, "Done.")
+    assert reward == 0
+    assert "no such table" in seen
+
+
+def test_a_commit_is_made_with_the_git_server(tmp_path: Path) -> None:
+    """And two servers share one workspace."""
+    server = from_pypi("python", "mcp-server-git")
+
+    def committed(state) -> bool:
+        log = subprocess.run(
+            ["git", "-C", str(state.workspace), "log", "--format=%s", "--name-only"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return log.stdout.split() == ["first", "a.txt"]
+
+    identity = {"user.name": "A", "user.email": "a@b.c", "init.defaultBranch": "main"}
+    names = {}
+    for number, (key, value) in enumerate(identity.items()):
+        names |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    git = StdioServer(server.command, server.args, env={"GIT_CONFIG_COUNT": "3", **names}, name="git")
+    make = StdioServer("sh", ("-c", 'git init -q . && exec "$@"', "sh", server.command), name="repository", env=git.env)
+    row = {
+        "prompt": "Commit a.txt as 'first'.",
+        "servers": [make, from_npm("filesystem", "{workspace}")],
+        "workspace": {"a.txt": "x"},
+        "check": committed,
+    }
+    reward, _ = play(
+        row,
+        reply(("git_add", {"repo_path": "/workspace", "files": ["a.txt"]})),
+        reply(("git_commit", {"repo_path": "/workspace", "message": "first"})),
+        "Done.",
+    )
+    assert reward == 1
+
+
+@pytest.fixture
+def everything_over_http() -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    server = from_npm("everything", "streamableHttp")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [server.command, *server.args],
+        env={"PATH": str(Path(shutil.which("node") or "").parent), "PORT": str(port)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "listening" in line:
+            break
+    yield f"http://127.0.0.1:{port}/mcp", process
+    process.kill()
+    process.wait(10)
+    process.stderr.close()
+
+
+@pytest.mark.parametrize("over", ["stdio", "http"])
+def test_every_kind_of_result_of_the_everything_server(over: str, request: pytest.FixtureRequest) -> None:
+    server: Server
+    if over == "stdio":
+        server = from_npm("everything", "stdio")
+    else:
+        server = HttpServer(request.getfixturevalue("everything_over_http")[0], name="everything")
+    row = {"prompt": "What is 2 + 3?", "servers": [server], "answer": {"type": "number", "value": 5}}
+    calls = [
+        ("get-sum", {"a": 2, "b": 3}),
+        ("get-tiny-image", {}),
+        ("get-structured-content", {"location": "Chicago"}),
+        ("get-resource-reference", {"resourceType": "Text", "resourceId": 1}),
+        ("trigger-long-running-operation", {"duration": 0.3, "steps": 3}),
+    ]
+    reward, seen = play(row, reply(*calls), "5")
+    assert reward == 1
+    for words in ("is 5", "[image image/png, 4,033 bytes]", "humidity", "demo://resource", "completed"):
+        assert words in seen
+
+
+def test_a_server_at_a_url_that_is_killed_in_a_call_is_a_fault(everything_over_http, tmp_path: Path) -> None:
+    url, process = everything_over_http
+
+    async def scenario():
+        session = await open_session([HttpServer(url)], workspace=tmp_path)
+        call = asyncio.create_task(session.call("trigger-long-running-operation", {"duration": 60, "steps": 3}))
+        assert (await session.call("echo", {"message": "x"})).text == "Echo: x"  # the call before it has been sent
+        process.kill()
+        with pytest.raises(ServerFault) as caught:
+            async with asyncio.timeout(10):
+                await call
+        await session.close()
+        return caught.value.kind
+
+    assert asyncio.run(scenario()) == "server_died"
+
+
+def test_eight_filesystem_servers_keep_their_files_apart(tmp_path: Path) -> None:
+    async def episode(number: int) -> list[str]:
+        workspace = tmp_path / str(number)
+        workspace.mkdir()
+        session = await open_session([from_npm("filesystem", "{workspace}", timeout_s=120)], workspace=workspace)
+        try:
+            path = str(workspace / f"{number}.txt")
+            assert not (await session.call("write_file", {"path": path, "content": str(number)})).is_error
+            foreign = str(tmp_path / str((number + 1) % 8) / "x.txt")
+            assert (await session.call("write_file", {"path": foreign, "content": "x"})).is_error
+            return (await session.call("list_directory", {"path": str(workspace)})).text.splitlines()
+        finally:
+            await session.close()
+
+    async def scenario():
+        return await asyncio.gather(*(episode(number) for number in range(8)))
+
+    assert asyncio.run(scenario()) == [[f"[FILE] {number}.txt"] for number in range(8)]
