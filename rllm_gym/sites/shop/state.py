@@ -119,7 +119,7 @@ class Shop:
     reviews: dict[int, Review] = field(default_factory=dict)
 
     def handlers(self) -> Mapping[str, Handler]:
-        from rllm_gym.sites.shop.views import SITE
+        from rllm_gym.sites.shop.account import SITE
 
         return {ORIGIN: SITE.handler(self)}
 

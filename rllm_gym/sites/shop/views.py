@@ -10,12 +10,11 @@ from rllm_gym.sites.markup import Content, Markup, h, join, url
 from rllm_gym.sites.pages import Frame, Page, form
 from rllm_gym.sites.shop import state
 from rllm_gym.sites.shop.catalogue import Product
-from rllm_gym.sites.shop.state import Address, Line, Order, Shop
+from rllm_gym.sites.shop.state import Line, Shop
 from rllm_gym.sites.site import Redirect, Site, Visit, whole_number
-from rllm_gym.sites.wording import long_date, money, plural, short_date
+from rllm_gym.sites.wording import money, plural
 
 PAGE_SIZE = 9
-ORDERS_PER_PAGE = 8
 SORTS = {
     "": "Name",
     "price": "Price: low to high",
@@ -138,7 +137,7 @@ def _card(shop: Shop, product: Product) -> Markup:
     return pages.card(
         h("h3", h("a", product.name, href=f"/product/{product.number}")),
         _stars(product),
-        h("div.split", h("span.price", money(product.price)), _availability(shop.left(product))),
+        h("div.split", h("span.price", money(product.price)), availability(shop.left(product))),
     )
 
 
@@ -151,7 +150,7 @@ def _stars(product: Product) -> Markup:
     )
 
 
-def _availability(left: int) -> Markup:
+def availability(left: int) -> Markup:
     if not left:
         return pages.badge("Sold out", "bad")
     return pages.badge(f"Only {left} left", "warn") if left < 5 else pages.badge("In stock", "good")
@@ -181,7 +180,7 @@ def product(shop: Shop, visit: Visit, number: int) -> Page:
         "/wishes/remove" if wished else "/wishes/add",
         fields={"product": number},
     )
-    aside = pages.card(h("p.price", money(item.price)), h("p", _availability(shop.left(item))), buy, wish)
+    aside = pages.card(h("p.price", money(item.price)), h("p", availability(shop.left(item))), buy, wish)
     about = [h("p", item.blurb), h("p", f"{item.name} by {item.brand}, from our range for {item.category.lower()}.")]
     body = [
         _stars(item),
@@ -223,14 +222,14 @@ def _reviews(shop: Shop, item: Product) -> Markup:
 
 @SITE.post("/reviews")
 def send_review(shop: Shop, visit: Visit) -> Redirect:
-    item = _product_of(shop, visit)
+    item = product_of(shop, visit)
     stars = visit.number("stars", "Stars", low=1, high=5)
     title, text = visit.line("title", "The title", limit=100), visit.text("text", "The review", limit=2_000)
     shop.write_review(item.number, stars, title, text)
     return Redirect(f"/product/{item.number}", "Thank you: your review is published.")
 
 
-def _product_of(shop: Shop, visit: Visit) -> Product:
+def product_of(shop: Shop, visit: Visit) -> Product:
     return shop.product(visit.number("product", "The product", low=0, high=999_999_999))
 
 
@@ -296,7 +295,7 @@ def _summary(shop: Shop, lines: list[Line], code: str) -> Markup:
 
 @SITE.post("/basket/add")
 def add(shop: Shop, visit: Visit) -> Redirect:
-    item = _product_of(shop, visit)
+    item = product_of(shop, visit)
     quantity = visit.number("quantity", "The quantity", low=1, high=state.MOST_OF_ONE)
     shop.add(item.number, visit.line("colour", "The colour", required=False), quantity)
     return Redirect(f"/product/{item.number}", f"{quantity} × {item.name} added to your basket.")
@@ -304,7 +303,7 @@ def add(shop: Shop, visit: Visit) -> Redirect:
 
 @SITE.post("/basket/change")
 def change_basket(shop: Shop, visit: Visit) -> Redirect:
-    item = _product_of(shop, visit)
+    item = product_of(shop, visit)
     quantity = visit.number("quantity", "The quantity", low=0, high=state.MOST_OF_ONE)
     shop.set_quantity(item.number, visit.line("colour", "The colour", required=False), quantity)
     return Redirect("/basket", f"{item.name} changed." if quantity else f"{item.name} removed.")
@@ -346,189 +345,3 @@ def place_order(shop: Shop, visit: Visit) -> Redirect:
     label, shipping = visit.form.get("address", ""), visit.form.get("shipping", "")
     order = shop.place_order(label, shipping)
     return Redirect(f"/orders/{order.number}", f"Thank you! Your order {order.number} is placed.")
-
-
-# Orders -------------------------------------------------------------------------------------------------------------
-
-
-@SITE.get("/orders")
-def orders(shop: Shop, visit: Visit) -> Page:
-    part = pages.paginate(shop.orders[::-1], visit.page(), ORDERS_PER_PAGE)
-    rows = [
-        [
-            h("a", order.number, href=f"/orders/{order.number}"),
-            short_date(order.day),
-            ", ".join(line.product.name for line in order.lines),
-            _status(order),
-            money(order.total),
-        ]
-        for order in part.items
-    ]
-    body = [pages.table(["Order", "Date", "Products", "Status", "Total"], rows, numeric=[4])]
-    return Page("Your orders", [body, pages.page_links(part, "/orders")])
-
-
-@SITE.get("/orders/<int:number>")
-def order(shop: Shop, visit: Visit, number: int) -> Page:
-    found = shop.order(number)
-    rows = [_order_row(shop, found, line) for line in found.lines]
-    cancel = found.status == "Processing" and pages.post_button(
-        "Cancel order", f"/orders/{number}/cancel", tone="danger", confirm=f"Cancel order {number}?"
-    )
-    facts: list[tuple[str, Content]] = [
-        ("Ordered on", long_date(found.day)),
-        ("Status", _status(found)),
-        ("Delivered to", [found.address.label, ": ", ", ".join(found.address.lines())]),
-        ("Shipping", state.shipping_label(found.shipping)),
-        ("Coupon", found.coupon or "none"),
-        ("Total", h("strong", money(found.total))),
-    ]
-    body = [
-        pages.card(pages.described(facts)),
-        pages.table(["Product", "Colour", "Quantity", "Price", "Return"], rows, numeric=[2, 3]),
-    ]
-    return Page(f"Order {number}", body, trail=[("Your orders", "/orders")], actions=cancel or None)
-
-
-def _order_row(shop: Shop, order: Order, line: Line) -> list[Content]:
-    back: Content = line.returned and f"Return asked for: {line.returned}"
-    if not back and shop.returnable(order):
-        back = pages.dialog(
-            f"return-{line.product.number}",
-            "Return",
-            f"Return {line.product.name}",
-            form(
-                f"/orders/{order.number}/return",
-                pages.hidden("product", line.product.number),
-                pages.hidden("colour", line.colour),
-                pages.choice("Reason", "reason", state.RETURN_REASONS, key=line.product.number),
-                pages.button("Ask for return"),
-            ),
-        )
-    name = h("a", line.product.name, href=f"/product/{line.product.number}")
-    return [name, line.colour or "–", line.quantity, money(line.product.price), back or "not possible"]
-
-
-def _status(order: Order) -> Markup:
-    tones = {"Delivered": "good", "Cancelled": "bad", "Processing": "warn"}
-    return pages.badge(order.status, tones.get(order.status, ""))
-
-
-@SITE.post("/orders/<int:number>/cancel")
-def cancel(shop: Shop, visit: Visit, number: int) -> Redirect:
-    shop.cancel(number)
-    return Redirect(f"/orders/{number}", f"Order {number} is cancelled.")
-
-
-@SITE.post("/orders/<int:number>/return")
-def ask_for_return(shop: Shop, visit: Visit, number: int) -> Redirect:
-    item = _product_of(shop, visit)
-    reason = visit.line("reason", "The reason")
-    shop.request_return(number, item.number, visit.line("colour", "The colour", required=False), reason)
-    return Redirect(f"/orders/{number}", f"We have noted the return of {item.name}.")
-
-
-# Wish list and addresses --------------------------------------------------------------------------------------------
-
-
-@SITE.get("/wishes")
-def wishes(shop: Shop, visit: Visit) -> Page:
-    rows = [
-        [
-            h("a", item.name, href=f"/product/{item.number}"),
-            money(item.price),
-            _availability(shop.left(item)),
-            pages.post_button("Remove", "/wishes/remove", fields={"product": item.number}, tone="danger"),
-        ]
-        for item in map(shop.product, shop.wishes)
-    ]
-    empty = h("p", "There is nothing on your wish list.")
-    return Page("Wish list", pages.table(["Product", "Price", "Stock", ""], rows, numeric=[1]) if rows else empty)
-
-
-@SITE.post("/wishes/add")
-def add_wish(shop: Shop, visit: Visit) -> Redirect:
-    item = _product_of(shop, visit)
-    shop.wish(item.number)
-    return Redirect(f"/product/{item.number}", f"{item.name} is on your wish list.")
-
-
-@SITE.post("/wishes/remove")
-def remove_wish(shop: Shop, visit: Visit) -> Redirect:
-    item = _product_of(shop, visit)
-    shop.unwish(item.number)
-    return Redirect("/wishes", f"{item.name} is no longer on your wish list.")
-
-
-@SITE.get("/addresses")
-def addresses(shop: Shop, visit: Visit) -> Page:
-    cards = [
-        pages.card(
-            h("div.split", h("h2", a.label), a.label == shop.default_address and pages.badge("Default", "good")),
-            h("p", [[h("br") if i else None, line] for i, line in enumerate(a.lines())]),
-            h(
-                "div.buttons",
-                pages.link_button("Edit", url("/addresses/edit", label=a.label)),
-                a.label != shop.default_address
-                and pages.post_button("Make default", "/addresses/default", fields={"label": a.label}),
-            ),
-        )
-        for a in shop.addresses
-    ]
-    new = pages.link_button("Add an address", "/addresses/new", tone="")
-    return Page("Addresses", h("div.grid", cards), actions=new)
-
-
-@SITE.get("/addresses/new")
-def new_address(shop: Shop, visit: Visit) -> Page:
-    fields = form("/addresses/new", pages.field("Label", "label"), _address_fields(None), pages.button("Save address"))
-    return Page("New address", pages.card(fields), trail=[("Addresses", "/addresses")])
-
-
-@SITE.get("/addresses/edit")
-def edit_address(shop: Shop, visit: Visit) -> Page:
-    label = visit.asked("label")
-    found = next((a for a in shop.addresses if a.label == label), None)
-    if found is None:
-        raise NotFound(f"You have no address called {label}.")
-    fixed = pages.hidden("label", label)
-    fields = form("/addresses/edit", fixed, _address_fields(found), pages.button("Save address"))
-    return Page(f"Edit address: {label}", pages.card(fields), trail=[("Addresses", "/addresses")])
-
-
-def _address_fields(address: Address | None) -> Markup:
-    return join(
-        pages.field("Name", "name", address.name if address else ""),
-        pages.field("Street and number", "street", address.street if address else ""),
-        pages.field("City", "city", address.city if address else ""),
-        pages.field("Postcode", "postcode", address.postcode if address else ""),
-    )
-
-
-@SITE.post("/addresses/new")
-def save_new_address(shop: Shop, visit: Visit) -> Redirect:
-    shop.add_address(_address_of(visit))
-    return Redirect("/addresses", "Address saved.")
-
-
-@SITE.post("/addresses/edit")
-def save_address(shop: Shop, visit: Visit) -> Redirect:
-    address = _address_of(visit)
-    shop.change_address(address.label, address)
-    return Redirect("/addresses", "Address saved.")
-
-
-@SITE.post("/addresses/default")
-def make_default(shop: Shop, visit: Visit) -> Redirect:
-    shop.set_default(visit.line("label", "The label"))
-    return Redirect("/addresses", "Default address changed.")
-
-
-def _address_of(visit: Visit) -> Address:
-    return Address(
-        visit.line("label", "The label", limit=40),
-        visit.line("name", "The name", limit=80),
-        visit.line("street", "The street", limit=80),
-        visit.line("city", "The city", limit=60),
-        visit.line("postcode", "The postcode", limit=12),
-    )

@@ -1,0 +1,211 @@
+"""What members of the forum write."""
+
+from __future__ import annotations
+
+from random import Random
+
+from rllm_gym.sites.errand import Click, Errand, Fill, ReportInfeasible
+from rllm_gym.sites.forum.content import BOARDS, Thread
+from rllm_gym.sites.forum.state import Forum
+from rllm_gym.sites.forum.steps import (
+    DONE,
+    HEADINGS,
+    START,
+    SUBJECTS,
+    Moves,
+    from_menu,
+    open_thread,
+    some_text,
+    threads_of,
+    turn_to,
+)
+from rllm_gym.sites.forum.views import THREADS_PER_PAGE
+
+
+def reply(forum: Forum, rng: Random, difficulty: int) -> Errand:
+    """An answer in a thread; where that is locked, there is no way."""
+    impossible = rng.random() < 0.25
+    thread = rng.choice(threads_of(forum, locked=impossible))
+    other = rng.choice([t for t in threads_of(forum) if t is not thread])
+    text = some_text(rng, difficulty)
+    goal = rng.choice(
+        [
+            "Reply to the thread “{title}” with exactly this text: “{text}”",
+            "Post this answer in the thread “{title}” of the board {board}: “{text}”",
+        ]
+    ).format(title=thread.title, board=thread.board, text=text)
+    send = Fill("Your reply", text), Click("button", "Post reply")
+
+    def outcome(twin: Forum) -> None:
+        twin.reply(thread.number, text)
+
+    if impossible:
+        return Errand(
+            goal=goal,
+            start=START,
+            infeasible=True,
+            moves=(*open_thread(thread), ReportInfeasible("the thread is locked")),
+            wrong_moves=(*open_thread(other), *send, DONE),
+        )
+    return Errand(
+        goal=goal,
+        start=START,
+        outcome=outcome,
+        moves=(*open_thread(thread), *send, DONE),
+        wrong_moves=(*open_thread(other), *send, DONE),
+    )
+
+
+def reply_latest(forum: Forum, rng: Random, difficulty: int) -> Errand:
+    """An answer in the open thread of a board with the latest post, above which pinned threads stand."""
+    boards = [name for name in forum.boards if sum(not t.locked for t in forum.board(name)) > 1]
+    board = rng.choice(boards)
+    threads = sorted((t for t in forum.board(board) if not t.locked), key=lambda t: t.latest().when, reverse=True)
+    thread, text = threads[0], some_text(rng, difficulty)
+    goal = rng.choice(
+        [
+            "In the board {board}, find the thread with the most recent post among those that are not locked, and "
+            "reply to it with the text “{text}”",
+            "Which open (not locked) thread in {board} had activity last? Reply there: “{text}”",
+        ]
+    )
+    send = Fill("Your reply", text), Click("button", "Post reply")
+
+    def outcome(twin: Forum) -> None:
+        twin.reply(thread.number, text)
+
+    def answer(thread: Thread) -> Moves:
+        return Click("link", board), *_page_of(forum, board, thread), Click("link", thread.title), *send, DONE
+
+    return Errand(
+        goal=goal.format(board=board, text=text),
+        start=START,
+        outcome=outcome,
+        moves=answer(thread),
+        wrong_moves=answer(threads[1]),
+    )
+
+
+def _page_of(forum: Forum, board: str, thread: Thread) -> Moves:
+    page = forum.board(board).index(thread) // THREADS_PER_PAGE + 1
+    return (Click("link", f"Page {page}"),) if page > 1 else ()
+
+
+def new_thread(forum: Forum, rng: Random, difficulty: int) -> Errand:
+    """A thread in a board; one board is closed to all but moderators."""
+    impossible = rng.random() < 0.2
+    open_boards = [name for name in forum.boards if name != forum.closed_board]
+    board = forum.closed_board if impossible else rng.choice(open_boards)
+    other = next(name for name in open_boards if name != board)
+    title = rng.choice(HEADINGS).format(rng.choice(BOARDS[board][0]))
+    text = some_text(rng, difficulty)
+    goal = rng.choice(
+        [
+            "Start a new thread in the board {board} with the title “{title}” and the text “{text}”",
+            "Open a thread called “{title}” in {board}. Its text: “{text}”",
+        ]
+    ).format(board=board, title=title, text=text)
+
+    def outcome(twin: Forum) -> None:
+        twin.start_thread(board, title, text)
+
+    def start(board: str) -> Moves:
+        return (
+            Click("link", board),
+            Click("link", "New thread"),
+            Fill("Title", title),
+            Fill("Text", text),
+            Click("button", "Start thread"),
+        )
+
+    if impossible:
+        return Errand(
+            goal=goal,
+            start=START,
+            infeasible=True,
+            moves=(*start(board)[:2], ReportInfeasible("only moderators start threads there")),
+            wrong_moves=(*start(other), DONE),
+        )
+    return Errand(
+        goal=goal,
+        start=START,
+        outcome=outcome,
+        moves=(*start(board), DONE),
+        wrong_moves=(*start(other), DONE),
+    )
+
+
+def edit_own(forum: Forum, rng: Random, difficulty: int) -> Errand:
+    """One word of an own post is replaced and the rest is left."""
+    own = [(t, p) for t in threads_of(forum) for p in t.posts if p.author == forum.user and p.advice]
+    # The advice names the post: nobody else's counts, and no two of one's own in a thread give the same.
+    given = [(t.number, p.advice) for t, p in own]
+    thread, post = rng.choice([(t, p) for t, p in own if given.count((t.number, p.advice)) == 1] or own)
+    instead = rng.choice([item for item in BOARDS[thread.board][1] if item != post.advice])
+    text = post.text.replace(post.advice, instead)
+    goal = rng.choice(
+        [
+            "In the thread “{title}” I ({user}) recommended {old}. Edit that post so that it says {new} instead, "
+            "and leave every other word as it is.",
+            "Correct my post ({user}) in “{title}”: replace “{old}” by “{new}”, nothing else.",
+        ]
+    ).format(title=thread.title, user=forum.user, old=post.advice, new=instead)
+
+    def change(text: str) -> Moves:
+        edit = Fill("Text", text), Click("button", "Save changes")
+        return *open_thread(thread), *turn_to(thread, post), *from_menu(post, "Edit"), *edit, DONE
+
+    return Errand(
+        goal=goal,
+        start=START,
+        outcome=lambda twin: twin.edit(post.number, text),
+        moves=change(text),
+        wrong_moves=change(f"I meant {instead}."),
+    )
+
+
+def message(forum: Forum, rng: Random, difficulty: int) -> Errand:
+    """A private message to whoever started a thread, or to a name that somebody has or nobody."""
+    impossible = rng.random() < 0.2
+    threads = [t for t in threads_of(forum, locked=None) if t.author != forum.user]
+    thread = rng.choice(threads)
+    other = next(name for name in forum.users if name not in (thread.author, forum.user))
+    missing = next(f"{name}99" for name in rng.sample(forum.users, 1))
+    subject, text = rng.choice(SUBJECTS), some_text(rng, difficulty)
+    by_thread = not impossible and difficulty > 1
+    whom = (
+        f"the member who started the thread “{thread.title}”" if by_thread else missing if impossible else thread.author
+    )
+    goal = rng.choice(
+        [
+            "Send a private message to {whom}. Subject: “{subject}”. Text: “{text}”",
+            "Write to {whom} by private message, with the subject “{subject}” and the text “{text}”",
+        ]
+    ).format(whom=whom, subject=subject, text=text)
+
+    def write(name: str) -> Moves:
+        return (
+            Click("link", "Messages"),
+            Click("link", "New message"),
+            Fill("To", name),
+            Click("option", name),
+            Fill("Subject", subject),
+            Fill("Message", text),
+            Click("button", "Send message"),
+        )
+
+    if impossible:
+        return Errand(
+            goal=goal,
+            start=START,
+            infeasible=True,
+            moves=(*write(missing)[:3], ReportInfeasible("there is no such member")),
+            wrong_moves=(*write(other), DONE),
+        )
+    return Errand(
+        goal=goal,
+        start=START,
+        outcome=lambda twin: twin.send(thread.author, subject, text),
+        moves=(*write(thread.author), DONE),
+        wrong_moves=(*write(other), DONE),
+    )
