@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rllm_gym.core import InvalidAction
 from rllm_gym.parsing.blocks import last_block
-from rllm_gym.parsing.boxed import strip_thinking
-from rllm_gym.parsing.function_calls import FUNCTION_OPEN, TOOL_CALL_OPEN, FunctionCall, bare_call, tagged_call
+from rllm_gym.parsing.function_calls import FunctionCall
 from rllm_gym.parsing.literal_calls import LiteralCall, Number, looks_like_call, read_call
+from rllm_gym.parsing.thoughts import THOUGHT_CLOSE, THOUGHT_OPEN, before_end_tokens, thought_end
+from rllm_gym.parsing.tool_calls import parse_tool_calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,10 +276,10 @@ def _schema(parameter: Parameter) -> dict[str, Any]:
 def parse_browser_action(reply: str) -> BrowserAction:
     r"""The one action a reply asks for. Linear time in its length; nothing of it is ever executed.
 
-    What stands in ``<think>`` is left out. The action is the last fenced block or ``<action>`` tag where the reply
-    ends with one; else a tool call in any way of writing of :mod:`rllm_gym.parsing.function_calls`; else the last
-    block; else the last line, which must be a call and nothing more. A block holds a call of literals,
-    ``fill(3, "blue")``, or a tool call.
+    What stands in ``<think>`` is left out. The action is a call of literals, ``fill(3, "blue")``, or a tool call in any
+    way of writing of :mod:`rllm_gym.parsing.tool_calls`. It is the last fenced block or ``<action>`` tag where the
+    reply ends with one; else the tool call of the reply; else the last block; else the last line, which must be a call
+    and nothing more.
 
     >>> parse_browser_action("I open it.\n```\nclick(12)\n```").element
     12
@@ -290,68 +291,95 @@ def parse_browser_action(reply: str) -> BrowserAction:
     Raises:
         InvalidAction: No action, more than one, an unknown one or wrong arguments: says what, where, and what is right.
     """
-    text = strip_thinking(_without_end_tokens(reply))
-    if text is None:
-        raise InvalidAction(f"The reply ends inside <think>, so it holds no action. Close it with </think>. {HOW_TO}")
-    text = text.strip()
+    text = reply[: before_end_tokens(reply)].strip()
+    if (action := _whole_call(text)) is not None:
+        return action
+    text = _after_thought(text).strip()
     if not text:
         raise InvalidAction(f"The reply holds no action. {HOW_TO}")
-    block = last_block(text, tags=("action",))
-    tagged = _TAG.search(text) is not None
-    if block is not None and not (tagged and not text.endswith(_BLOCK_ENDS)):
-        # "```click(12)\n```": the line of the opening fence is all there is.
-        content = block.content if block.content.strip() else "" if block.label == "action" else block.label
-        return _only_action(content.strip(), "The last block")
-    if tagged:
-        return _from_calls(_tagged_calls(text))
-    if looks_like_call(text) or text.startswith(("{", "[")):
+    if (action := _whole_call(text)) is not None:
+        return action
+    block = _last_block(text)
+    if block is not None and text.endswith(_BLOCK_ENDS) and _looks_like_action(block):
+        return _only_action(block, "The last block")
+    if calls := parse_tool_calls(text).calls:
+        return _from_calls(calls)
+    if block is not None:
+        return _only_action(block, "The last block")
+    if looks_like_call(text):
         return _only_action(text, "The reply")
     line = text[text.rfind("\n") + 1 :].strip()
     line = line[label.end() :] if (label := _LABEL.match(line)) else line
     if looks_like_call(line.strip("`")):
         return _only_action(line.strip("`"), "The last line")
-    calls = _bare_calls(text)
-    if calls:
-        return _from_calls(calls)
     raise InvalidAction(f"The reply holds no action: its last line is {_quoted(line)}. {HOW_TO}")
 
 
-# What samplers leave at the end of a reply when they are asked to show special tokens.
-_END_TOKENS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end|>", "</s>")
 _BLOCK_ENDS = ("```", "</action>")
-_TAG = re.compile(rf"{re.escape(TOOL_CALL_OPEN)}|{re.escape(FUNCTION_OPEN)}")
 _LABEL = re.compile(r"\**(?:action|next action)\s{0,4}:\**\s{0,4}", re.IGNORECASE)
 _REST = re.compile(r"[\s;.]*+(?:#[^\n]*+\s*+)?")  # a comment, or the end of a sentence
+_TOOL_CALL = re.compile(r'<tool_call>|<function=|<\|python_tag\|>|\[?\s*+\{\s*+"')
 
 
-def _without_end_tokens(text: str) -> str:
-    end = len(text)
-    while end:
-        if text[end - 1].isspace():
-            end -= 1
-            continue
-        token = next((token for token in _END_TOKENS if text.endswith(token, 0, end)), None)
-        if token is None:
-            break
-        end -= len(token)
-    return text[:end]
+def _after_thought(text: str) -> str:
+    """The reply proper. Its text may hold the marks of a thought too: forms are filled in about them."""
+    if text.startswith(THOUGHT_OPEN):
+        try:
+            return _after_thought(text[thought_end(text, 0) :].strip())
+        except InvalidAction as error:
+            raise InvalidAction(f"{error} {HOW_TO}") from None
+    _, mark, after = text.rpartition(THOUGHT_CLOSE)
+    block = _last_block(text)
+    if block is not None and (THOUGHT_CLOSE in block or THOUGHT_OPEN in block) and _looks_like_action(block):
+        return text
+    # Many templates open the thought in the prompt: such a reply holds only its end.
+    if mark and THOUGHT_OPEN not in after:
+        return after
+    if THOUGHT_OPEN in text and not mark:
+        raise InvalidAction(f"The reply ends inside <think>, so it holds no action. Close it with </think>. {HOW_TO}")
+    return text
+
+
+def _last_block(text: str) -> str | None:
+    block = last_block(text, tags=("action",))
+    if block is None:
+        return None
+    if looks_like_call(block.label) or not (block.content.strip() or block.label == "action"):
+        # "```click(12)\n```": it begins right behind the opening fence.
+        return f"{block.label}\n{block.content}".strip()
+    return block.content.strip()
+
+
+def _looks_like_action(text: str) -> bool:
+    return looks_like_call(text) or _TOOL_CALL.match(text) is not None
+
+
+def _whole_call(text: str) -> BrowserAction | None:
+    """The action of a text that is one call and nothing else, whatever stands in the strings of it."""
+    if not looks_like_call(text):
+        return None
+    try:
+        call = read_call(text)
+    except InvalidAction:
+        return None
+    return _from_literals(call) if _end_of_rest(text, call.end) == len(text) else None
+
+
+def _end_of_rest(text: str, at: int) -> int:
+    rest = _REST.match(text, at)
+    return rest.end() if rest else at
 
 
 def _only_action(text: str, where: str) -> BrowserAction:
     """The action that a text consists of."""
     if not text:
         raise InvalidAction(f"{where} is empty. {HOW_TO}")
-    if _TAG.match(text):
-        return _from_calls(_tagged_calls(text))
-    if text.startswith(("{", "[")):
-        calls = _bare_calls(text)
-        if calls:
-            return _from_calls(calls)
     if not looks_like_call(text):
+        if calls := parse_tool_calls(text).calls:
+            return _from_calls(calls)
         raise InvalidAction(f"{where} is {_quoted(text)}, which is no action.{_nearest(text)} {HOW_TO}")
     call = read_call(text)
-    rest = _REST.match(text, call.end)
-    at = rest.end() if rest else call.end
+    at = _end_of_rest(text, call.end)
     if at < len(text):
         if looks_like_call(text, at):
             raise InvalidAction(f"{where} holds more than one action; nothing was done. Take one a turn.")
@@ -359,25 +387,7 @@ def _only_action(text: str, where: str) -> BrowserAction:
     return _from_literals(call)
 
 
-def _tagged_calls(text: str) -> list[FunctionCall]:
-    found: list[FunctionCall] = []
-    at = 0
-    while (mark := _TAG.search(text, at)) is not None:
-        call, at = tagged_call(text, mark.start())
-        found.append(call)
-    return found
-
-
-def _bare_calls(text: str) -> list[FunctionCall]:
-    found: list[FunctionCall] = []
-    at = 0
-    while (bare := bare_call(text, at)) is not None:
-        call, at = bare
-        found.append(call)
-    return found
-
-
-def _from_calls(calls: list[FunctionCall]) -> BrowserAction:
+def _from_calls(calls: Sequence[FunctionCall]) -> BrowserAction:
     if len(calls) > 1:
         raise InvalidAction(f"The reply holds {len(calls)} tool calls; nothing was done. Take one action a turn.")
     (call,) = calls

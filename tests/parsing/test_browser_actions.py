@@ -1,0 +1,255 @@
+"""Browser actions out of replies: every way models write them, one a turn, never run, errors that say what is right."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rllm_gym.core import InvalidAction
+from rllm_gym.parsing.browser_actions import (
+    ACTIONS,
+    BrowserAction,
+    action_tools,
+    describe_actions,
+    parse_browser_action,
+)
+from rllm_gym.parsing.literal_calls import read_call
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+
+
+@pytest.mark.parametrize(
+    ("call", "action"),
+    [
+        ("click(12)", BrowserAction("click", element=12)),
+        ('click("12")', BrowserAction("click", element=12)),
+        ("click('[12]')", BrowserAction("click", element=12)),
+        ("click(element=12)", BrowserAction("click", element=12)),
+        ('click(12, "right")', BrowserAction("click", element=12, option="right")),
+        ("click(12, button='middle')", BrowserAction("click", element=12, option="middle")),
+        ("dblclick( 3 )", BrowserAction("dblclick", element=3)),
+        ('fill(3, "a, b) c")', BrowserAction("fill", element=3, text="a, b) c")),
+        ("fill(3, 'it\\'s')", BrowserAction("fill", element=3, text="it's")),
+        ('fill(3, """a "b" c""")', BrowserAction("fill", element=3, text='a "b" c')),
+        ('fill(3, "a\nb")', BrowserAction("fill", element=3, text="a\nb")),
+        ('fill(3, "\\ud83d\\ude00\\u00e9\\x41\\n\\/")', BrowserAction("fill", element=3, text="😀éA\n/")),
+        ("fill(3, 1.50)", BrowserAction("fill", element=3, text="1.50")),
+        ('fill(3, "")', BrowserAction("fill", element=3, text="")),
+        ("clear(3)", BrowserAction("clear", element=3)),
+        ('type(3, "x")', BrowserAction("type", element=3, text="x")),
+        ("check(5)", BrowserAction("check", element=5)),
+        ('select(4, "a")', BrowserAction("select", element=4, text="a", options=("a",))),
+        ('select(4, "a", "b")', BrowserAction("select", element=4, text="a", options=("a", "b"))),
+        ("select(4, ['a', 'b'])", BrowserAction("select", element=4, text="a", options=("a", "b"))),
+        ('press("Enter")', BrowserAction("press", text="Enter")),
+        ('press(3, "Control+a")', BrowserAction("press", element=3, text="Control+a")),
+        ('press(key="Tab")', BrowserAction("press", text="Tab")),
+        ("drag(3, 4)", BrowserAction("drag", element=3, target=4)),
+        ('scroll("down")', BrowserAction("scroll", text="down")),
+        ('scroll("up", 7)', BrowserAction("scroll", element=7, text="up")),
+        ('goto("http://a.test/?q=(1)")', BrowserAction("goto", text="http://a.test/?q=(1)")),
+        ("back()", BrowserAction("back")),
+        ("new_tab()", BrowserAction("new_tab")),
+        ("new_tab('/x')", BrowserAction("new_tab", text="/x")),
+        ("close_tab()", BrowserAction("close_tab")),
+        ("switch_tab(0)", BrowserAction("switch_tab", index=0)),
+        ("mouse_click(320, 200.5)", BrowserAction("mouse_click", x=320.0, y=200.5)),
+        ('answer("42")', BrowserAction("answer", text="42")),
+        ("answer(42)", BrowserAction("answer", text="42")),
+        ("answer()", BrowserAction("answer")),
+        ('report_infeasible("no")', BrowserAction("report_infeasible", text="no")),
+        ("click(12,)", BrowserAction("click", element=12)),
+        ("click(12);", BrowserAction("click", element=12)),
+        ("click(12)  # the button", BrowserAction("click", element=12)),
+    ],
+)
+def test_calls_as_models_write_them(call, action):
+    for reply in (
+        call,
+        f"```\n{call}\n```",
+        f"I will do it.\n```python\n{call}\n```\nThat is all.",
+        f"<think>click(99) or ```click(98)```?</think>\n```{call}```",
+        f"<action>{call}</action>",
+        f"``` \nback()\n``` or rather\n```\n{call}\n```<|im_end|>",
+    ):
+        assert parse_browser_action(reply) == action, reply
+
+
+def test_a_call_on_the_last_line_counts_and_one_within_the_prose_does_not():
+    assert parse_browser_action("Should I go back()?\nNo.\nclick(3)").element == 3
+    assert parse_browser_action("I see it.\nAction: click(3)").element == 3
+    assert parse_browser_action("I see it.\n`click(3)`").element == 3
+    for reply in ("I would click(3) now.", "click(3)\nis what I would do", "First click(1), then\nwe shall see."):
+        with pytest.raises(InvalidAction):
+            parse_browser_action(reply)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        '<tool_call>{"name": "fill", "arguments": {"element": 3, "text": "x"}}</tool_call>',
+        '{"name": "fill", "arguments": {"element": 3, "text": "x"}}',
+        '{"name": "fill", "parameters": {"element": "3", "text": "x"}}',
+        '{"tool_calls": [{"type": "function", "function": {"name": "fill", "arguments": '
+        '"{\\"element\\": 3, \\"text\\": \\"x\\"}"}}]}',
+        "<tool_call>\n<function=fill>\n<parameter=element>\n3\n</parameter>\n<parameter=text>\nx\n</parameter>\n"
+        "</function>\n</tool_call>",
+        "<function=fill><parameter=element>3</parameter><parameter=text>x</parameter></function>",
+        '```json\n{"name": "fill", "arguments": {"element": 3.0, "text": "x"}}\n```',
+        '```\n<tool_call>{"name": "fill", "arguments": {"element": 3, "text": "x"}}</tool_call>\n```',
+    ],
+)
+def test_tool_calls_in_every_dialect(call):
+    for reply in (call, f"<think>\nclick(1)\n</think>\n\n{call}", f"I fill it in.\n{call}"):
+        assert parse_browser_action(reply) == BrowserAction("fill", element=3, text="x"), reply
+
+
+def test_fences_within_a_tool_call_are_its_text():
+    text = "```\nclick(1)\n```"
+    call = json.dumps({"name": "fill", "arguments": {"element": 3, "text": text}})
+    assert parse_browser_action(f"<tool_call>{call}</tool_call>").text == text
+    for text in ("<tool_call>", "</think>", "a ```b``` c", "<think>", "<|im_end|>"):
+        for written in (f'fill(3, "{text}")', f'````\nfill(3, "{text}")\n````'):
+            assert parse_browser_action(written).text == text
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        ("", "holds no action"),
+        ("   \n", "holds no action"),
+        ("I do not know.", "its last line is 'I do not know.'"),
+        ("<think>click(1)", "ends inside <think>"),
+        ("```\n```", "is empty"),
+        ("click(1)\nclick(2)", "more than one action"),
+        ("```\nclick(1)\nclick(2)\n```", "more than one action"),
+        ("```\nclick(1); click(2)\n```", "more than one action"),
+        ("```\nclick(1) and more\n```", "goes on after the action: 'and more'"),
+        ("```\nthe button\n```", "is 'the button', which is no action"),
+        ("clik(3)", "There is no action 'clik'. Did you mean click(element"),
+        ("Click(3)", "There is no action 'Click'. Did you mean click(element"),
+        ("click()", "click lacks its element: click(element, "),
+        ("click(-1)", "whole number such as 12"),
+        ("click(1.5)", "whole number such as 12"),
+        ("click(True)", "whole number such as 12"),
+        ("click(None)", "lacks its element"),
+        ("click(99999999999)", "whole number such as 12"),
+        ("click([1])", "whole number such as 12"),
+        ('click(3, "double")', "one of left, right, middle"),
+        ('click(3, "left", 1)', "takes at most 2 arguments"),
+        ("click(3, element=4)", "given element twice"),
+        ("click(elemnt=3)", "takes no 'elemnt'. Did you mean element?"),
+        ("click(button='left', 3)", "cannot follow one with a name"),
+        ("fill(3, text)", "stands in no quotes"),
+        ("fill(3, “x”)", "straight quotes"),
+        ('fill(3, "say "hi"")', "a quote within a text is written"),
+        ('fill(3, "open)', 'The text that opens at position 9 is never closed with "'),
+        ("fill(3, 'x'", "is never closed with ')'"),
+        ('fill(3, "\\ud800")', "surrogate"),
+        ("fill(3, '\ud800')", "surrogate"),
+        ('fill(3, "\\N{NO SUCH THING}")', "There is no character"),
+        ('fill(3, f"{x}")', "stands in no quotes"),
+        ("fill(3, 1+1)", "stands '+1)'"),
+        ("fill(3, open('/etc/passwd'))", "stands in no quotes"),
+        ('scroll("sideways")', "one of up, down, left, right"),
+        ("select(4, [])", "give one option"),
+        ("mouse_click(-1, 2)", "number of pixels"),
+        ('{"name": "click", "arguments": {"element": {"a": 1}}}', "whole number such as 12"),
+        ('{"name": "click", "arguments": {}}', "lacks its element"),
+        ('{"name": "click", "arguments": {"element": 3', "is not JSON"),
+        ("<tool_call>{}</tool_call>", "no text under 'name'"),
+        ('<tool_call>{"name": "back"}</tool_call><tool_call>{"name": "back"}</tool_call>', "2 tool calls"),
+        ("__import__('os').system('ls')", "nothing was done"),
+    ],
+)
+def test_what_is_wrong_is_said_with_what_is_right(reply, words):
+    with pytest.raises(InvalidAction) as error:
+        parse_browser_action(reply)
+    assert words in str(error.value)
+    assert len(str(error.value)) < 1_000
+
+
+@given(texts, st.integers(0, 10**9 - 1))
+def test_any_text_can_be_written_as_a_python_or_json_string(text, number):
+    action = BrowserAction("fill", element=number, text=text)
+    for written in (repr(text), json.dumps(text), json.dumps(text, ensure_ascii=False)):
+        assert parse_browser_action(f"fill({number}, {written})") == action
+    call = json.dumps({"name": "fill", "arguments": {"element": number, "text": text}})
+    assert parse_browser_action(f"<tool_call>{call}</tool_call>") == action
+
+
+@given(st.text(max_size=200) | st.text("click(12)\"'\\`{}[]<>/ \n\t=,#;", max_size=60))
+def test_any_reply_is_an_action_or_an_error_in_words(reply):
+    for text in (reply, f"```\n{reply}\n```", f"click({reply})", f"fill(1, {reply})"):
+        said = ""
+        try:
+            action = parse_browser_action(text)
+            assert action.name in ACTIONS
+            said = action.text or action.name
+        except InvalidAction as error:
+            said = str(error)
+        assert said.encode()
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        'fill(3, "' + "a" * 500_000,
+        'fill(3, "' + "\\n" * 250_000 + '")',
+        "fill(3, " + "(" * 500_000,
+        "fill(3, " + "9" * 500_000 + ")",
+        "click" * 100_000,
+        "click(" * 80_000,
+        "click(1)\n" * 50_000,
+        " " * 500_000 + "click(1)",
+        "click(1)" + " ;" * 250_000 + "x",
+        "```" * 150_000,
+        '{"name":' * 60_000,
+        "<tool_call>" * 40_000,
+        "<think>" * 70_000,
+        "click(1, " + "a=1, " * 100_000 + ")",
+        "click(1" + " " * 500_000 + ")",
+        'fill(3, """' + '""' * 200_000,
+    ],
+)
+def test_time_is_linear_in_the_reply(reply):
+    begin = time.process_time()
+    said = ""
+    try:
+        parse_browser_action(reply)
+    except InvalidAction as error:
+        said = str(error)
+    assert len(said) < 2_000
+    assert time.process_time() - begin < 2.0
+
+
+def test_positions_count_from_one_and_ends_are_where_they_are():
+    assert read_call("click(12) x").end == len("click(12)")
+    with pytest.raises(InvalidAction, match="At position 7 stands 'x\\)'"):
+        read_call("click(x)")
+
+
+def test_the_prompt_and_the_tools_name_the_same_actions_and_what_they_show_can_be_parsed():
+    for tabs in (True, False):
+        for mouse in (True, False):
+            lines = describe_actions(tabs=tabs, mouse=mouse).splitlines()
+            tools = [each["function"] for each in action_tools(tabs=tabs, mouse=mouse)]
+            assert [line.partition("(")[0] for line in lines] == [each["name"] for each in tools]
+            assert ("switch_tab" in {each["name"] for each in tools}) is tabs
+            assert ("mouse_click" in {each["name"] for each in tools}) is mouse
+    for signature in ACTIONS.values():
+        assert parse_browser_action(signature.example).name == signature.name
+    for tool in tools:
+        given_values = {"integer": 1, "number": 2.5, "string": "x"}
+        properties = tool["parameters"]["properties"]
+        arguments = {
+            name: schema["enum"][0] if "enum" in schema else given_values.get(schema.get("type"), "x")
+            for name, schema in properties.items()
+        }
+        call = json.dumps({"name": tool["name"], "arguments": arguments})
+        assert parse_browser_action(call).name == tool["name"]
+        assert set(tool["parameters"]["required"]) <= set(properties)
