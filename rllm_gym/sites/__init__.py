@@ -11,7 +11,7 @@ from rllm_gym.sites.errand import Errand, Template, World
 if TYPE_CHECKING:
     TEMPLATES: dict[str, Template]
 
-SITES: tuple[str, ...] = ("shop", "forum", "wiki", "calendar", "mail", "tracker", "admin")
+SITES: tuple[str, ...] = ("shop", "forum", "wiki", "calendar", "mail", "tracker", "admin", "desk")
 """The rooms of this package, each a module with its ``TEMPLATES``, in the order they are listed."""
 
 __all__ = ["SITES", "TEMPLATES", "Errand", "Template", "World", "templates"]

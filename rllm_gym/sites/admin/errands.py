@@ -52,13 +52,16 @@ def _edit_product(name: str, **fields: str) -> tuple[Move, ...]:
     )
 
 
+def invoices_of(customer: str) -> tuple[Move, ...]:
+    return filtered("Invoices", Select("Customer", customer))
+
+
 def open_invoice(world: AdminWorld, invoice: Invoice) -> tuple[Move, ...]:
     """From any page to an invoice, by its customer."""
     customer = world.customers[invoice.customer].name
     theirs = [other for other in world.invoices.values() if other.customer == invoice.customer]
     turns = theirs.index(invoice) // PER_PAGE
-    way = filtered("Invoices", Select("Customer", customer))
-    return *way, *([Click("link", "Next ›")] * turns), Click("link", invoice.label)
+    return *invoices_of(customer), *([Click("link", "Next ›")] * turns), Click("link", invoice.label)
 
 
 def refund_moves(cents: int, reason: str) -> tuple[Move, ...]:
@@ -422,7 +425,7 @@ def mark_paid(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
         name = world.customers[customer].name
         wanted = [invoice for invoice in overdue or unpaid if invoice.customer == customer]
         goal = f"{name} has paid every overdue invoice, but not those that are not due yet. Mark them as paid."
-        way = filtered("Invoices", Select("Customer", name))
+        way = invoices_of(name)
         rows = [invoice for invoice in rows if invoice.customer == customer]
     rest = [invoice for invoice in unpaid if invoice not in wanted and invoice in rows]
 

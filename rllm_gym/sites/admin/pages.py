@@ -101,6 +101,10 @@ def _active(row: Customer | Employee) -> Markup:
     return h("span.badge.good", "active") if row.active else h("span.badge", "inactive")
 
 
+def _date(day: date) -> Markup:
+    return h("span.once", short_date(day))
+
+
 def _says(text: str, *cells: str) -> bool:
     return all(word in " ".join(cells).lower() for word in text.lower().split()[:20])
 
@@ -152,7 +156,7 @@ CUSTOMERS = Table(
             cell=lambda row: row.plan,
             editor=select_cell("Plan", "plan", PLANS, lambda r: r.plan),
         ),
-        Column("since", "Since", lambda row: row.since, cell=lambda row: short_date(row.since)),
+        Column("since", "Since", lambda row: row.since, cell=lambda row: _date(row.since)),
         Column("active", "Status", lambda row: not row.active, cell=_active),
     ),
     title=lambda row: row.name,
@@ -231,7 +235,7 @@ STAFF = Table(
             "seen",
             "Last sign-in",
             lambda row: row.last_seen or date.min,
-            cell=lambda row: short_date(row.last_seen) if row.last_seen else "never",
+            cell=lambda row: _date(row.last_seen) if row.last_seen else "never",
         ),
         Column("active", "Status", lambda row: not row.active, cell=_active),
     ),
@@ -419,8 +423,8 @@ INVOICES = Table(
             cell=lambda row: h("a", row.invoice.label, href=f"/invoice/{row.number}"),
         ),
         Column("customer", "Customer", lambda row: row.customer),
-        Column("issued", "Issued", lambda row: row.invoice.issued, cell=lambda row: short_date(row.invoice.issued)),
-        Column("due", "Due", lambda row: row.invoice.due, cell=lambda row: short_date(row.invoice.due)),
+        Column("issued", "Issued", lambda row: row.invoice.issued, cell=lambda row: _date(row.invoice.issued)),
+        Column("due", "Due", lambda row: row.invoice.due, cell=lambda row: _date(row.invoice.due)),
         Column(
             "total", "Total", lambda row: row.invoice.total, cell=lambda row: money(row.invoice.total), numeric=True
         ),

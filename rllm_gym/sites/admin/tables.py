@@ -13,8 +13,9 @@ from rllm_gym.sites.wording import plural
 
 PER_PAGE = 10
 STYLE = Markup(
-    "<style>td input[type=text],td select{min-width:6.5rem}.bulk{display:flex;gap:.5rem;align-items:center;"
-    "flex-wrap:wrap;margin-bottom:.8rem}.bulk select{width:auto}tr.editing td{background:#fff8e6}"
+    "<style>.once{white-space:nowrap}td input[type=text],td select{min-width:6.5rem}"
+    ".bulk{display:flex;gap:.5rem;align-items:center;flex-wrap:wrap;margin-bottom:.8rem}"
+    ".bulk select{width:auto}tr.editing td{background:#fff8e6}"
     ".totals{display:grid;grid-template-columns:repeat(auto-fill,minmax(200px,1fr));gap:1rem}"
     ".totals .card p.large{font-size:1.7rem;font-weight:700;margin:0}</style>"
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date, timedelta
 from random import Random
 
@@ -41,13 +42,18 @@ def build(seed: int, difficulty: int) -> AdminWorld:
     rng = Random(f"admin {difficulty} {seed}")
     me, *others = staff(rng, 12 + 7 * difficulty)
     world = AdminWorld(a_workday(rng), me)
+    fill(world, rng, difficulty, others)
+    return world
+
+
+def fill(world: AdminWorld, rng: Random, difficulty: int, others: Sequence[Person]) -> None:
+    """Puts rows into empty tables. ``others``: who else works here."""
     world.customers = _customers(rng, world.today, 8 + 6 * difficulty)
     world.products = _products(rng, 12 + 10 * difficulty)
     accounts = [_employee(rng, world.today, number, person) for number, person in enumerate(others, 2)]
-    mine = Employee(1, me.name, me.email, "Finance", "Admin", world.today)
+    mine = Employee(1, world.me.name, world.me.email, "Finance", "Admin", world.today)
     world.employees = {row.number: row for row in sorted([mine, *accounts], key=lambda row: row.name)}
     world.invoices = _invoices(rng, world, 26 + 15 * difficulty)
-    return world
 
 
 def _customers(rng: Random, today: date, count: int) -> dict[int, Customer]:

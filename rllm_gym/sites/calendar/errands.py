@@ -44,7 +44,7 @@ def fill_in(
     )
 
 
-def _look_at(day: date, people: Sequence[Person]) -> tuple[Move, ...]:
+def look_at(day: date, people: Sequence[Person]) -> tuple[Move, ...]:
     return (
         Click("link", "Find a time"),
         Fill("People", ", ".join(person.name for person in people)),
@@ -305,18 +305,18 @@ def _meeting(world: CalendarWorld, rng: Random, difficulty: int) -> tuple[date, 
         day = rng.choice(busy_days)
         people = rng.sample(world.people, min(5, 1 + (difficulty + 2) // 2))
         length = rng.choice((30, 45, 60, 90))
-        start = _first_gap(world, people, day, length)
+        start = first_gap(world, people, day, length)
         if start is not None and start > 9 * 60:  # something is in the way of the first hour
             return day, people, length, start
     return next(
         (day, [person], 30, start)
         for day in busy_days
         for person in world.people
-        if (start := _first_gap(world, [person], day, 30)) is not None
+        if (start := first_gap(world, [person], day, 30)) is not None
     )
 
 
-def _first_gap(world: CalendarWorld, people: Sequence[Person], day: date, length: int) -> int | None:
+def first_gap(world: CalendarWorld, people: Sequence[Person], day: date, length: int) -> int | None:
     gaps = world.common_gaps((world.me.email, *(person.email for person in people)), day)
     return next((start for start, end in gaps if end - start >= length), None)
 
@@ -336,7 +336,7 @@ def find_common_time(world: CalendarWorld, rng: Random, difficulty: int) -> Erra
             f"When on {full_date(day)} can you first meet for {length} minutes together with {names}?",
         )
     )
-    moves = _look_at(day, people)
+    moves = look_at(day, people)
     return Errand(
         f"{goal} {_RULES} Answer with the start, such as 13:15.",
         START,
@@ -367,16 +367,16 @@ def book_common_time(world: CalendarWorld, rng: Random, difficulty: int) -> Erra
             return Errand(
                 goal,
                 START,
-                moves=(*_look_at(day, people), ReportInfeasible("There is no such time on that day.")),
+                moves=(*look_at(day, people), ReportInfeasible("There is no such time on that day.")),
                 wrong_moves=(*fill_in(title, day, 9 * 60, 9 * 60 + length, "", people), Answer("done")),
                 infeasible=True,
             )
     return Errand(
         goal,
         START,
-        moves=(*_look_at(day, people), *fill_in(title, day, start, start + length, "", people), Answer("done")),
+        moves=(*look_at(day, people), *fill_in(title, day, start, start + length, "", people), Answer("done")),
         wrong_moves=(
-            *_look_at(day, people),
+            *look_at(day, people),
             *fill_in(title, day, start + 15, start + 15 + length, "", people),
             Answer("done"),
         ),

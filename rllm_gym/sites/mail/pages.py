@@ -110,7 +110,7 @@ site: Site[MailWorld] = Site(_frame)
 def _folders(world: MailWorld, current: str = "") -> Markup:
     def link(name: str, path: str, count: int = 0) -> Markup:
         here = "page" if name == current else None
-        return h("li", h("a", h("span", name), count and h("span", count), href=path, aria_current=here))
+        return h("li", h("a", h("span", name), h("span", count) if count else None, href=path, aria_current=here))
 
     return h(
         "nav",

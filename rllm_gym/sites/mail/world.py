@@ -90,7 +90,7 @@ def build(seed: int, difficulty: int) -> FullMailbox:
 
 def fill(world: FullMailbox, rng: Random, difficulty: int) -> None:
     """Puts firms, messages and rules into an empty mailbox."""
-    post = _Post(world, rng, 30 + 15 * difficulty)
+    post = Post(world, rng, 30 + 15 * difficulty)
     world.firms = _firms(rng, 2 + difficulty)
     world.contacts = [*world.colleagues, *world.firms]
     for firm in world.firms:
@@ -106,7 +106,7 @@ def fill(world: FullMailbox, rng: Random, difficulty: int) -> None:
         world.rules.append(Rule(firm.email, "", "Archive", ""))
 
 
-class _Post:
+class Post:
     """Delivers messages, each with a subject and a moment of its own."""
 
     def __init__(self, world: FullMailbox, rng: Random, days: int) -> None:
@@ -177,7 +177,7 @@ def _firms(rng: Random, count: int) -> list[Person]:
     return [Person(name, f"billing@{name.lower().replace(' ', '')}.test") for name in names]
 
 
-def _bills(post: _Post, firm: Person, count: int) -> None:
+def _bills(post: Post, firm: Person, count: int) -> None:
     rng, world = post.rng, post.world
     first = rng.randint(1_000, 8_000)
     agos = sorted(rng.sample(range(2, post.days), count), reverse=True)
@@ -206,7 +206,7 @@ def _bills(post: _Post, firm: Person, count: int) -> None:
         post.deliver(firm, f"Account statement of {firm.name}", text, ago=1)
 
 
-def _fraud(post: _Post, firm: Person) -> int:
+def _fraud(post: Post, firm: Person) -> int:
     """A bill from an address that only looks like the firm's; later than all of the true ones."""
     rng = post.rng
     name, trade = (
@@ -223,7 +223,7 @@ def _fraud(post: _Post, firm: Person) -> int:
     return post.deliver(Person(firm.name, f"billing@{domain}"), f"Invoice {number}", text, ago=ago).number
 
 
-def _colleague_mail(post: _Post) -> None:
+def _colleague_mail(post: Post) -> None:
     rng, world = post.rng, post.world
     sender = rng.choice(world.colleagues)
     topic, matter = rng.choice(SUBJECTS), rng.choice(MATTERS)
@@ -241,7 +241,7 @@ def _colleague_mail(post: _Post) -> None:
     post.deliver(sender, f"{topic} {matter}", text, to=to, copy=copy, attachments=files)
 
 
-def _newsletters(post: _Post, name: str, count: int) -> None:
+def _newsletters(post: Post, name: str, count: int) -> None:
     sender = Person(name, f"news@{name.lower().replace(' ', '')}.test")
     issue = post.rng.randint(20, 300)
     for index in range(count):

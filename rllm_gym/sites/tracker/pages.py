@@ -36,7 +36,7 @@ _STYLE = Markup(
     ".lane{background:#eceff3;border-radius:10px;padding:.7rem;min-height:240px}.lane .card{padding:.6rem;"
     "margin-bottom:.5rem;font-size:.9rem;cursor:grab}.lane.over{outline:2px dashed var(--accent)}"
     ".said{border-left:3px solid #d3d9e0;padding-left:1rem;margin-bottom:1rem;white-space:pre-line}"
-    ".issues td.title a{font-weight:600}.written{white-space:pre-line}</style>"
+    ".once{white-space:nowrap}.written{white-space:pre-line}</style>"
 )
 # A card that is dragged to another lane is sent to the same place as its form.
 _DRAGGING = Markup(
@@ -203,7 +203,7 @@ def _pairs(names: Iterable[str]) -> list[tuple[str, str]]:
 def _table(world: TrackerWorld, found: Iterable[Issue]) -> Markup:
     rows = [
         (
-            issue.key,
+            h("span.once", issue.key),
             h(
                 "span",
                 h("a", issue.title, href=f"/issue/{issue.key}"),
@@ -213,7 +213,7 @@ def _table(world: TrackerWorld, found: Iterable[Issue]) -> Markup:
             h(f"span.badge{_PRIORITY_TONES[issue.priority]}", issue.priority),
             world.name_of(issue.assignee) if issue.assignee else "nobody",
             issue.milestone or "none",
-            short_date(issue.created),
+            h("span.once", short_date(issue.created)),
             len(issue.comments),
             _state(issue),
         )

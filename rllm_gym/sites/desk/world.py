@@ -1,0 +1,208 @@
+"""Two sites of one person that belong together: the mailbox, and the place where what a message asks for is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
+from random import Random
+from typing import Any, Generic, TypeVar
+
+from rllm_gym.sites.admin.pages import ORIGIN as ADMIN
+from rllm_gym.sites.admin.pages import AdminWorld
+from rllm_gym.sites.admin.state import Invoice, Line
+from rllm_gym.sites.admin.world import fill as fill_admin
+from rllm_gym.sites.calendar.pages import ORIGIN as CALENDAR
+from rllm_gym.sites.calendar.pages import CalendarWorld
+from rllm_gym.sites.calendar.world import KINDS, PLACES, TOPICS
+from rllm_gym.sites.calendar.world import fill as fill_calendar
+from rllm_gym.sites.colleagues import Person
+from rllm_gym.sites.fields import clock, full_date
+from rllm_gym.sites.http import Handler
+from rllm_gym.sites.mail.pages import ORIGIN as MAIL
+from rllm_gym.sites.mail.state import Message
+from rllm_gym.sites.mail.world import FullMailbox, Post
+from rllm_gym.sites.mail.world import build as build_mail
+from rllm_gym.sites.tracker.pages import ORIGIN as TRACKER
+from rllm_gym.sites.tracker.pages import TrackerWorld
+from rllm_gym.sites.tracker.state import PRIORITIES
+from rllm_gym.sites.tracker.world import PARTS, PROBLEMS, REPORTS
+from rllm_gym.sites.tracker.world import fill as fill_tracker
+from rllm_gym.sites.wording import listed
+
+Other = TypeVar("Other", CalendarWorld, TrackerWorld, AdminWorld)
+Asked = TypeVar("Asked")
+
+
+@dataclass
+class Desk(Generic[Other, Asked]):
+    """A mailbox and another site, with links from one to the other.
+
+    Attributes:
+        mail: Its messages are of the last weeks.
+        other: The same person's, on the same day.
+        message: The message that asks for something.
+        asked: What it asks for.
+    """
+
+    mail: FullMailbox
+    other: Other
+    message: Message
+    asked: Asked
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {**self.mail.handlers(), **self.other.handlers()}
+
+    def facts(self) -> Any:
+        return [self.mail.facts(), self.other.facts()]
+
+
+@dataclass(frozen=True)
+class Meeting:
+    title: str
+    day: date
+    start: int
+    end: int
+    place: str
+    guests: tuple[Person, ...]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault to be reported; ``text`` stands in quotation marks in the message."""
+
+    project: str
+    title: str
+    text: str
+    priority: str
+
+
+@dataclass(frozen=True)
+class Return:
+    """Pieces of a line of an invoice that a customer wants the money back for; or it is not that customer's invoice."""
+
+    customer: str
+    invoice: Invoice
+    line: Line
+    pieces: int
+    rightful: bool
+
+
+def meeting_by_mail(seed: int, difficulty: int) -> Desk[CalendarWorld, Meeting]:
+    """A colleague proposes a meeting; from the second level on, a later message changes it."""
+    mail, rng = _mailbox(seed, difficulty, "Calendar", CALENDAR)
+    calendar = _calendar(mail, rng, difficulty)
+    sender, *others = rng.sample(mail.colleagues, 1 + min(4, 1 + difficulty // 2))
+    day = _workday(rng, mail.today)
+    start = rng.randrange(8 * 60, 17 * 60, 15)
+    title = f"{rng.choice(TOPICS)} {rng.choice(KINDS)} {rng.choice(('with the board', 'in person', 'at short notice'))}"
+    meeting = Meeting(title, day, start, start + rng.choice((30, 45, 60, 90)), rng.choice(PLACES), (sender, *others))
+    post = _post(mail, rng)
+    names = listed([person.name for person in others])
+    if difficulty >= 2:
+        before = _workday(rng, mail.today)
+        text = f"Let us meet for the {title} on {full_date(before)} from 10:00 to 11:00 in “{PLACES[0]}”, with {names}."
+        post.deliver(sender, f"Meeting: {title}", _letter(mail, sender, text), ago=4)
+    text = (
+        f"here is the time for the {title}: {full_date(day)}, {clock(start)} to {clock(meeting.end)}, in "
+        f"“{meeting.place}”. {names} should come as well. This replaces anything that I wrote before."
+    )
+    message = post.deliver(sender, f"Time and place: {title}", _letter(mail, sender, text), ago=rng.randint(1, 3))
+    return Desk(mail, calendar, message, meeting)
+
+
+def time_by_mail(seed: int, difficulty: int) -> Desk[CalendarWorld, Meeting]:
+    """A colleague asks for the first time at which both, and others, are free."""
+    mail, rng = _mailbox(seed, difficulty, "Calendar", CALENDAR)
+    calendar = _calendar(mail, rng, difficulty)
+    for _ in range(200):
+        people = rng.sample(mail.colleagues, 1 + difficulty // 2)
+        day, length = _workday(rng, mail.today), rng.choice((30, 45, 60, 90))
+        gaps = calendar.common_gaps((mail.me.email, *(person.email for person in people)), day)
+        start = next((start for start, end in gaps if end - start >= length), None)
+        if start is not None:
+            break
+    else:
+        raise AssertionError(f"nobody is ever free in the calendar of seed {seed}")
+    meeting = Meeting("", day, start, start + length, "", tuple(people))
+    sender, *others = people
+    company = f" together with {listed([person.name for person in others])}" if others else ""
+    text = (
+        f"when can we first meet{company} on {full_date(day)}, for {length} minutes between 9:00 and 17:00? Please "
+        "look into the calendars of all of us and send me just the start."
+    )
+    subject = f"When on {day.day}/{day.month}?"
+    message = _post(mail, rng).deliver(sender, subject, _letter(mail, sender, text), ago=rng.randint(1, 3))
+    return Desk(mail, calendar, message, meeting)
+
+
+def fault_by_mail(seed: int, difficulty: int) -> Desk[TrackerWorld, Fault]:
+    """A colleague describes a fault."""
+    mail, rng = _mailbox(seed, difficulty, "Tracker", TRACKER)
+    members = sorted([mail.me, *mail.colleagues], key=lambda person: person.name)
+    tracker = TrackerWorld(mail.today, mail.me, members, {}, neighbours=_BACK)
+    fill_tracker(tracker, rng, difficulty)
+    project = rng.choice(list(tracker.projects.values()))
+    sender = rng.choice(mail.colleagues)
+    title = f"{rng.choice(PARTS)} {rng.choice(PROBLEMS['Bug'])} again"
+    fault = Fault(
+        project.key, title, " ".join(rng.sample(REPORTS, min(3, 1 + difficulty // 2))), rng.choice(PRIORITIES)
+    )
+    text = (
+        f"in the project {project.name} something is broken. Please report it with this description: “{fault.text}” "
+        f"I would say its priority is {fault.priority}."
+    )
+    message = _post(mail, rng).deliver(sender, title, _letter(mail, sender, text), ago=rng.randint(1, 5))
+    return Desk(mail, tracker, message, fault)
+
+
+def return_by_mail(seed: int, difficulty: int) -> Desk[AdminWorld, Return]:
+    """A customer wants money back for some pieces; now and then for an invoice that is somebody else's."""
+    mail, rng = _mailbox(seed, difficulty, "Back office", ADMIN)
+    admin = AdminWorld(mail.today, mail.me, neighbours=_BACK)
+    fill_admin(admin, rng, difficulty, mail.colleagues)
+    invoice = rng.choice([invoice for invoice in admin.invoices.values() if invoice.paid and not invoice.refunded])
+    rightful = rng.random() >= 0.25
+    others = [customer for customer in admin.customers.values() if customer.number != invoice.customer]
+    customer = admin.customers[invoice.customer] if rightful else rng.choice(others)
+    line = rng.choice(invoice.lines)
+    asked = Return(customer.name, invoice, line, rng.randint(1, line.pieces), rightful)
+    text = (
+        f"of the {line.pieces} pieces of “{line.product}” on your invoice {invoice.label}, {asked.pieces} arrived "
+        f"broken. We would like to have our money for them back.\n\n{customer.name}"
+    )
+    sender = Person(customer.contact, customer.email)
+    message = _post(mail, rng).deliver(sender, f"Broken goods, {invoice.label}", _letter(mail, sender, text), ago=1)
+    return Desk(mail, admin, message, asked)
+
+
+_BACK = (("Mail", f"{MAIL}/"),)
+
+
+def _mailbox(seed: int, difficulty: int, label: str, origin: str) -> tuple[FullMailbox, Random]:
+    mail = build_mail(seed, difficulty)
+    mail.neighbours = ((label, f"{origin}/"),)
+    return mail, Random(f"desk {difficulty} {seed}")
+
+
+def _calendar(mail: FullMailbox, rng: Random, difficulty: int) -> CalendarWorld:
+    calendar = CalendarWorld(mail.today, mail.me, mail.colleagues, seed=f"desk {rng.random()}", neighbours=_BACK)
+    fill_calendar(calendar, rng, difficulty)
+    return calendar
+
+
+def _post(mail: FullMailbox, rng: Random) -> Post:
+    """Delivers more to a mailbox that is full."""
+    post = Post(mail, rng, 30)
+    post.subjects.update(message.subject for message in mail.messages.values())
+    return post
+
+
+def _letter(mail: FullMailbox, sender: Person, text: str) -> str:
+    return f"Hello {mail.me.first},\n\n{text}\n\n{sender.name}"
+
+
+def _workday(rng: Random, today: date) -> date:
+    """One of the next two weeks' days from Monday to Friday."""
+    day = today + timedelta(days=rng.randint(1, 14))
+    return day if day.weekday() < 5 else day + timedelta(days=2)
