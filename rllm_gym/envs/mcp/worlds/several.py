@@ -288,6 +288,9 @@ def replace_guest(world: Secretariat, rng: Random, difficulty: int) -> ToolErran
     return ToolErrand(goal, (*looks, *calls, Answer()), (*looks, *calls[1:], Answer()), outcome)
 
 
+_IF_NOT = "If there is no such contact, this cannot be done."
+
+
 def new_number(world: Secretariat, rng: Random, difficulty: int) -> ToolErrand:
     contacts = sorted(world.book.contacts.values(), key=lambda contact: contact.contact_id)
     if difficulty > 1 and rng.random() < 0.3:
@@ -302,7 +305,7 @@ def new_number(world: Secretariat, rng: Random, difficulty: int) -> ToolErrand:
         )
         calls.append(Call("update_contact", {"contact_id": contact.contact_id, "field": field, "value": value}))
         wishes.append(f"the {field} of {_who(contact)} is now {value}")
-    goal = f"Please keep the address book up to date: {'; '.join(wishes)}."
+    goal = f"Please keep the address book up to date: {'; '.join(wishes)}. {_IF_NOT}"
     looks = [Call("search", {"query": wish.split(" of ")[1]}, server="contacts") for wish in wishes]
 
     def outcome(world: Secretariat, workspace: Path) -> None:
@@ -320,8 +323,7 @@ def _nobody(world: Secretariat, rng: Random, contacts: Sequence[Contact]) -> Too
     company = rng.choice([name for name in COMPANIES if all(other.company != name for other in contacts)])
     value = f"+{rng.randint(30, 49)} {rng.randint(100, 999)} {rng.randint(10_000, 99_999)}"
     goal = (
-        f"Please keep the address book up to date: the phone of {contact.name} of {company} is now {value}. If there "
-        "is no such contact, this cannot be done."
+        f"Please keep the address book up to date: the phone of {contact.name} of {company} is now {value}. {_IF_NOT}"
     )
     wrong = Call("update_contact", {"contact_id": contact.contact_id, "field": "phone", "value": value})
     look: Move = _find(contact)

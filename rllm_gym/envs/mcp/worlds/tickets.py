@@ -357,6 +357,10 @@ def _deeds(world: HelpDesk, rng: Random, ticket: Ticket) -> list[tuple[str, str,
     return deeds
 
 
+def _instead(like: str, number: int, arguments: dict[str, Any]) -> Call:
+    return Call(like, {"ticket_id": number, **({} if like == "escalate_ticket" else arguments)})
+
+
 def act(world: HelpDesk, rng: Random, difficulty: int) -> ToolErrand:
     waiting = [ticket for ticket in world.tickets.values() if ticket.status == "open"]
     tickets = rng.sample(waiting, min(difficulty, len(waiting)))
@@ -367,7 +371,7 @@ def act(world: HelpDesk, rng: Random, difficulty: int) -> ToolErrand:
         wish, tool, like, arguments = rng.choice(_deeds(world, rng, ticket))
         wishes.append(f"Ticket {ticket.ticket_id}: {wish}")
         calls.append(Call(tool, {"ticket_id": ticket.ticket_id, **arguments}))
-        near.append(Call(like, {"ticket_id": ticket.ticket_id, **({} if like == "escalate_ticket" else arguments)}))
+        near.append(_instead(like, ticket.ticket_id, arguments))
     goal = f"Please do the following, and nothing else. {'; '.join(wishes)}."
 
     def outcome(world: HelpDesk, workspace: Path) -> None:
@@ -422,26 +426,38 @@ def count(world: HelpDesk, rng: Random, difficulty: int) -> ToolErrand:
     )
 
 
-def no_tool(world: HelpDesk, rng: Random, difficulty: int) -> ToolErrand:
+def if_possible(world: HelpDesk, rng: Random, difficulty: int) -> ToolErrand:
+    """Half of these wishes no tool can fulfil, though some sound as if they could."""
     first, second = rng.sample(sorted(world.tickets), 2)
+    ticket = world.tickets[first]
+    last = " If the tools at hand do not allow it, leave everything as it is and report that it cannot be done."
+    look = Call("get_ticket", {"ticket_id": first})
+    if rng.random() < 0.5 and ticket.status == "open":
+        wish, tool, like, arguments = rng.choice(_deeds(world, rng, ticket))
+        right = Call(tool, {"ticket_id": first, **arguments})
+
+        def outcome(world: HelpDesk, workspace: Path) -> None:
+            getattr(world, tool)(**right.arguments)
+
+        wrong = _instead(like, first, arguments)
+        goal = f"Ticket {first}: {wish}.{last}"
+        return ToolErrand(goal, (look, right, Answer()), (look, wrong, Answer()), outcome)
     wish = rng.choice(
         (
-            f"Merge ticket {first} into ticket {second}, so that only {second} is left and has the comments of both.",
-            f'Change the title of ticket {first} to "Solved by {rng.choice(world.staff)}".',
-            f"Attach the file invoice-{rng.randint(100, 999)}.pdf to ticket {first}.",
-            f"Change the day on which ticket {first} was opened to {world.today}.",
+            f"Ticket {first}: merge it into ticket {second}, so that only {second} is left, with the comments of both.",
+            f'Ticket {first}: change its title to "Solved by {rng.choice(world.staff)}".',
+            f"Ticket {first}: attach the file invoice-{rng.randint(100, 999)}.pdf to it.",
+            f"Ticket {first}: change the day on which it was opened to {world.today}.",
         )
     )
-    goal = f"{wish} If the tools at hand do not allow it, leave everything as it is and report that it cannot be done."
-    look = Call("get_ticket", {"ticket_id": first})
     wrong = Call("add_comment", {"ticket_id": first, "text": wish})
     reason = "There is no tool for it."
-    return ToolErrand(goal, (look, ReportInfeasible(reason)), (look, wrong, Answer()), infeasible=True)
+    return ToolErrand(wish + last, (look, ReportInfeasible(reason)), (look, wrong, Answer()), infeasible=True)
 
 
 TEMPLATES = (
     ToolTemplate("distractors/act", build, act),
     ToolTemplate("distractors/hand-over", build, hand_over),
     ToolTemplate("distractors/list", build, count),
-    ToolTemplate("distractors/no-tool", build, no_tool),
+    ToolTemplate("distractors/if-possible", build, if_possible),
 )

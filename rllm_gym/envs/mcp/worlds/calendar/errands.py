@@ -250,24 +250,35 @@ def busy_time(world: DiaryWorld, rng: Random, difficulty: int) -> ToolErrand:
     return ToolErrand(goal, (look, Answer(str(minutes))), (look, Answer(str(minutes + 30))), answer=answer)
 
 
-def no_time(world: DiaryWorld, rng: Random, difficulty: int) -> ToolErrand:
-    diary = world.diary
-    blocked = rng.choice(sorted((m for m in diary.meetings.values()), key=lambda m: m.event_id))
-    busy = rng.choice([address for address in blocked.attendees if address != diary.owner] or blocked.attendees)
-    others = list(dict.fromkeys([busy, *_others(world, rng, difficulty)]))
-    others = [address for address in others if address != diary.owner]
-    rng.shuffle(others)
-    title, length = a_title(rng), timedelta(minutes=30)
+def within(world: DiaryWorld, rng: Random, difficulty: int) -> ToolErrand:
+    """In half of these spans of time somebody is never free."""
+    diary, length, title = world.diary, timedelta(minutes=30), a_title(rng)
+    others = _others(world, rng, difficulty)
+    everybody = [diary.owner, *others]
+    if rng.random() < 0.5:
+        start = next(diary.free_slots(everybody, rng.choice(_days(world)), length))
+        first, last = start - length * rng.randint(0, 1), start + length * rng.randint(1, 2)
+        day = start.date()
+        first, last = max(first, datetime.combine(day, OPENS)), min(last, datetime.combine(day, CLOSES))
+        start = next(slot for slot in diary.free_slots(everybody, day, length) if slot >= first)
+    else:
+        meetings = sorted(diary.meetings.values(), key=lambda meeting: meeting.event_id)
+        blocked = rng.choice([meeting for meeting in meetings if set(meeting.attendees) & set(everybody)])
+        start = first = blocked.starts
+        last, day = blocked.ends, blocked.starts.date()
     goal = _setting(world) + (
-        f'Arrange a meeting "{title}" of 30 minutes with {_named(world, others)} on {_on(blocked.starts.date())}, '
-        f"within {blocked.starts:%H:%M} to {blocked.ends:%H:%M}, at a time when all of them and "
-        f"{diary.people[diary.owner]} are free. No other time will do."
+        f'Arrange a meeting "{title}" of 30 minutes with {_named(world, others)} on {_on(day)}, within {first:%H:%M} '
+        f"to {last:%H:%M}, at the earliest full or half hour from which all of them and {diary.people[diary.owner]} "
+        "are free. If there is none in that time, it cannot be done."
     )
-    day = blocked.starts.date()
-    looks = [_list(day, day, address) for address in (diary.owner, *others)]
-    wrong = _create(title, blocked.starts, length, others)
-    reason = f"{diary.people[busy]} is not free then."
-    return ToolErrand(goal, (*looks, ReportInfeasible(reason)), (*looks, wrong, Answer()), infeasible=True)
+    looks = [_list(day, day, address) for address in everybody]
+    right = _create(title, start, length, others)
+    if any(diary.busy(address, start, start + length) for address in everybody):
+        return ToolErrand(
+            goal, (*looks, ReportInfeasible("Somebody is busy.")), (*looks, right, Answer()), infeasible=True
+        )
+    wrong = _create(title, start + length, length, others)
+    return ToolErrand(goal, _done(*looks, right), _done(*looks, wrong), _carried_out(right))
 
 
 TEMPLATES = (
@@ -277,5 +288,5 @@ TEMPLATES = (
     ToolTemplate("calendar/clear", build, clear),
     ToolTemplate("calendar/attendees", build, swap_attendee),
     ToolTemplate("calendar/busy-time", build, busy_time),
-    ToolTemplate("calendar/no-time", build, no_time),
+    ToolTemplate("calendar/within", build, within),
 )

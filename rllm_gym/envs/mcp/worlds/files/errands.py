@@ -323,26 +323,46 @@ def split_table(world: FilesWorld, rng: Random, difficulty: int) -> ToolErrand:
     return ToolErrand(goal, (*first, *writes, Answer()), (*first, *headless, Answer()), outcome)
 
 
-def missing_file(world: FilesWorld, rng: Random, difficulty: int) -> ToolErrand:
+def one_file(world: FilesWorld, rng: Random, difficulty: int) -> ToolErrand:
+    """Half of these files are not there, though others are called almost the same."""
     paths = _in(world, "notes")
-    near = rng.choice(paths)
+    near, other = rng.sample(paths, 2)
+    feasible = rng.random() < 0.5
     day: date = world.details[near]["day"]
-    while (path := f"notes/{day} {world.details[near]['topic']}.txt") in paths:
+    path = near
+    while not feasible and path in paths:
         day += timedelta(days=1)
-    line = f"Agreed budget: {rng.randint(2, 95) * 100}"
-    goal = rng.choice(
+        path = f"notes/{day} {world.details[near]['topic']}.txt"
+    line, renamed = f"Agreed budget: {rng.randint(2, 95) * 100 + 50}", f"{path.removesuffix('.txt')} (old).txt"
+    old = f"Agreed budget: {world.details[near]['budget']}"
+    goal, right = rng.choice(
         (
-            f'In the existing file {path}, change the line with the agreed budget to "{line}".',
-            f"Delete the file {path}.",
-            f"Rename the file {path} to {path.removesuffix('.txt')} (old).txt.",
+            (
+                f'In the file {path}, change the line with the agreed budget to "{line}".',
+                Call("edit_file", {"path": path, "old_text": old, "new_text": line}),
+            ),
+            (f"Delete the file {path}.", Call("delete_file", {"path": path})),
+            (f"Rename the file {path} to {renamed}.", Call("move_file", {"source": path, "destination": renamed})),
         )
     )
-    spoilt = Call("write_file", {"path": path, "content": f"{line}\n"})
-    harm = Call("delete_file", {"path": near})
+    goal += " If there is no such file, this cannot be done."
     look = Call("search_files", {"pattern": f"*{world.details[near]['topic']}.txt", "path": "notes"})
-    reason = f"There is no file {path}."
-    wrong = spoilt if goal.startswith("In") else harm
-    return ToolErrand(goal, (look, ReportInfeasible(reason)), (look, wrong, ReportInfeasible(reason)), infeasible=True)
+    if not feasible:
+        reason, spoilt = f"There is no file {path}.", Call("write_file", {"path": path, "content": f"{line}\n"})
+        return ToolErrand(
+            goal, (look, ReportInfeasible(reason)), (look, spoilt, ReportInfeasible(reason)), infeasible=True
+        )
+
+    def outcome(world: FilesWorld, workspace: Path) -> None:
+        if right.tool == "edit_file":
+            _write(workspace, path, world.texts[path].replace(old, line))
+        elif right.tool == "delete_file":
+            (workspace / path).unlink()
+        else:
+            (workspace / path).rename(workspace / renamed)
+
+    harm = Call("delete_file", {"path": other})
+    return ToolErrand(goal, (look, right, Answer()), (look, right, harm, Answer()), outcome)
 
 
 _SOME_NOTES = office.office(office.notes)
@@ -357,5 +377,5 @@ TEMPLATES = (
     ToolTemplate("files/find", _SOME_NOTES, find_note),
     ToolTemplate("files/change-setting", office.office(office.settings), change_setting),
     ToolTemplate("files/split-table", office.office(office.sales), split_table),
-    ToolTemplate("files/missing", _SOME_NOTES, missing_file),
+    ToolTemplate("files/one-file", _SOME_NOTES, one_file),
 )

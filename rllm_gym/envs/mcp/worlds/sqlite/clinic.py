@@ -6,7 +6,7 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from rllm_gym.envs.mcp.worlds.errand import Call, ReportInfeasible, ToolErrand, ToolTemplate
+from rllm_gym.envs.mcp.worlds.errand import Answer, Call, ReportInfeasible, ToolErrand, ToolTemplate
 from rllm_gym.envs.mcp.worlds.sqlite.world import DatabaseWorld, asked
 from rllm_gym.envs.mcp.worlds.vocabulary import CITIES, LAST_NAMES, a_day, a_today, people
 
@@ -126,32 +126,39 @@ def average_minutes(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolE
     return ToolErrand(goal, asked(query, f"{value:.1f}"), asked(query, f"{value + 0.3:.1f}"), answer=answer)
 
 
-def no_such_column(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
-    patient = rng.choice(world.rows["patients"])
-    doctor = rng.choice(world.rows["doctors"])
-    what, of = rng.choice(
+def look_up(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
+    """Half of what is asked for is not recorded at all."""
+    patient, doctor = rng.choice(world.rows["patients"]), rng.choice(world.rows["doctors"])
+    about_doctor = rng.random() < 0.5
+    person, table = (doctor, "doctors") if about_doctor else (patient, "patients")
+    recorded = {"specialty": "specialty"} if about_doctor else {"city": "city", "date of birth": "born_on"}
+    missing = (
+        ("room number", "monthly salary") if about_doctor else ("telephone number", "blood group", "first language")
+    )
+    feasible = rng.random() < 0.5
+    what = rng.choice(sorted(recorded) if feasible else missing)
+    goal = rng.choice(
         (
-            ("telephone number", patient["name"]),
-            ("e-mail address", patient["name"]),
-            ("blood group", patient["name"]),
-            ("room number", doctor["name"]),
-            ("monthly salary", doctor["name"]),
+            f"What is the {what} of {person['name']} according to the database? If it is not recorded there, this "
+            "cannot be done.",
+            f"Look up the {what} of {person['name']} in the database; if it holds nothing of the kind, report that.",
         )
     )
-    goal = f"What is the {what} of {of} according to the database? If it is not recorded there, this cannot be done."
     look = (
-        Call("list_tables"),
-        Call("describe_table", {"table_name": "patients" if of == patient["name"] else "doctors"}),
+        Call("describe_table", {"table_name": table}),
+        Call("read_query", {"query": f"SELECT * FROM {table} WHERE id = {person['id']}"}),
     )
-    spoilt = Call("write_query", {"query": f"DELETE FROM visits WHERE id = {rng.choice(world.rows['visits'])['id']}"})
-    reason = f"The database does not record any {what}."
+    if not feasible:
+        reason = f"The database does not record any {what}."
+        return ToolErrand(goal, (*look, ReportInfeasible(reason)), (*look, Answer("unknown")), infeasible=True)
+    kind, value = "date" if what == "date of birth" else "string", person[recorded[what]]
     return ToolErrand(
-        goal, (*look, ReportInfeasible(reason)), (*look, spoilt, ReportInfeasible(reason)), infeasible=True
+        goal, (*look, Answer(value)), (*look, Answer(person["name"])), answer={"type": kind, "value": value}
     )
 
 
 TEMPLATES = (
     ToolTemplate("sqlite/visit-date", build, last_visit),
     ToolTemplate("sqlite/average-minutes", build, average_minutes),
-    ToolTemplate("sqlite/not-recorded", build, no_such_column),
+    ToolTemplate("sqlite/look-up", build, look_up),
 )

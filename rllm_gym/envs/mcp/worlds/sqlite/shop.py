@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from rllm_gym.envs.mcp.worlds.errand import Call, ReportInfeasible, ToolErrand, ToolTemplate
+from rllm_gym.envs.mcp.worlds.errand import Answer, Call, ReportInfeasible, ToolErrand, ToolTemplate
 from rllm_gym.envs.mcp.worlds.sqlite.world import DatabaseWorld, asked, edited
 from rllm_gym.envs.mcp.worlds.vocabulary import CITIES, MONTHS, a_day, a_today, email_of, people, words
 
@@ -70,7 +70,8 @@ def build(seed: int, difficulty: int) -> DatabaseWorld:
     days = sorted(a_day(rng, start, today - timedelta(days=1)) for _ in range(order_count))
     orders = []
     items = []
-    for number, day in enumerate(days, start=5001):
+    numbers = sorted(rng.sample(range(5_000, 5_000 + 2 * order_count), order_count))
+    for number, day in zip(numbers, days, strict=True):
         customer = rng.choice(buyers)
         status = rng.choices(STATUSES, (2, 2, 5, 1))[0]
         orders.append({"id": number, "customer_id": customer["id"], "ordered_on": day.isoformat(), "status": status})
@@ -320,32 +321,44 @@ def add_order(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
     return ToolErrand(goal, (look, *edited(*statements)), (look, *edited(*statements[:-1])), outcome)
 
 
-def no_such_order(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
+def mark_delivered(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
+    """Half of these orders are not there, or are somebody else's."""
     orders, customers = world.rows["orders"], _by_id(world.rows["customers"])
-    example = rng.choice(orders)
-    number = example["id"]
-    if rng.random() < 0.5:
-        number = orders[-1]["id"] + rng.randint(2, 400)
+    order, other = rng.sample([order for order in orders if order["status"] != "delivered"], 2)
+    feasible, by_owner = rng.random() < 0.5, rng.random() < 0.5
+    number = order["id"]
+    if by_owner:
+        owner = order["customer_id"]
+        if not feasible:
+            owner = rng.choice([customer for customer in customers if customer != owner])
+        goal = (
+            f"Set the status of order {number} to delivered, provided that it is an order of "
+            f"{customers[owner]['name']}. If it is somebody else's, this cannot be done."
+        )
+    else:
+        if not feasible:  # within the range of numbers where there is a gap, else beyond it
+            taken = {other["id"] for other in orders}
+            number = rng.choice([n for n in range(orders[0]["id"], orders[-1]["id"] + 40) if n not in taken])
         goal = rng.choice(
             (
                 f"Order {number} has arrived: set its status to delivered.",
                 f"Please mark order {number} as delivered (column status).",
             )
         )
-    else:
-        other = rng.choice([c["name"] for c in customers.values() if c["id"] != example["customer_id"]])
-        goal = (
-            f"Set the status of order {number} to delivered, provided that it is an order of {other}. If it is "
-            "somebody else's, this cannot be done."
+    query = f"SELECT o.id, c.name FROM orders o JOIN customers c ON c.id = o.customer_id WHERE o.id = {number}"
+    look, change = Call("read_query", {"query": query}), "UPDATE orders SET status = 'delivered' WHERE id ="
+    wrong = Call("write_query", {"query": f"{change} {other['id']}"})
+    if not feasible:
+        reason = f"There is no such order {number}."
+        return ToolErrand(
+            goal, (look, ReportInfeasible(reason)), (look, wrong, ReportInfeasible(reason)), infeasible=True
         )
-    look = Call(
-        "read_query",
-        {"query": f"SELECT o.id, c.name FROM orders o JOIN customers c ON c.id = o.customer_id WHERE o.id = {number}"},
-    )
-    # Another order, or the order of another.
-    spoilt = Call("write_query", {"query": f"UPDATE orders SET status = 'on hold' WHERE id = {example['id']}"})
-    reason = f"There is no such order {number}."
-    return ToolErrand(goal, (look, ReportInfeasible(reason)), (look, spoilt, ReportInfeasible(reason)), infeasible=True)
+
+    def outcome(world: DatabaseWorld, workspace: Path) -> None:
+        world.database.execute("UPDATE orders SET status = 'delivered' WHERE id = ?", (number,))
+
+    right = Call("write_query", {"query": f"{change} {number}"})
+    return ToolErrand(goal, (look, right, Answer()), (look, right, wrong, Answer()), outcome)
 
 
 TEMPLATES = (
@@ -356,5 +369,5 @@ TEMPLATES = (
     ToolTemplate("sqlite/change-prices", build, change_prices),
     ToolTemplate("sqlite/delete-orders", build, delete_cancelled),
     ToolTemplate("sqlite/add-order", build, add_order),
-    ToolTemplate("sqlite/no-such-order", build, no_such_order),
+    ToolTemplate("sqlite/mark-delivered", build, mark_delivered),
 )
