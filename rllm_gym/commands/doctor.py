@@ -223,6 +223,8 @@ def _environments() -> list[Finding]:
             finally:
                 env.close()
             working += 1
+        except ModuleNotFoundError as error:  # it says which extra to install
+            findings.append(Finding(env_id, "missing", f"not installed: {error}", "see the message"))
         # A doctor reports whatever goes wrong, and looks at the next.
         except Exception as error:
             detail = f"does not start: {type(error).__name__}: {error}"

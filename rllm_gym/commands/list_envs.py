@@ -14,6 +14,7 @@ from rich.text import Text
 from rllm_gym.commands.errors import CommandError
 from rllm_gym.commands.manual import Manual, as_markdown, manual, manuals
 from rllm_gym.commands.terminal import visible
+from rllm_gym.envs import MINIWOB
 
 _EXAMPLES = """examples:
   rllm-gym list                              all environments
@@ -62,6 +63,8 @@ def _print_table(entries: list[Manual]) -> None:
             Text(entry.env_id), Text.assemble(visible(entry.summary), "\n", (visible(arguments), "bright_black"))
         )
     console.print(table)
+    if MINIWOB:
+        console.print(f"[bright_black]And {len(MINIWOB)} tasks of MiniWoB++, {next(iter(MINIWOB))} and so on.[/]")
     console.print("[bright_black]`rllm-gym list ENV` shows a manual, `rllm-gym play ENV` lets you try it.[/]")
 
 

@@ -23,12 +23,17 @@ from gymnasium.utils.env_checker import check_env
 
 from rllm_gym import MessageHistory
 from rllm_gym.core import SPLITS, split_of
-from rllm_gym.envs import TABLE
+from rllm_gym.envs import MINIWOB, TABLE
 from rllm_gym.envs.code import reference_solution
+from rllm_gym.envs.web import demonstrate
 from rllm_gym.testing import check_text_env
 from rllm_gym.testing.hostile import HOSTILE, unicode_text
 
-IDS = sorted(TABLE)
+# Of the 130 of MiniWoB++ two; tests/envs/test_miniwob.py visits all.
+ROWS = TABLE | {
+    env_id: MINIWOB[env_id] for env_id in ("rllm/MiniWoB-click-checkboxes-v0", "rllm/MiniWoB-enter-text-v0") if MINIWOB
+}
+IDS = sorted(ROWS)
 FUZZ = 2_000
 # Enough of each split for 10,000 tasks together.
 PER_SPLIT = {"train": 7_000, "validation": 1_600, "test": 1_600}
@@ -44,6 +49,8 @@ def oracle_of(env_id: str) -> Any:
         return importlib.import_module("rllm_gym.envs.mcp.demonstrate").next_reply
     if "Math" in env_id:
         return lambda env: f"\\boxed{{{env.task.data['gold']}}}"
+    if "Web" in env_id:
+        return demonstrate.oracle
     if "Code" in env_id:
         return lambda env: f"```python\n{reference_solution(env.task)}\n```"
     return None
@@ -228,7 +235,7 @@ def test_misuse_is_an_error_that_says_what_to_do(env_id, env):
 
 @every_id
 def test_the_class_docstring_is_a_manual_in_gymnasiums_order(env_id):
-    module, _, name = TABLE[env_id][0].partition(":")
+    module, _, name = ROWS[env_id][0].partition(":")
     manual = inspect.getdoc(getattr(importlib.import_module(module), name))
     places = []
     for heading in (

@@ -47,6 +47,6 @@ def test_importing_twice_registers_once():
     code = """
 import importlib, gymnasium, rllm_gym, rllm_gym.envs
 importlib.reload(rllm_gym.envs)
-print(sum(name.startswith("rllm/") for name in gymnasium.registry) == len(rllm_gym.envs.TABLE))
+print(sum(name.startswith("rllm/") for name in gymnasium.registry) == len(rllm_gym.envs.TABLE | rllm_gym.envs.MINIWOB))
 """
     assert fresh_python(code).strip() == "True"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 from abc import abstractmethod
@@ -83,7 +84,9 @@ class PageEnv(AsyncTextEnv):
             picture = gymnasium.spaces.Box(0, 255, (height, width, 3), np.uint8)
             both = gymnasium.spaces.Dict({"text": self.observation_space, "image": picture})
             self.observation_space = both  # type: ignore[assignment]
-        self._pool()  # without Playwright or Chromium gym.make() says so
+        if importlib.util.find_spec("playwright") is None:
+            raise ModuleNotFoundError("web pages need Playwright: pip install 'rllm-gym[web]'", name="playwright")
+        self._pool()  # without a Chromium gym.make() says so
         self._session: BrowserSession | None = None
         self._view: PageView | None = None
         self._goal = ""
