@@ -7,6 +7,7 @@ do is done here as far as moves need it: tabs, dialogs, what is offered while ty
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from urllib.parse import urlencode, urljoin, urlsplit
@@ -78,7 +79,7 @@ class _Builder(HTMLParser):
 def parse(html: str) -> Node:
     """The page as a tree; elements that are not closed in order fail."""
     builder = _Builder()
-    builder.feed(html)
+    builder.feed(re.sub(r"<(style|script)>.*?</\1>", "", html, flags=re.DOTALL))
     builder.close()
     assert builder._open is builder.root, f"<{builder._open.tag}> is not closed"
     identities = [node.attributes["id"] for node in builder.root.walk() if "id" in node.attributes]
@@ -118,6 +119,9 @@ class Walker:
         assert response.status in (200, 204), f"{request.url} answered {response.status}"
         self.url = request.url
         self.page = parse(response.body.decode())
+        self._labels = {
+            n.attributes["for"]: n.text for n in self.page.walk() if n.tag == "label" and "for" in n.attributes
+        }
         self._values: dict[Node, str] = {}
         self._dialog: Node | None = None
 
@@ -137,9 +141,7 @@ class Walker:
             return label
         identity = node.attributes.get("id")
         if node.tag in ("input", "select", "textarea") and identity:
-            for other in self.page.walk():
-                if other.tag == "label" and other.attributes.get("for") == identity:
-                    return other.text
+            return self._labels.get(identity, "")
         return "".join(
             c if isinstance(c, str) else "" if c.attributes.get("aria-hidden") else c.text for c in node.children
         ).strip()

@@ -64,10 +64,10 @@ def ask_wiki(world: ForumAndWiki, rng: Random, difficulty: int) -> Errand:
     other = look_alike(world.wiki, page)
     goal = rng.choice(
         [
-            "In the forum thread “{title}” somebody asks for a fact. Look it up in the wiki at {wiki}/ and post a reply "
-            "in that thread that holds the value exactly as the wiki writes it, and nothing else.",
-            "Answer the question in the forum thread “{title}” with the help of the wiki ({wiki}/). Your reply consists "
-            "of the value alone, written as in the wiki.",
+            "In the forum thread “{title}” somebody asks for a fact. Look it up in the wiki at {wiki}/ and "
+            "post a reply in that thread that holds the value exactly as the wiki writes it, and nothing else.",
+            "Answer the question in the forum thread “{title}” with the help of the wiki ({wiki}/). Your reply "
+            "consists of the value alone, written as in the wiki.",
         ]
     ).format(title=thread.title, wiki=WIKI)
 

@@ -48,8 +48,10 @@ def buy(shop: Shop, rng: Random, difficulty: int) -> Errand:
     items = listed([f"{n} × {p.name}" + (f" in {c}" if c else "") for p, c, n in wanted])
     goal = rng.choice(
         [
-            "Buy exactly {items} in one order. Have it sent to the address “{address}” with {shipping} shipping{coupon}.",
-            "Please place one order: {items}, delivered to “{address}” by {shipping} shipping{coupon}. Order nothing else.",
+            "Buy exactly {items} in one order. Have it sent to the address “{address}” with {shipping} "
+            "shipping{coupon}.",
+            "Please place one order: {items}, delivered to “{address}” by {shipping} shipping{coupon}. Order "
+            "nothing else.",
             "Place one order for {items} (address: “{address}”, shipping: {shipping}){coupon}.",
         ]
     ).format(

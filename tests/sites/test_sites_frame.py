@@ -1,0 +1,263 @@
+"""What every built-in site shares: markup, routes, forms, limits; and that no request can break a site."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from datetime import date
+from random import Random
+from urllib.parse import quote_from_bytes, urlencode
+
+import pytest
+
+from rllm_gym.sites import SITES, TEMPLATES
+from rllm_gym.sites.errors import NotFound, Refused
+from rllm_gym.sites.http import Request, Response
+from rllm_gym.sites.markup import h, url
+from rllm_gym.sites.pages import Frame, Page, paginate, render, sort_heading, suggest_field, text_area
+from rllm_gym.sites.site import MOST_POSTS, Redirect, Site, Visit
+from tests.sites.walker import Walker, parse
+
+FIRST_OF_SITE = {name.partition("/")[0]: name for name in reversed(TEMPLATES)}
+
+
+# Markup ---------------------------------------------------------------------------------------------------------------
+
+
+def test_text_of_a_world_never_becomes_markup() -> None:
+    element = h("p.a.b", "<script>", ["&", None, False, 0], title='"><img src=x>', hidden=True, data_x=None)
+    assert element == '<p class="a b" title="&quot;&gt;&lt;img src=x&gt;" hidden>&lt;script&gt;&amp;0</p>'
+
+
+def test_addresses_are_quoted_once() -> None:
+    assert url("/page/50% of it?", page=2, sort="") == "/page/50%25%20of%20it%3F?page=2"
+    assert 'href="/table/a%20b?sort=-Name"' in sort_heading("Name", "Name", "Name", "/table/a b")
+
+
+def test_a_text_area_keeps_the_first_empty_line() -> None:
+    page = parse(f"<div>{text_area('Text', 'text', chr(10) + 'second')}</div>")
+    area = next(node for node in page.walk() if node.tag == "textarea")
+    # The parser of HTML drops one line break behind the tag.
+    assert "".join(c for c in area.children if isinstance(c, str)) == "\n\nsecond"
+
+
+@pytest.mark.parametrize(("page", "shown", "items"), [(-3, 1, [0, 1]), (2, 2, [2, 3]), (99, 3, [4])])
+def test_a_page_that_is_not_there_is_the_nearest(page: int, shown: int, items: list[int]) -> None:
+    part = paginate(range(5), page, 2)
+    assert (part.page, part.pages, list(part.items)) == (shown, 3, items)
+
+
+# A site ---------------------------------------------------------------------------------------------------------------
+
+
+def _site() -> Site[list[str]]:
+    site: Site[list[str]] = Site(lambda state: Frame("Notes", "#333", [("All", "/")], date(2025, 3, 4), "Ada"))
+
+    @site.get("/")
+    def notes(state: list[str], visit: Visit) -> Page:
+        return Page("Notes", [h("p", note) for note in state])
+
+    @site.get("/note/<int:number>/<name>")
+    def note(state: list[str], visit: Visit, number: int, name: str) -> Page:
+        return Page(f"{number} {name}", suggest_field("To", "to", "/suggest"))
+
+    @site.get("/file/<path:name>")
+    def file(state: list[str], visit: Visit, name: str) -> Page:
+        if name == "none":
+            raise NotFound("There is no file none.")
+        return Page(name, "")
+
+    @site.post("/")
+    def add(state: list[str], visit: Visit) -> Redirect:
+        state.append(visit.line("note", "The note", limit=20))
+        return Redirect("/", "Noted.")
+
+    @site.post("/amount")
+    def amount(state: list[str], visit: Visit) -> Redirect:
+        visit.number("n", "The amount", low=1, high=9)
+        raise Refused("Never.")
+
+    return site
+
+
+def _post(handler, fields: dict[str, str], path: str = "/", **headers: str) -> Response:
+    return handler(Request("POST", f"http://notes.test{path}", headers, urlencode(fields).encode()))
+
+
+def _get(handler, path: str) -> Response:
+    return handler(Request("GET", f"http://notes.test{path}"))
+
+
+def test_paths_are_taken_apart_and_unquoted() -> None:
+    handler = _site().handler([])
+    assert "<h1>12 a b/c</h1>" in _get(handler, "/note/12/a%20b%2Fc").body.decode()
+    assert "<h1>x/y</h1>" in _get(handler, "/file/x/y").body.decode()
+    for missing in ("/note/x/y", "/note/1234567890/y", "/note/٣/y", "/none", "//", "/file/none"):
+        assert _get(handler, missing).status == 404, missing
+    assert handler(Request("DELETE", "http://notes.test/")).status == 404
+
+
+def test_a_form_is_answered_by_a_redirect_and_a_message_that_is_shown_once() -> None:
+    state: list[str] = []
+    handler = _site().handler(state)
+    answer = _post(handler, {"note": "  buy <milk>\t"})
+    assert (answer.status, answer.headers["location"], state) == (303, "/", ["buy <milk>"])
+    first, second = _get(handler, "/").body.decode(), _get(handler, "/").body.decode()
+    assert "Noted." in first
+    assert "Noted." not in second
+    assert "buy &lt;milk&gt;" in second
+
+
+def test_a_refused_form_leads_back_to_where_it_was_sent_from_and_says_why() -> None:
+    state: list[str] = []
+    handler = _site().handler(state)
+    _get(handler, "/note/1/x")
+    # By the browser's word, where that is of this site; else the page that was seen last.
+    for referer, back in [
+        ("http://notes.test/file/y?a=1", "/file/y?a=1"),
+        ("http://evil.test/z", "/note/1/x"),
+        ("http://notes.test//evil.test/z", "/evil.test/z"),
+        ("http://[", "/note/1/x"),
+    ]:
+        assert _post(handler, {"note": "x" * 30}, referer=referer).headers["location"] == back
+    assert "too long: 30 characters, at most 20" in _get(handler, "/").body.decode()
+    for amount in ("", "0", "10", "1.5", "٣", "9" * 50):
+        _post(handler, {"n": amount}, "/amount")
+        assert "whole number from 1 to 9" in _get(handler, "/").body.decode(), amount
+    assert state == []
+
+
+def test_what_one_episode_can_send_is_bounded() -> None:
+    state: list[str] = []
+    handler = _site().handler(state)
+    assert handler(Request("POST", "http://notes.test/", {}, b"note=" + b"x" * 200_000)).status == 413
+    assert _get(handler, "/" + "x" * 9_000).status == 414
+    statuses = [_post(handler, {"note": "n"}).status for _ in range(MOST_POSTS + 5)]
+    assert set(statuses[:MOST_POSTS]) == {303}
+    assert set(statuses[MOST_POSTS:]) == {429}
+    assert len(state) == MOST_POSTS
+    # Another episode at the same site counts for itself.
+    assert _post(_site().handler([]), {"note": "n"}).status == 303
+
+
+def test_every_field_of_a_page_has_a_label() -> None:
+    page = parse(render(Frame("N", "#000", [], date(2025, 1, 1)), Page("T", suggest_field("To", "to", "/s"))))
+    labels = {node.attributes.get("for") for node in page.walk() if node.tag == "label"}
+    fields = [n for n in page.walk() if n.tag in ("input", "select", "textarea") and "aria-label" not in n.attributes]
+    assert fields
+    assert all(field.attributes["id"] in labels for field in fields)
+
+
+# Every site -----------------------------------------------------------------------------------------------------------
+
+
+def test_importing_the_library_imports_no_site() -> None:
+    code = (
+        "import sys, rllm_gym, rllm_gym.sites; "
+        "assert not [m for m in sys.modules if m.startswith('rllm_gym.sites.shop')]; "
+        "assert len(rllm_gym.sites.TEMPLATES) >= 40"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def _everything(names: list[str]) -> str:
+    """A digest of goals, moves, start pages and facts."""
+    digest = hashlib.sha256()
+    for name in names:
+        template = TEMPLATES[name]
+        world = template.build(5, 1)
+        errand = template.errand(world, Random(5), 1)
+        handlers = world.handlers()
+        page = next(iter(handlers.values()))(Request("GET", errand.start)).body
+        digest.update(repr((errand.goal, errand.moves, errand.answer, world.facts())).encode() + page)
+    return digest.hexdigest()
+
+
+def test_another_process_makes_the_same_worlds_and_errands() -> None:
+    """Where strings hash otherwise; two errands of every site."""
+    names = [name for site in SITES for name in [n for n in TEMPLATES if n.startswith(f"{site}/")][:7:4]]
+    code = f"from tests.sites.test_sites_frame import _everything; print(_everything({names!r}))"
+    environment = {"PYTHONHASHSEED": "77", "PYTHONPATH": ":".join(sys.path)}
+    told = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120, env=environment
+    )
+    assert told.stdout.strip() == _everything(names)
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_looking_at_everything_changes_nothing_and_every_link_leads_somewhere(site: str) -> None:
+    template = TEMPLATES[FIRST_OF_SITE[site]]
+    world, untouched = template.build(3, 1), template.build(3, 1)
+    origin, handler = next(iter(world.handlers().items()))
+    seen, waiting = set(), [f"{origin}/"]
+    while waiting and len(seen) < 70:
+        address = waiting.pop(0)
+        if address in seen:
+            continue
+        seen.add(address)
+        response = handler(Request("GET", address))
+        if response.status == 303:
+            waiting.append(origin + response.headers["location"])
+            continue
+        assert response.status == 200, address
+        if "text/html" not in response.headers.get("content-type", ""):
+            continue
+        page = parse(response.body.decode())
+        links = [node.attributes["href"] or "" for node in page.walk() if node.tag == "a" and "href" in node.attributes]
+        waiting += [origin + link.split("#")[0] for link in links if link.startswith("/")]
+    assert len(seen) > 20
+    assert world.facts() == untouched.facts()
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_no_request_breaks_a_site(site: str) -> None:
+    template = TEMPLATES[FIRST_OF_SITE[site]]
+    world = template.build(4, 1)
+    origin, handler = next(iter(world.handlers().items()))
+    walker = Walker(world, f"{origin}/")
+    rng = Random(site)
+    junk = [
+        "",
+        "\x00",
+        "💥" * 50,
+        "<script>alert(1)</script>",
+        "-1",
+        "9" * 30,
+        "%",
+        "../..",
+        "٣",
+        "\u202e",
+        "A" * 6_000,
+    ]
+    # Every form of some pages, with junk in every field; then bytes of no kind.
+    links = [n.attributes["href"] or "" for n in walker.page.walk() if n.tag == "a" and "href" in n.attributes]
+    forms: list[tuple[str, str, list[str]]] = []
+    for link in {link for link in links if link.startswith("/")}:
+        body = handler(Request("GET", origin + link)).body.decode()
+        for node in parse(body).walk():
+            if node.tag == "form":
+                names = [n.attributes["name"] or "" for n in node.walk() if "name" in n.attributes]
+                forms.append(
+                    ((node.attributes.get("method") or "get").upper(), node.attributes.get("action") or link, names)
+                )
+    assert forms
+    for method, action, names in forms[:60]:
+        for _ in range(2):
+            fields = urlencode({name: rng.choice(junk) for name in names})
+            target = origin + action.split("?")[0]
+            request = (
+                Request("POST", target, {"referer": rng.choice(junk)}, fields.encode())
+                if method == "POST"
+                else Request("GET", f"{target}?{fields}")
+            )
+            assert handler(request).status in (200, 303, 400, 404, 414, 429), request
+    for _ in range(150):
+        raw = rng.randbytes(rng.randint(0, 40))
+        path = rng.choice(sorted({action for _, action, _ in forms})).split("?")[0]
+        handler(Request("GET", f"{origin}{path}/{quote_from_bytes(raw)}?{quote_from_bytes(raw, safe='=&')}"))
+        handler(Request("POST", origin + path, {}, raw))
+    page = handler(Request("GET", f"{origin}/"))
+    assert page.status == 200
+    assert "<script>alert(1)" not in page.body.decode()
+    world.facts()

@@ -1,0 +1,108 @@
+"""The wiki: every errand can be done, near misses are seen, and old versions, redirects and links hold."""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+
+import pytest
+
+from rllm_gym.sites.errand import Answer, Click
+from rllm_gym.sites.errors import Refused
+from rllm_gym.sites.wiki import TEMPLATES
+from rllm_gym.sites.wiki.content import Content
+from rllm_gym.sites.wiki.state import build
+from tests.sites.walker import Walker, rewarded
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
+def test_the_way_is_rewarded_and_a_near_miss_is_not(template) -> None:
+    for seed, difficulty in enumerate((1, 3, 5)):
+        world = partial(template.build, seed, difficulty)
+        errand = template.errand(world(), Random(seed), difficulty)
+        assert rewarded(world, errand, errand.moves), errand
+        assert not rewarded(world, errand, errand.wrong_moves), errand
+        assert not rewarded(world, errand, (Answer("done"),)), errand
+
+
+def test_protected_pages_and_taken_titles_are_refused() -> None:
+    wiki = build(1, 2)
+    page = next(p for p in wiki.pages.values() if p.protected and p.content.facts)
+    other = next(p for p in wiki.pages.values() if not p.protected and p.content.facts)
+    name = page.content.facts[0][0]
+    before = wiki.facts()
+    for refused in (
+        lambda: wiki.edit_fact(page.title, name, "1", ""),
+        lambda: wiki.move(page.title, "Elsewhere"),
+        lambda: wiki.restore(page.revisions[0].number),
+        lambda: wiki.move(other.title, page.title.upper()),
+        lambda: wiki.create("A/B", Content(), ""),
+        lambda: wiki.create("Fine", Content(redirect="Nowhere"), ""),
+        lambda: wiki.edit(other.title, other.content, "nothing changed"),
+    ):
+        with pytest.raises(Refused):
+            refused()
+    assert wiki.facts() == before
+
+
+def test_a_moved_page_keeps_its_versions_and_the_old_title_leads_to_it() -> None:
+    wiki = build(1, 1)
+    page = next(p for p in wiki.pages.values() if not p.protected and p.content.facts)
+    old, versions = page.title, list(page.revisions)
+    wiki.move(old, "A new name: 50% of it?")
+    walker = Walker(wiki, f"http://wiki.test/page/{old.replace(' ', '%20')}")
+    assert "A new name: 50% of it?" in [node.text for node in walker.page.walk() if node.tag == "h1"]
+    walker.do(Click("link", "History"))
+    assert sum(node.text.startswith("Version ") for node in walker.page.walk() if node.tag == "a") == min(
+        8, len(versions)
+    )
+
+
+def test_redirects_that_lead_to_each_other_do_not_go_round() -> None:
+    wiki = build(1, 1)
+    wiki.create("First", Content(redirect=sorted(wiki.pages)[0]), "")
+    wiki.create("Second", Content(redirect="First"), "")
+    wiki.edit("First", Content(redirect="Second"), "")
+    for title in ("First", "Second"):
+        assert f"<h1>{title}</h1>" in str(Walker(wiki, f"http://wiki.test/page/{title}").responses[-1][1].body)
+
+
+def test_restoring_by_hand_comes_to_the_same_as_restoring_a_version() -> None:
+    """Where no summary is asked for, the way does not count; where one is, it does."""
+    for counts in (False, True):
+        wiki, twin = build(4, 1, summaries_count=counts), build(4, 1, summaries_count=counts)
+        page = next(p for p in wiki.pages.values() if p.revisions[-1].author == wiki.vandal)
+        good = next(r for r in reversed(page.revisions) if r.author != wiki.vandal)
+        twin.restore(good.number)
+        wiki.edit(page.title, good.content, "by hand")
+        assert (wiki.facts() == twin.facts()) is not counts
+
+
+def test_links_in_a_text_are_links_and_nothing_else_is_markup() -> None:
+    wiki = build(2, 1)
+    page = next(p for p in wiki.pages.values() if not p.protected and p.content.sections)
+    heading = page.content.sections[0][0]
+    wiki.edit_section(page.title, heading, "[[<i>x</i>]] [[a]] <img src=x onerror=alert(1)> [[b", "")
+    body = Walker(wiki, f"http://wiki.test/page/{page.title.replace(' ', '%20')}").responses[-1][1].body.decode()
+    assert "<img" not in body
+    assert "<i>" not in body
+    assert 'href="/page/a"' in body
+
+
+def test_no_two_pages_of_a_kind_tie_for_what_is_asked() -> None:
+    for seed in range(5):
+        wiki = build(seed, 3)
+        for kind, name in (("Towns", "Population"), ("Rivers", "Length"), ("Mountains", "Height")):
+            values = [page.content.fact(name) for page in wiki.of_kind(kind)]
+            assert len(values) == len(set(values)) > 10
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
+def test_twenty_seeds_at_every_level(template) -> None:
+    for difficulty in template.difficulties:
+        for seed in range(100, 120):
+            world = partial(template.build, seed, difficulty)
+            errand = template.errand(world(), Random(seed), difficulty)
+            assert rewarded(world, errand, errand.moves), errand
+            assert not rewarded(world, errand, errand.wrong_moves), errand
