@@ -318,11 +318,12 @@ function largest(vertical) {
   return best;
 }
 
-// Chromium itself says what it makes of a URL.
-function resolve(text) {
+// Chromium itself says what it makes of a URL. The base is for pages that have no address of their own.
+function resolve(text, base) {
   try {
-    const url = new URL(text, location.href.startsWith("http") ? location.href : undefined);
-    return { url: url.href, scheme: url.protocol.slice(0, -1), origin: url.origin, user: url.username !== "" || url.password !== "" };
+    const url = new URL(text, location.protocol.startsWith("http") ? location.href : base);
+    const user = url.username !== "" || url.password !== "";
+    return { url: url.href, scheme: url.protocol.slice(0, -1), origin: url.origin, user };
   } catch {
     return { error: "is not a URL" };
   }

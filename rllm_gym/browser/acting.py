@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from rllm_gym.browser.acting_keys import UnknownKey, checked_key
 from rllm_gym.browser.observation import Sight, Tab, sight_of
 from rllm_gym.browser.observation_text import in_short, on_one_line, quoted
-from rllm_gym.browser.observation_world import WorldLost
+from rllm_gym.browser.observation_world import INPUT_S, WorldLost
 from rllm_gym.browser.settling import Mark, settle
 from rllm_gym.browser.tabs import MOST_TABS
 from rllm_gym.parsing.browser_actions import BrowserAction
@@ -190,7 +191,7 @@ class _Turn:
     async def mouse(self, *events: dict[str, Any]) -> None:
         """Mouse events of the browser itself, one after the other."""
         cdp = self.tab.world
-        await asyncio.gather(*(cdp.send("Input.dispatchMouseEvent", **event) for event in events))
+        await asyncio.gather(*(cdp.send("Input.dispatchMouseEvent", deadline_s=INPUT_S, **event) for event in events))
 
     async def click_at(self, x: float, y: float, button: str = "left", count: int = 1) -> None:
         events: list[dict[str, Any]] = [{"type": "mouseMoved", "x": x, "y": y}]
@@ -349,7 +350,7 @@ async def _allowed(turn: _Turn, text: str) -> str:
     for origin in (*walls.sites, *walls.origins):
         if host and host == origin.partition("://")[2]:
             text = f"{origin.partition('://')[0]}://{text.strip()}"
-    found = await turn.tab.world.call("resolve", text)
+    found = await _resolved(turn, text)
     if "error" in found:
         raise CannotAct(f"{shown} is not a URL. This task's sites are {allowed}.")
     if found["scheme"] not in ("http", "https"):
@@ -360,6 +361,18 @@ async def _allowed(turn: _Turn, text: str) -> str:
         raise CannotAct(f"{shown} is outside of this task, whose sites are {allowed}.")
     url: str = found["url"]
     return url
+
+
+async def _resolved(turn: _Turn, text: str) -> dict[str, Any]:
+    world, walls = turn.tab.world, turn.session.walls
+    base = turn.sight.base or f"{next(iter((*walls.sites, *walls.origins)), 'about:blank')}/"
+    while True:
+        try:
+            found: dict[str, Any] = await world.call("resolve", text, base)
+            return found
+        except WorldLost:  # the page is being replaced by another, perhaps without end
+            with contextlib.suppress(WorldLost):
+                await world.send("Page.stopLoading")
 
 
 async def _through_history(turn: _Turn, action: BrowserAction) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright
 
 _START_S = 60.0
-_PROBE_S = 5.0
+_PROBE_S = 30.0
 _CLOSE_S = 5.0
 _FOLDER = "rllm-gym-browser-"
 
@@ -48,6 +48,10 @@ _FLAGS = (
     "--font-render-hinting=none",
     "--disable-lcd-text",
     "--hide-scrollbars",
+    # The clipboard is one for all contexts: what one episode copies, a middle click would paste in another. The other
+    # settings are Playwright's own, which this flag takes the place of.
+    "--blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4,"
+    "middleClickPasteAllowed=false",
     # A renderer that fills its heap ends itself and its own tab.
     "--js-flags=--max-old-space-size=512",
 )

@@ -28,7 +28,7 @@ _TREE_CHARS = 300_000
 _MOST_FRAMES = 20
 _MOST_LISTENERS = 300
 _URL_CHARS = 1_000
-_TRIES = 20
+_TRIES = 8
 _MOUSE_EVENTS = frozenset(
     ("click", "dblclick", "mousedown", "mouseup", "pointerdown", "pointerup", "mousemove", "touchstart", "touchend")
 )
@@ -101,6 +101,7 @@ class Sight:
         places: Of each numbered element of the latest views, its tab and frame.
         shown: The numbered elements of the latest view.
         titles: Of the tabs that were looked at.
+        base: Address of the latest page that was seen and has one.
     """
 
     def __init__(self) -> None:
@@ -108,6 +109,7 @@ class Sight:
         self.places: dict[int, tuple[Page, str]] = {}
         self.shown: dict[int, Node] = {}
         self.titles: dict[Page, str] = {}
+        self.base = ""
         self._tabs: dict[Page, Tab] = {}
 
     async def tab(self, session: BrowserSession, page: Page) -> Tab:
@@ -146,13 +148,19 @@ async def observe(session: BrowserSession, *, screenshot: bool = False, chars: i
     sight = sight_of(session)
     page = session.page
     world = (await sight.tab(session, page)).world
+    seen = _Seen([], page.url, "", (0, 0, 0, 0), False, False, [])
     for attempt in range(_TRIES):
+        if attempt == _TRIES // 2:
+            session.tabs.note("The page was replaced by another again and again; it was stopped.")
         try:
+            if attempt >= _TRIES // 2:
+                await world.send("Page.stopLoading")
             seen = await _whole_page(sight, world)
             break
         except WorldLost:  # it is being replaced by another document
-            if attempt == _TRIES - 1:
-                raise
+            continue
+    if seen.url.startswith("http"):
+        sight.base = seen.url
     numbered = {node["n"]: node for node, _ in seen.numbered}
     # Numbers of other tabs stay known: an action on one of them is told where its element is.
     sight.places = {number: place for number, place in sight.places.items() if place[0] is not page}

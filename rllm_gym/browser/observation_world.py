@@ -15,7 +15,10 @@ from rllm_gym.browser.errors import BrowserFault
 _NAME = "rllm-gym"
 _SEARCHED = "rllm-gym listeners"
 ANSWER_S = 20.0
-"""How long a page may take to answer. One that computes forever is not waited for."""
+"""Seconds a page may take to answer. One that computes forever is not waited for."""
+
+INPUT_S = 8.0
+"""Seconds the listeners of a page may take over one event of the mouse."""
 
 
 class WorldLost(Exception):
@@ -49,7 +52,7 @@ class World:
         answer: dict[str, Any] = (await self.send("Page.getFrameTree"))["frameTree"]
         return answer
 
-    async def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+    async def send(self, method: str, *, deadline_s: float = ANSWER_S, **parameters: Any) -> dict[str, Any]:
         """A command of the protocol, with a deadline.
 
         Raises:
@@ -57,11 +60,11 @@ class World:
             WorldLost: The document went away meanwhile.
         """
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(deadline_s):
                 answer: dict[str, Any] = await self._cdp.send(method, parameters)
                 return answer
         except TimeoutError as error:
-            raise BrowserFault(f"the page did not answer within {ANSWER_S:g} s", kind="browser_deadline") from error
+            raise BrowserFault(f"the page did not answer within {deadline_s:g} s", kind="browser_deadline") from error
         except Exception as error:
             if _navigated(error):
                 raise WorldLost(str(error)) from error
@@ -114,7 +117,8 @@ class World:
             # A node of another frame, or one that is gone, is none of ours.
             if isinstance(each, BaseException) and not isinstance(each, WorldLost):
                 raise each
-        handles = [each["object"]["objectId"] for each in found if not isinstance(each, BaseException)]
+        objects = [each["object"] for each in found if not isinstance(each, BaseException)]
+        handles = [each["objectId"] for each in objects if "objectId" in each]
         if handles:
             await self._tell(frame, name, handles)
         return bool(handles)
@@ -184,5 +188,8 @@ def _source() -> str:
 
 def _navigated(error: Exception) -> bool:
     """Whether an error of the protocol means that the document went away."""
-    lost = ("context", "navigated", "collected", "No frame", "Frame with", "find node", "Node with given id", "belong")
+    lost = (
+        "context", "navigated", "collected", "No frame", "Frame with", "find node", "Node with given id", "belong",
+        "Not attached to an active page",
+    )  # fmt: skip
     return type(error).__module__.startswith("playwright.") and any(mark in str(error) for mark in lost)

@@ -225,6 +225,36 @@ def test_keys_reach_the_element_or_what_has_the_focus(pool):
     play(pool, page, scene)
 
 
+def test_what_one_episode_copies_no_other_can_paste(pool):
+    page = """<input id=i value=SECRET aria-label=Field><input aria-label=Target>
+    <button onclick="i.select(); document.execCommand('copy')">Copy</button>"""
+
+    async def copying(hands: Hands) -> None:
+        assert await hands.do("click(<Copy>)") == ""
+
+    async def pasting(hands: Hands) -> None:
+        assert await hands.do('click(<Target>, "middle")') == ""
+        await hands.session.evaluate("document.execCommand('paste')")
+        assert [each.value for each in (await hands.look()).elements.values() if each.name == "Target"] == [""]
+
+    play(pool, page, copying)
+    play(pool, page, pasting)
+
+
+def test_an_address_is_understood_whatever_the_page_is_at(pool):
+    site = pages({"/": "<p>home", "/loop": "<script>location.href = '/loop?' + Math.random()</script>", "/b": "<p>b"})
+
+    async def scene(hands: Hands) -> None:
+        assert await hands.do("new_tab()") == ""
+        assert hands.view.url == "about:blank"
+        assert await hands.do('goto("/loop")') == ""
+        assert "again and again" in hands.view.text
+        assert await hands.do('goto("/b")') == ""
+        assert '"b"' in hands.view.text
+
+    play(pool, site, scene)
+
+
 def test_dragging_works_for_mouse_listeners_and_for_drag_and_drop(pool):
     page = """<div id=m style="width:40px;height:40px;background:red;position:absolute;left:10px;top:80px"
      aria-label=Mouse onmousedown="down = 1"></div>
