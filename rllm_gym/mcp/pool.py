@@ -267,7 +267,10 @@ class ServerPool:
         if ours is None:
             return
         await _end(list(ours.started.values()))
-        await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+        if self._closed:  # at the end of the process no thread can be started any more
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
 
     async def _end_all(self) -> None:
         sessions = list(self._sessions)

@@ -35,7 +35,7 @@ class ToolResult:
         """The text, its middle left out with a note where it is longer than ``max_chars`` characters.
 
         >>> ToolResult("abcdefghij" * 20).shortened(80)
-        'abcdefghijabcdefghi\\n[… 160 of 200 characters left out …]\\nabcdefghijabcdefghij'
+        'abcdefghijabcdefghija\\n[… 158 of 200 characters left out …]\\njabcdefghijabcdefghij'
 
         Raises:
             ValueError: ``max_chars`` is below 80, too little for the note.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import subprocess
 import sys
 import textwrap
 import time
@@ -556,6 +557,19 @@ def test_the_seed_reaches_the_servers(env):
     assert env.step(call("luck"))[0] == luck
     env.reset(seed=1)
     assert env.step(call("luck"))[0] != luck
+
+
+def test_an_environment_left_open_ends_with_the_process_and_leaves_nothing(program, tmp_path):
+    code = f"""
+from rllm_gym.envs.mcp import MCPEnv
+from rllm_gym.mcp import StdioServer
+env = MCPEnv(tasks=[{{"prompt": "?", "infeasible": True}}], servers=StdioServer({program.command!r}, {program.args!r}))
+env.reset(seed=0)
+print(env.workspace)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stderr == ""
+    assert not Path(result.stdout.strip()).exists()
 
 
 # Schemas of strangers ----------------------------------------------------------------------------------------------
