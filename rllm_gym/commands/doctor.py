@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import shutil
+import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -73,6 +74,7 @@ def examine() -> list[Finding]:
         *_extras(),
         *_torch(),
         *_sandbox(),
+        _node(),
         *_environments(),
     ]
 
@@ -211,6 +213,19 @@ def _sandbox() -> list[Finding]:
     detail = "an engine answers" if docker.works else f"{docker.reason} Only rows that need an image use it."
     findings.append(Finding("docker", "ok" if docker.works else "note", detail, docker.way_out))
     return findings
+
+
+def _node() -> Finding:
+    """What MCP servers from npm run on."""
+    fix = "sudo apt-get install -y nodejs npm, for MCP servers from npm"
+    absent = [command for command in ("node", "npm") if shutil.which(command) is None]
+    if absent:
+        return Finding("node", "note", f"{' and '.join(absent)} not found; only MCP servers from npm use it", fix)
+    try:
+        said = subprocess.run(["node", "--version"], capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Finding("node", "note", f"does not run: {error}", fix)
+    return Finding("node", "ok", f"{said.stdout.strip()}, with npm: runs MCP servers from npm")
 
 
 def _environments() -> list[Finding]:

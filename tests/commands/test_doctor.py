@@ -26,6 +26,7 @@ def test_a_working_installation_is_healthy() -> None:
         "torch",
         "sandbox",
         "docker",
+        "node",
     ):
         assert findings[subject]["detail"]
     assert findings["base packages"]["status"] == "ok"

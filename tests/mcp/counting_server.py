@@ -63,7 +63,8 @@ def call(name: str, arguments: dict) -> dict | None:
 def answer(request: dict) -> None:
     method, params = request["method"], request.get("params", {})
     if method == "initialize":
-        result = {"protocolVersion": "2024-11-05", "capabilities": {"tools": {}}, "serverInfo": {"name": "counting"}}
+        who = {"name": "counting", "version": "1"}
+        result = {"protocolVersion": "2024-11-05", "capabilities": {"tools": {}}, "serverInfo": who}
     elif method == "tools/list":
         result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]}
     else:

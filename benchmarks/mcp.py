@@ -1,0 +1,318 @@
+"""What MCP sessions cost beside the SDK's own client and rLLM's way: start-up, calls a second, processor time a call.
+
+    python -m benchmarks.mcp            # prints the table; --write also puts it into benchmarks/results
+
+Peers, in the same run and taking turns, round by round: *SDK*, ``mcp.Client`` as its documentation has it, a process a
+session; *rLLM's way*, one connection for all episodes whose requests a thread serves one at a time (rebuilt here in a
+few lines from what its ``MCPConnectionManager`` did; its episodes share the server's state). Servers: one in Python's
+standard library that answers at once, so that the client is what is measured; the npm package ``server-filesystem``
+(scripts/mcp_servers.sh); the SDK's own over HTTP and in the process. Processor time is the client's, children excluded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import importlib
+import os
+import platform
+import queue
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rllm_gym.mcp import HttpServer, InProcessServer, Server, ServerPool, StdioServer
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+RESULT = HERE / "results" / "mcp.md"
+COUNTING = ("-S", str(ROOT / "tests/mcp/counting_server.py"))
+FILESYSTEM = ROOT / ".mcp-servers/node/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"
+ROUNDS, CALLS, SESSIONS = 3, 200, 16
+HTTP_PROGRAM = """
+import sys
+from mcp.server import MCPServer
+server = MCPServer("remote", log_level="ERROR")
+@server.tool()
+def total() -> int:
+    return 7
+import uvicorn
+uvicorn.run(server.streamable_http_app(), port=int(sys.argv[1]), log_level="error")
+"""
+
+Call = Callable[[str, dict[str, Any]], Awaitable[Any]]
+
+
+def made(workspace: Path, seed: int) -> Any:
+    from mcp.server import MCPServer
+
+    server = MCPServer("here", log_level="ERROR")
+
+    @server.tool()
+    def total() -> int:
+        return 7
+
+    return server
+
+
+class Ours:
+    """A session of a pool."""
+
+    name = "**rllm-gym**"
+
+    def __init__(self, ahead: bool = False) -> None:
+        self._pool = ServerPool()
+        self._ahead = ahead
+        if ahead:
+            self.name = "rllm-gym, started ahead"
+
+    @contextlib.asynccontextmanager
+    async def session(self, server: Server) -> AsyncIterator[Call]:
+        if self._ahead and isinstance(server, StdioServer):
+            server = StdioServer(server.command, server.args, start_ahead=True)
+        workspace = await self._pool.workspace([server])
+        session = await self._pool.open([server], workspace=workspace)
+        try:
+            yield session.call
+        finally:
+            await session.close()
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+class Sdk:
+    """The SDK's client, and for a program its stdio transport."""
+
+    name = "SDK"
+
+    def __init__(self) -> None:
+        self._said = open(os.devnull, "w")  # noqa: SIM115 - closed with this
+
+    @contextlib.asynccontextmanager
+    async def session(self, server: Server) -> AsyncIterator[Call]:
+        from mcp import Client, StdioServerParameters
+        from mcp.client.stdio import stdio_client
+
+        with tempfile.TemporaryDirectory() as workspace:
+            to: Any
+            if isinstance(server, StdioServer):
+                command, *args = (
+                    part.replace("{python}", sys.executable).replace("{workspace}", workspace)
+                    for part in (server.command, *server.args)
+                )
+                started = StdioServerParameters(command=command, args=args, cwd=workspace)
+                to = stdio_client(started, errlog=self._said)
+            else:
+                to = server.url if isinstance(server, HttpServer) else server.make(Path(workspace), 0)
+            async with Client(to) as client:
+                await client.list_tools()
+                yield client.call_tool
+
+    def close(self) -> None:
+        self._said.close()
+
+
+class RLLM:
+    """One connection for all, in a thread that takes one request at a time and blocks its own loop while it waits."""
+
+    name = "rLLM's way"
+
+    def __init__(self) -> None:
+        self._requests: queue.Queue[Any] = queue.Queue()
+        self._thread: threading.Thread | None = None
+
+    @contextlib.asynccontextmanager
+    async def session(self, server: Server) -> AsyncIterator[Call]:
+        if self._thread is None:
+            ready = threading.Event()
+            self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(server, ready)), daemon=True)
+            self._thread.start()
+            await asyncio.to_thread(ready.wait)
+
+        async def call(name: str, arguments: dict[str, Any]) -> Any:
+            answer: queue.Queue[Any] = queue.Queue()
+            self._requests.put((name, arguments, answer))
+            return await asyncio.to_thread(answer.get, timeout=30)
+
+        yield call
+
+    async def _serve(self, server: Server, ready: threading.Event) -> None:
+        sdk = Sdk()
+        async with sdk.session(server) as call:
+            ready.set()
+            while True:
+                try:
+                    request = self._requests.get(timeout=0.1)
+                except queue.Empty:
+                    await asyncio.sleep(0)
+                    continue
+                if request is None:
+                    break
+                name, arguments, answer = request
+                answer.put(await call(name, arguments))
+        sdk.close()
+
+    def close(self) -> None:
+        self._requests.put(None)
+        if self._thread is not None:
+            self._thread.join(10)
+
+
+class Tally:
+    """Wall and processor seconds of one kind of work, a round each."""
+
+    def __init__(self) -> None:
+        self.wall: list[float] = []
+        self.cpu: list[float] = []
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        wall, cpu = time.perf_counter(), time.process_time()
+        yield
+        self.wall.append(time.perf_counter() - wall)
+        self.cpu.append(time.process_time() - cpu)
+
+    @property
+    def middle(self) -> tuple[float, float]:
+        return statistics.median(self.wall), statistics.median(self.cpu)
+
+
+async def start(way: Any, server: Server, tool: tuple[str, dict[str, Any]], tally: Tally) -> None:
+    with tally.timed():
+        async with way.session(server) as call:
+            await call(*tool)
+
+
+async def in_sequence(way: Any, server: Server, tool: tuple[str, dict[str, Any]], tally: Tally) -> None:
+    async with way.session(server) as call:
+        await call(*tool)
+        with tally.timed():
+            for _ in range(CALLS):
+                await call(*tool)
+
+
+async def at_once(way: Any, server: Server, tool: tuple[str, dict[str, Any]], tally: Tally) -> None:
+    """Every session makes its calls one after the other; the clock runs once all are open."""
+    opened, finished = asyncio.Barrier(SESSIONS + 1), asyncio.Barrier(SESSIONS + 1)
+
+    async def episode() -> None:
+        async with way.session(server) as call:
+            await call(*tool)
+            await opened.wait()
+            for _ in range(CALLS // 4):
+                await call(*tool)
+            await finished.wait()
+
+    episodes = [asyncio.create_task(episode()) for _ in range(SESSIONS)]
+    await opened.wait()
+    with tally.timed():
+        await finished.wait()
+    await asyncio.gather(*episodes)
+
+
+def measure() -> str:
+    """The tables, as Markdown."""
+    with _http_server() as url:
+        total: tuple[str, dict[str, Any]] = ("total", {})
+        servers: dict[str, tuple[Server, tuple[str, dict[str, Any]]]] = {
+            "stdio, standard library": (StdioServer("{python}", COUNTING), total),
+            "streamable HTTP": (HttpServer(url), total),
+            "in this process": (InProcessServer(made), total),
+        }
+        if FILESYSTEM.exists():
+            node = StdioServer("node", (str(FILESYSTEM), "{workspace}"))
+            servers["stdio, npm filesystem"] = (node, ("list_allowed_directories", {}))
+        tallies: dict[tuple[str, str, str], Tally] = {}
+        for label, (server, tool) in servers.items():
+            kinds: list[tuple[str, Any]] = [("start", start), ("calls", in_sequence)]
+            if server.__class__ is StdioServer and tool is total:
+                kinds.append((f"{SESSIONS} at once", at_once))
+            for what, work in kinds:
+                ways: list[Any] = [Ours(), Sdk()]
+                if isinstance(server, StdioServer):
+                    ways.append(Ours(ahead=True) if work is start else RLLM())
+                for number in range(ROUNDS + 1):
+                    for way in ways:
+                        tally = tallies.setdefault((label, what, way.name), Tally())
+                        if number or work is start:  # the first start warms up: imports, and what is started ahead
+                            asyncio.run(work(way, server, tool, tally if number else Tally()))
+                for way in ways:
+                    way.close()
+    return _report(tallies)
+
+
+def _report(tallies: dict[tuple[str, str, str], Tally]) -> str:
+    lines = [
+        "# MCP sessions\n",
+        "`python -m benchmarks.mcp --write`\n",
+        f"Medians of {ROUNDS} rounds, peers taking turns. {platform.system()} {platform.release()}, {os.cpu_count()} "
+        f"processors, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}. A start is to open a session, "
+        "list its tools, make a call and close it. Processor time is the client's (with the server's, where that is in "
+        f"this process). {SESSIONS} at once: as many sessions, each its calls one after the other; with rLLM's way all "
+        "of them share one server and its state.\n",
+        "| server | work | way | wall | processor | wall against rllm-gym | processor against rllm-gym |",
+        "|---|---|---|---:|---:|---:|---:|",
+    ]
+    for (label, what, way), tally in tallies.items():
+        wall, cpu = tally.middle
+        base_wall, base_cpu = tallies[label, what, Ours.name].middle
+        if what == "start":
+            shown = f"{1e3 * wall:.0f} ms | {1e3 * cpu:.1f} ms"
+        else:
+            count = CALLS if what == "calls" else SESSIONS * (CALLS // 4)
+            shown = f"{count / wall:,.0f} calls/s | {1e6 * cpu / count:.0f} µs a call"
+        ratios = f"{wall / base_wall:.2f} × | {cpu / base_cpu:.2f} ×"
+        lines.append(f"| {label} | {what} | {way} | {shown} | {ratios} |")
+    return "\n".join(lines) + "\n"
+
+
+@contextlib.contextmanager
+def _http_server() -> Iterator[str]:
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = subprocess.Popen([sys.executable, "-c", HTTP_PROGRAM, str(port)])
+    try:
+        give_up = time.monotonic() + 60
+        while time.monotonic() < give_up:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                break
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        server.kill()
+        server.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--write", action="store_true", help=f"also write {RESULT.relative_to(ROOT)}")
+    options = parser.parse_args()
+    table = measure()
+    print(table)
+    if options.write:
+        RESULT.write_text(table)
+
+
+def _stand_aside() -> None:
+    """This file has the SDK's name: whoever imports ``mcp`` means that one, also from a script beside this."""
+    sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != HERE]
+
+
+if __name__ == "__main__":
+    _stand_aside()
+    main()
+elif __name__ == "mcp":
+    _stand_aside()
+    del sys.modules["mcp"]
+    importlib.import_module("mcp")  # takes this module's place
