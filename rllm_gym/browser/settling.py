@@ -22,6 +22,7 @@ _ASKED_S = 1.0
 _ENDLESS = frozenset(("EventSource", "WebSocket", "Ping", "Media", "Prefetch", "CSPViolationReport", "TextTrack"))
 _MOST_REQUESTS = 10_000
 _MOST_KEPT = 20
+_MOST_DOCUMENTS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Mark:
     loads: int
     windows: int
     failures: int
+    documents: int
 
 
 class Activity:
@@ -51,6 +53,7 @@ class Activity:
         self._documents: dict[str, str] = {}  # request -> URL
         self._failed: deque[str] = deque(maxlen=_MOST_KEPT)
         self._failures = 0
+        self._replacements = 0
         self._opened: deque[str] = deque(maxlen=_MOST_KEPT)
         self._windows = 0
         self._changed = asyncio.Event()
@@ -72,7 +75,12 @@ class Activity:
     def mark(self) -> Mark:
         """This moment."""
         return Mark(
-            asyncio.get_running_loop().time(), frozenset(self._requests), self._loads, self._windows, self._failures
+            at=asyncio.get_running_loop().time(),
+            requests=frozenset(self._requests),
+            loads=self._loads,
+            windows=self._windows,
+            failures=self._failures,
+            documents=self._replacements,
         )
 
     def navigating(self, since: Mark) -> bool:
@@ -92,6 +100,10 @@ class Activity:
     def opened(self, since: Mark) -> list[str]:
         """URLs of the windows that were opened since then, the latest ones."""
         return _last(self._opened, self._windows - since.windows)
+
+    def restless(self, since: Mark) -> bool:
+        """Whether the page has replaced its document so often since then that it seems to have no end."""
+        return self._replacements - since.documents > _MOST_DOCUMENTS
 
     async def change(self, seconds: float) -> None:
         """Until something begins or ends, or the time is over."""
@@ -126,6 +138,8 @@ class Activity:
     def _replaced(self, frame: dict[str, Any]) -> None:
         """A new document: nobody hears any more of what the old one was waiting for."""
         mine, load = frame["id"], frame.get("loaderId", "")
+        if "parentId" not in frame:
+            self._replacements += 1
         self._requests = {
             request: (owner, its) for request, (owner, its) in self._requests.items() if owner != mine or its == load
         }
@@ -178,7 +192,7 @@ async def settle(world: World, activity: Activity, since: Mark) -> str:
     """
     clock = asyncio.get_running_loop().time
     end = since.at + LOADING_S
-    while (left := end - clock()) > 0:
+    while (left := end - clock()) > 0 and not activity.restless(since):
         if activity.navigating(since):
             await activity.change(left)
             continue
