@@ -86,8 +86,8 @@ def edit_section(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
         wanted, wrong = f"{text} {sentence}", f"{sentence} {text}"
         goal = rng.choice(
             [
-                "Add the sentence “{sentence}” at the end of the section “{heading}” of {title}, after a blank.",
-                "In the wiki page {title}, section “{heading}”: append “{sentence}” to the text that is there.",
+                "Add the sentence “{sentence}” at the end of the section “{heading}” of {title}, after a space.",
+                "In the wiki page {title}, section “{heading}”: append a space and “{sentence}” to the text that is there.",
             ]
         ).format(heading=heading, title=page.title, sentence=sentence)
 
@@ -218,7 +218,7 @@ def comment(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
     page = rng.choice(clean_pages(wiki))
     other = look_alike(wiki, page)
     name, _ = rng.choice(page.content.facts)
-    heading = rng.choice(("Source?", f"About “{name}”", "A question", "Please check"))
+    heading = rng.choice(("Source?", f"About: {name}", "A question", "Please check"))
     text = rng.choice(
         (
             f"Which source gives the {name.lower()} of {page.title}?",

@@ -101,7 +101,7 @@ def count(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
     goal = rng.choice(
         [
             "How many {plural} in the wiki have more than {limit:,} {unit} ({name})?",
-            "Count the {plural} whose “{name}” is greater than {limit:,} {unit} in the wiki's table.",
+            "Count the {plural} whose “{name}” is greater than {limit:,} in the wiki's table.",
         ]
     ).format(plural=kind.lower(), limit=limit, unit=MORE[name], name=name)
     look = (Click("link", f"Table of {kind.lower()}"), Click("link", name), Click("link", name))
