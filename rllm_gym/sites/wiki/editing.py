@@ -87,7 +87,8 @@ def edit_section(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
         goal = rng.choice(
             [
                 "Add the sentence “{sentence}” at the end of the section “{heading}” of {title}, after a space.",
-                "In the wiki page {title}, section “{heading}”: append a space and “{sentence}” to the text that is there.",
+                "In the wiki page {title}, section “{heading}”: append a space and “{sentence}” to the text "
+                "that is there.",
             ]
         ).format(heading=heading, title=page.title, sentence=sentence)
 
