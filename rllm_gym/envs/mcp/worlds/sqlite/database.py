@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rllm_gym.envs.mcp.worlds.serving import Refusal, heavy
-from rllm_gym.envs.mcp.worlds.vocabulary import as_json
+from rllm_gym.envs.mcp.worlds.vocabulary import as_json, words
 
 MAX_SQL_CHARS = 10_000
-MAX_VALUE_BYTES = 20_000
-MAX_STEPS = 3_000_000
+MAX_VALUE_BYTES = 10_000
+MAX_STEPS = 2_000_000
 """Instructions of SQLite's virtual machine a statement may take: some tenths of a second, and the same everywhere."""
 _STEPS_A_CHECK = 10_000
 MAX_PAGES = 1_000
@@ -21,9 +22,24 @@ MAX_CELL_CHARS = 300
 
 _READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 _WRITING = {*_READING, sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE}
-_REFUSED_FUNCTIONS = {"random", "randomblob", "load_extension", "current_date", "current_time", "current_timestamp"}
+# What has neither chance nor a clock in it, and is done soon.
+_FUNCTIONS = {
+    *words(
+        "abs avg ceil ceiling changes char coalesce concat concat_ws count cume_dist dense_rank exp first_value floor"
+    ),
+    *words(
+        "glob group_concat hex ifnull iif instr lag last_insert_rowid last_value lead length like ln log log10 log2"
+    ),
+    *words("lower ltrim max min mod nth_value ntile nullif octet_length percent_rank pi pow power quote rank replace"),
+    *words("round row_number rtrim sign sqrt string_agg substr substring sum total trim trunc typeof unhex unicode"),
+    *words("upper zeroblob json json_array json_array_length json_extract json_group_array json_group_object"),
+    *words("json_object json_type json_valid -> ->>"),
+}
 _ALSO_READABLE = {"sqlite_master", "sqlite_schema", "json_each", "json_tree"}
-_OF_THE_CLOCK = ("date", "time", "datetime", "julianday", "unixepoch", "strftime")
+_OF_THE_CLOCK = words("date time datetime julianday unixepoch strftime")
+_FORMATTING = words("printf format")
+_WIDE = re.compile(r"%[^a-zA-Z%]*(?:[*]|[0-9]{4})")
+"""A field of a width that is no help to anybody, and takes SQLite minutes to fill."""
 
 Table = Sequence[Mapping[str, Any]]
 
@@ -48,9 +64,10 @@ class Database:
                 marks = ", ".join("?" * len(rows[0]))
                 connection.executemany(f"INSERT INTO {name} VALUES ({marks})", [tuple(row.values()) for row in rows])
         connection.execute("COMMIT")
-        self._calendar = sqlite3.connect(":memory:", check_same_thread=False)
-        for name in _OF_THE_CLOCK:
-            connection.create_function(name, -1, self._without_clock(name), deterministic=True)
+        self._functions = sqlite3.connect(":memory:", check_same_thread=False)
+        self._functions.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
+        for name in (*_OF_THE_CLOCK, *_FORMATTING):
+            connection.create_function(name, -1, self._guarded(name), deterministic=True)
         for limit, value in (
             (sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES),
             (sqlite3.SQLITE_LIMIT_SQL_LENGTH, MAX_SQL_CHARS),
@@ -60,7 +77,7 @@ class Database:
             (sqlite3.SQLITE_LIMIT_ATTACHED, 0),
         ):
             connection.setlimit(limit, value)
-        self._steps = 0
+        self._steps, self._writes = 0, False
         connection.set_progress_handler(self._count, _STEPS_A_CHECK)
 
     # What the world does itself --------------------------------------------------------------------------------------
@@ -132,12 +149,14 @@ class Database:
         Args:
             query: The statement.
         """
+        before = self._connection.total_changes
         cursor = self._run(query, _WRITING)
         try:
-            if cursor.description is not None and cursor.rowcount < 0:
-                raise Refusal("That statement only reads; use read_query for it.")
-            cursor.fetchmany(MAX_ROWS)  # what a RETURNING clause gives
-            return f"{cursor.rowcount} row(s) changed."
+            for _ in cursor:  # what a RETURNING clause gives
+                pass
+            if not self._writes:
+                raise Refusal("That statement changes nothing; write_query takes INSERT, UPDATE or DELETE.")
+            return f"{self._connection.total_changes - before} row(s) changed."
         except sqlite3.Error as error:
             raise self._refusal(error) from None
         finally:
@@ -149,18 +168,19 @@ class Database:
         def authorize(action: int, first: str | None, second: str | None, *where: str | None) -> int:
             match action:
                 case sqlite3.SQLITE_FUNCTION:
-                    fine = second not in _REFUSED_FUNCTIONS
+                    fine = second in _FUNCTIONS or second in _OF_THE_CLOCK or second in _FORMATTING
                 case sqlite3.SQLITE_READ:
                     fine = first in self._names or first in _ALSO_READABLE
                 case sqlite3.SQLITE_INSERT | sqlite3.SQLITE_UPDATE | sqlite3.SQLITE_DELETE:
                     fine = action in allowed and first in self._names
+                    self._writes = True
                 case _:
                     fine = action in allowed
             return sqlite3.SQLITE_OK if fine else sqlite3.SQLITE_DENY
 
         # A new authorizer makes SQLite compile anew what it has compiled under another.
         self._connection.set_authorizer(authorize)
-        self._steps = 0
+        self._steps, self._writes = 0, False
         try:
             return self._connection.execute(query)
         except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
@@ -179,17 +199,26 @@ class Database:
                 f"{message}: read_query takes SELECT, write_query takes INSERT, UPDATE and DELETE; there are no other "
                 "statements, and no functions of chance or of the clock."
             )
+        if "user-defined function" in message:
+            return Refusal(
+                "A function failed: there is no clock (the date functions take a date, not 'now'), and fields of "
+                "printf are at most 999 characters wide."
+            )
         return Refusal(f"SQL error: {message[:500]}")
 
-    def _without_clock(self, name: str) -> Any:
-        """SQLite's own date function, less what it reads from the clock."""
+    def _guarded(self, name: str) -> Any:
+        """SQLite's own function, less what it reads from the clock and what takes it too long."""
 
         def calculate(*values: Any) -> Any:
-            moment = values[1:2] if name == "strftime" else values[:1]
-            if not moment or (isinstance(moment[0], str) and moment[0].strip().lower() == "now"):
-                raise ValueError("there is no clock")
+            if name in _FORMATTING:
+                if values and _WIDE.search(str(values[0])):
+                    raise ValueError("the field is too wide")
+            else:
+                moment = values[1:2] if name == "strftime" else values[:1]
+                if not moment or (isinstance(moment[0], str) and moment[0].strip().lower() == "now"):
+                    raise ValueError("there is no clock")
             marks = ", ".join("?" * len(values))
-            return self._calendar.execute(f"SELECT {name}({marks})", values).fetchone()[0]
+            return self._functions.execute(f"SELECT {name}({marks})", values).fetchone()[0]
 
         return calculate
 
