@@ -257,7 +257,8 @@ def _report(tallies: dict[tuple[str, str, str], Tally]) -> str:
         f"processors, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}. A start is to open a session, "
         "list its tools, make a call and close it. Processor time is the client's (with the server's, where that is in "
         f"this process). {SESSIONS} at once: as many sessions, each its calls one after the other; with rLLM's way all "
-        "of them share one server and its state.\n",
+        "of them share one server and its state. A server in this process has a thread of its own here, so that a tool "
+        "that blocks stalls nothing else; the SDK's client runs it on the caller's loop.\n",
         "| server | work | way | wall | processor | wall against rllm-gym | processor against rllm-gym |",
         "|---|---|---|---:|---:|---:|---:|",
     ]

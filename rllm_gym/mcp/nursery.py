@@ -19,6 +19,19 @@ from rllm_gym.mcp.errors import ServerFault
 _LENGTH = struct.Struct(">I")
 _SEND_S = 30.0
 
+private_fds: set[int] = set()
+"""Pipes and sockets to servers: a fork of the trainer closes its copies, and so holds none of them open."""
+
+
+def _close_private_fds() -> None:
+    for fd in private_fds:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+    private_fds.clear()
+
+
+os.register_at_fork(after_in_child=_close_private_fds)
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -104,10 +117,12 @@ class Nursery:
             except BaseException:
                 ours.close()
                 raise
+        private_fds.add(ours.fileno())
         return ours.detach()
 
     def _discard(self) -> None:
         if self._orders is not None:
+            private_fds.discard(self._orders)
             os.close(self._orders)
             self._orders = None
         if self._process is not None:

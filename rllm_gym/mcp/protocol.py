@@ -25,6 +25,9 @@ FLOOD_BYTES = 64 << 20
 FLOOD_MESSAGES = 100_000
 """What is read while an answer is awaited, before the server counts as one that floods."""
 
+MAX_DEPTH = 100
+"""Nesting of JSON: readers of servers give up at 128, and Python's at what the stack has left."""
+
 MAX_TOOLS = 1_000
 MAX_TOOLS_BYTES = 8 << 20
 _MAX_PAGES = 100
@@ -141,7 +144,7 @@ class WireConnection(ABC):
             if not isinstance(tools, list):
                 raise ServerFault(f"{self.label} lists its tools as {shown(page)}", kind="server_protocol")
             found += tools
-            size += len(json.dumps(tools))
+            size += _size(tools)
             cursor = page.get("nextCursor")
             if len(found) > MAX_TOOLS or size > MAX_TOOLS_BYTES:
                 break
@@ -167,6 +170,25 @@ def _client_info() -> dict[str, str]:
     from rllm_gym import __version__
 
     return {"name": "rllm-gym", "version": __version__}
+
+
+def depth(value: Any) -> int:
+    """How deep a JSON value is nested: 1 for a number."""
+    deepest, level = 0, [value]
+    while level:
+        deepest += 1
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return deepest
+
+
+def _size(tools: list[Any]) -> int:
+    """Characters of their JSON; those nested too deeply to be written are left to be cut later."""
+    return sum(len(json.dumps(tool)) for tool in tools if depth(tool) <= MAX_DEPTH)
 
 
 # Messages -----------------------------------------------------------------------------------------------------------
@@ -245,7 +267,10 @@ def shown(value: Any) -> str:
     if isinstance(value, bytes | bytearray):
         text = value[: 4 * _SHOWN].decode("utf-8", "replace")
     else:
-        text = json.dumps(value, ensure_ascii=False, default=str)
+        try:
+            text = json.dumps(value, ensure_ascii=False, default=str)
+        except RecursionError:
+            text = "JSON that is nested too deeply"
     return repr(text[:_SHOWN] + ("…" if len(text) > _SHOWN else ""))
 
 

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from rllm_gym.mcp.protocol import printable, shown
+from rllm_gym.mcp.protocol import MAX_DEPTH, depth, printable
 
 NO_OUTPUT = "(no output)"
 _MAX_PARTS = 1_000
@@ -76,6 +76,9 @@ def read_result(raw: dict[str, Any]) -> ToolResult:
     elif content is not None:
         parts.append(_json(content))
     structured = raw.get("structuredContent")
+    if depth(structured) > MAX_DEPTH:
+        structured = None
+        parts.append("[structured content that is nested too deeply]")
     if structured is not None and not any(parts):
         parts.append(_json(structured))
     text = printable("\n".join(part for part in parts if part))
@@ -130,5 +133,5 @@ def _bytes(value: Any) -> bytes | None:
 def _json(value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False)
-    except (ValueError, RecursionError, TypeError):
-        return shown(str(value)[:1_000])
+    except RecursionError:
+        return "[JSON that is nested too deeply]"

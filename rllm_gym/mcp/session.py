@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rllm_gym.mcp.errors import RemoteError, ServerFault
-from rllm_gym.mcp.protocol import Connection, printable
+from rllm_gym.mcp.protocol import MAX_DEPTH, Connection, depth, printable
 from rllm_gym.mcp.results import ToolResult, read_result, refused
 from rllm_gym.mcp.servers import Server
-from rllm_gym.mcp.tools import Tool, depth, named_tools
+from rllm_gym.mcp.tools import Tool, named_tools
 from rllm_gym.workers.background_loop import BackgroundLoop
 
 Got = TypeVar("Got")
-_MAX_DEPTH = 100
-"""Nesting of arguments: JSON readers of servers give up at 128 and leave the call without an answer."""
 
 
 @dataclass(eq=False)
@@ -155,6 +153,6 @@ def _sendable(arguments: Any) -> dict[str, Any]:
         raise ValueError("they are nested too deeply") from None
     except TypeError as error:
         raise ValueError(str(error)) from None
-    if (deep := depth(arguments)) > _MAX_DEPTH:
-        raise ValueError(f"they are nested {deep} deep, and at most {_MAX_DEPTH} are read")
+    if (deep := depth(arguments)) > MAX_DEPTH:
+        raise ValueError(f"they are nested {deep} deep, and at most {MAX_DEPTH} are read")
     return json.loads(printable(text))  # type: ignore[no-any-return]

@@ -9,7 +9,7 @@ import os
 from typing import Any
 
 from rllm_gym.mcp.errors import ServerFault
-from rllm_gym.mcp.nursery import Launch, Nursery
+from rllm_gym.mcp.nursery import Launch, Nursery, private_fds
 from rllm_gym.mcp.protocol import (
     FLOOD_BYTES,
     FLOOD_MESSAGES,
@@ -34,19 +34,6 @@ _NONSENSE_LINES = 10_000
 _LAST_READS = 8
 _GONE_S = 15.0
 """Seconds until a server's family must be gone; its keeper gives up before."""
-
-_open_fds: set[int] = set()
-
-
-def _close_fds_after_fork() -> None:
-    # A fork of the trainer would keep the servers' pipes open; it may not touch the event loop, which it shares.
-    for fd in _open_fds:
-        with contextlib.suppress(OSError):
-            os.close(fd)
-    _open_fds.clear()
-
-
-os.register_at_fork(after_in_child=_close_fds_after_fork)
 
 
 class StdioConnection(WireConnection):
@@ -145,7 +132,7 @@ class StdioConnection(WireConnection):
         return theirs
 
     def _owned(self, fd: int) -> int:
-        _open_fds.add(fd)
+        private_fds.add(fd)
         return fd
 
     def _let_go(self) -> None:
@@ -157,7 +144,7 @@ class StdioConnection(WireConnection):
             if self._loop is not None:
                 self._loop.remove_reader(fd)
                 self._loop.remove_writer(fd)
-            _open_fds.discard(fd)
+            private_fds.discard(fd)
             os.close(fd)
 
     def _fail(self, fault: ServerFault) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllm_gym.mcp.protocol import printable
+from rllm_gym.mcp.protocol import depth, printable
 
 MAX_NAME_CHARS = 64
 _MAX_SCHEMA_CHARS = 100_000
@@ -113,23 +113,11 @@ def _bounded_schema(schema: Any) -> tuple[dict[str, Any], str]:
     """A schema of type ``object``, and a note for the description where it is not what the server sent."""
     if not isinstance(schema, dict):
         return {"type": "object"}, "" if schema is None else " (Its server describes no arguments that can be read.)"
+    if depth(schema) > _MAX_SCHEMA_DEPTH:
+        return {"type": "object"}, " (The description of its arguments is nested too deeply to show.)"
     text = json.dumps(schema, ensure_ascii=False)
-    if len(text) > _MAX_SCHEMA_CHARS or depth(schema) > _MAX_SCHEMA_DEPTH:
+    if len(text) > _MAX_SCHEMA_CHARS:
         return {
             "type": "object"
         }, f" (The description of its arguments is too large to show: {len(text):,} characters.)"
     return {**json.loads(printable(text)), "type": "object"}, ""
-
-
-def depth(value: Any) -> int:
-    """How deep a JSON value is nested: 1 for a number."""
-    deepest, level = 0, [value]
-    while level:
-        deepest += 1
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-    return deepest

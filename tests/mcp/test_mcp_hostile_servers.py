@@ -355,6 +355,18 @@ def test_images_are_kept_and_a_demand_for_input_is_refused() -> None:
     assert read_result({"resultType": "input_required", "inputRequests": {}}).is_error
 
 
+def test_data_that_is_nested_too_deeply_does_no_harm() -> None:
+    nested: list = []
+    for _ in range(5_000):
+        nested = [nested]
+    result = read_result({"content": [nested], "structuredContent": {"a": nested}})
+    assert result.structured is None
+    assert "nested too deeply" in result.text
+    assert [tool.input_schema for tool in named_tools([("s", [{"name": "a", "inputSchema": {"b": nested}}])])] == [
+        {"type": "object"}
+    ]
+
+
 def test_a_long_result_is_cut_in_the_middle() -> None:
     result = read_result({"content": [{"type": "text", "text": "a" * 5000 + "z" * 5000}]})
     short = result.shortened(1000)
