@@ -22,6 +22,7 @@ from rich.text import Text
 from rllm_gym import __version__
 from rllm_gym.commands.extras import DEVELOPER_EXTRAS, Requirement, requirements
 from rllm_gym.commands.terminal import visible
+from rllm_gym.core import EnvironmentFault
 from rllm_gym.envs import TABLE
 from rllm_gym.sandbox import probe
 from rllm_gym.sandbox.tier import Tier
@@ -238,8 +239,8 @@ def _environments() -> list[Finding]:
             finally:
                 env.close()
             working += 1
-        except ModuleNotFoundError as error:  # it says which extra to install
-            findings.append(Finding(env_id, "missing", f"not installed: {error}", "see the message"))
+        except (ModuleNotFoundError, EnvironmentFault) as error:  # a package or program is not there, and it says which
+            findings.append(Finding(env_id, "missing", f"does not start: {error}", "see the message"))
         # A doctor reports whatever goes wrong, and looks at the next.
         except Exception as error:
             detail = f"does not start: {type(error).__name__}: {error}"
