@@ -8,13 +8,14 @@ import contextlib
 import importlib
 import io
 import weakref
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from rllm_gym.browser.errors import BrowserFault, SiteFault
+from rllm_gym.browser.observation_world import WorldLost
 from rllm_gym.browser.tabs import DialogSeen, Tabs
 from rllm_gym.browser.walls import Walls
 from rllm_gym.workers.background_loop import BackgroundLoop
@@ -84,7 +85,7 @@ class BrowserSession:
 
     async def observe(self, *, screenshot: bool = False, chars: int = 20_000) -> PageView:
         """The active tab as text of at most so many characters, with its elements numbered. Raises as :meth:`goto`."""
-        return await self._loop.arun(self._observe(screenshot, chars))
+        return await self._run(lambda: self._observe(screenshot, chars))
 
     async def act(self, action: BrowserAction) -> str:
         """Carry out a model's action and wait for what it begins. Returns ``""``, or the error for the model.
@@ -180,23 +181,37 @@ class BrowserSession:
         return BrowserFault(f"{what}: {_first_line(error)}", kind="page_lost")
 
     async def _observe(self, screenshot: bool, chars: int) -> PageView:
-        observation = importlib.import_module("rllm_gym.browser.observation")
         await self._see_to_page()
-
-        async def look() -> PageView:
-            seeing = observation.observe(self, screenshot=screenshot, chars=chars)
-            view: PageView = await self.within(seeing, LOOK_S, "looking at the page")
-            return view
-
         try:
-            return await look()
+            return await self._look(screenshot, chars)
+        except WorldLost:
+            async with self._held_still():
+                return await self._look(screenshot, chars)
         except BrowserFault as fault:
             await self._survive(fault)
-            return await look()
+            return await self._look(screenshot, chars)
+
+    async def _look(self, screenshot: bool, chars: int) -> PageView:
+        observation = importlib.import_module("rllm_gym.browser.observation")
+        looking = observation.observe(self, screenshot=screenshot, chars=chars)
+        view: PageView = await self.within(looking, LOOK_S, "looking at the page")
+        return view
+
+    @contextlib.asynccontextmanager
+    async def _held_still(self) -> AsyncIterator[None]:
+        """For a page that replaces itself faster than it can be looked at: the next document runs no scripts."""
+        self.tabs.note("The page went on opening itself anew; its scripts were held back to look at it.")
+        cdp = await self.cdp()
+        await self.within(_run_scripts(cdp, False), ANSWER_S, "stopping a page")
+        try:
+            yield
+        finally:
+            await self.within(_run_scripts(cdp, True), ANSWER_S, "letting a page go on")
 
     async def _act(self, action: BrowserAction) -> str:
         acting = importlib.import_module("rllm_gym.browser.acting")
         await self._see_to_page()
+        await self.within(self.tabs.let_scripts_run(), ANSWER_S, "letting the page's scripts run")
         try:
             error: str = await self.within(acting.act(self, action), ACT_S, f"the action {action.name}")
         except BrowserFault as fault:
@@ -242,7 +257,7 @@ class BrowserSession:
     async def _replace(self, gone: Page | None, why: str) -> None:
         self.tabs.note(why)
         self.tabs.begin_anew()
-        page = await self.within(self._stand.context.new_page(), ANSWER_S, "opening a tab")
+        page = await self.within(self._stand.context.new_page(), GOTO_S, "opening a tab")
         if gone is not None:
             # Closing kills a process that hangs, in a second or so; one that crashed is gone already.
             with contextlib.suppress(Exception):
@@ -300,6 +315,12 @@ class BrowserSession:
         with image.open(io.BytesIO(base64.b64decode(shot["data"]))) as picture:
             pixels: npt.NDArray[np.uint8] = np.asarray(picture.convert("RGB"), dtype=np.uint8)
         return pixels
+
+
+async def _run_scripts(cdp: CDPSession, run: bool) -> None:
+    await cdp.send("Emulation.setScriptExecutionDisabled", {"value": not run})
+    if not run:
+        await cdp.send("Page.stopLoading")
 
 
 def _let_go(loop: BackgroundLoop, stand: Stand, tabs: Tabs) -> None:

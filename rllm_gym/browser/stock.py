@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +22,6 @@ Viewport = tuple[int, int]
 
 _MAKE_S = 60.0
 _DISCARD_S = 10.0
-
-# The browser sends no UDP past its proxy; pages do not even get what would ask it to.
-_NO_WEBRTC = "for (const name of ['RTCPeerConnection', 'webkitRTCPeerConnection']) delete globalThis[name];"
 
 
 class Stand:
@@ -133,7 +132,7 @@ class Stock:
                     accept_downloads=False,
                     permissions=[],
                 )
-                await context.add_init_script(_NO_WEBRTC)
+                await context.add_init_script(_quiet_pages())
                 page = await context.new_page()
         except BaseException:
             gateway.close()
@@ -208,6 +207,11 @@ class _Slot:
         for stand in self.ready:
             stand.discard()
         self.ready.clear()
+
+
+@cache
+def _quiet_pages() -> str:
+    return files("rllm_gym.browser").joinpath("quiet.js").read_text(encoding="utf-8")
 
 
 async def _close_context(stand: Stand) -> None:

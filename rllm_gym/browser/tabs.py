@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, CDPSession, Dialog, Download, FileChooser, Frame, Page
 
 MOST_TABS = 8
-MOST_DIALOGS = 20
+MOST_DIALOGS = 10
 """Dialogs a page may open between two looks at it. One more, and its scripts are stopped."""
 
-_MOST_NOTES = 20
+_MOST_NOTES = 30
 _NOTE_CHARS = 500
 _LEAVE_MS = 5_000
 
@@ -57,6 +57,9 @@ class Tabs:
         self._left: set[Page] = set()
         self._chores: set[asyncio.Task[None]] = set()
         self._dialogs_open = 0
+        self._tabs_refused = 0
+        self._hushing: asyncio.Task[None] | None = None
+        self._hushed: set[Page] = set()
         self._add(page)
         walls.on_blocked_page = self._outside
         context.on("page", self._add)
@@ -66,10 +69,11 @@ class Tabs:
         page = page or self.page
         if page not in self._cdp:
             self._cdp[page] = asyncio.ensure_future(self.context.new_cdp_session(page))
+        making = self._cdp[page]
         try:
-            return await asyncio.shield(self._cdp[page])
+            return await asyncio.shield(making)
         except BaseException:
-            if self._cdp[page].done():
+            if making.done():
                 self._cdp.pop(page, None)
             raise
 
@@ -78,6 +82,13 @@ class Tabs:
         if page is not self.page:
             self._behind = [other for other in self._behind if other is not page] + [self.page]
             self.page = page
+
+    async def let_scripts_run(self) -> None:
+        """Undo what was done to pages that opened dialogs or tabs without end: the model acts, so they may."""
+        hushed, self._hushed = self._hushed, set()
+        for page in hushed.intersection(self.pages) - self.crashed:
+            session = await self.cdp(page)
+            await session.send("Emulation.setScriptExecutionDisabled", {"value": False})
 
     def begin_anew(self) -> None:
         """Forget the crash: another tab takes the place of the one that is gone."""
@@ -92,10 +103,10 @@ class Tabs:
             self._notes_lost += 1
 
     def take_notes(self) -> list[str]:
-        """What happened since the last call: dialogs, downloads, tabs, crashes, blocked addresses. At most 21 lines."""
+        """What happened since the last call: dialogs, downloads, tabs, crashes, blocked addresses. At most 31 lines."""
         notes, lost = self._notes, self._notes_lost
         self._notes, self._notes_lost, self.dialogs = [], 0, []
-        self._dialogs_open = 0
+        self._dialogs_open = self._tabs_refused = 0
         return [*notes, f"{lost} more such events are not listed."] if lost else notes
 
     def end_chores(self) -> None:
@@ -108,7 +119,13 @@ class Tabs:
         if page in self.pages:
             return
         if len(self.pages) >= MOST_TABS:
-            self.note(f"A page tried to open another tab. There are {MOST_TABS} already, so it was closed.")
+            self._tabs_refused += 1
+            if self._tabs_refused <= MOST_TABS:
+                self.note(f"A page tried to open another tab. There are {MOST_TABS} already, so it was closed.")
+            elif self._tabs_refused == MOST_TABS + 1:
+                self.note("A page went on opening tabs, so the scripts of all tabs were stopped.")
+            if self._tabs_refused > MOST_TABS:
+                self._hush()
             self._do(page.close())
             return
         self.pages.append(page)
@@ -140,7 +157,6 @@ class Tabs:
 
     def _answer(self, dialog: Dialog) -> None:
         self._dialogs_open += 1
-        page = dialog.page
         accepted = self._dialogs_open <= MOST_DIALOGS
         if accepted:
             self.dialogs.append(DialogSeen(dialog.type, dialog.message[:_NOTE_CHARS], accepted))
@@ -149,16 +165,22 @@ class Tabs:
             self._do(dialog.accept(default) if default is not None else dialog.accept())
             return
         if self._dialogs_open == MOST_DIALOGS + 1:
-            self.note(f"The page opened more than {MOST_DIALOGS} dialogs. They were dismissed and its script stopped.")
-        self._do(self._silence(page, dialog))
+            self.note(f"A page opened more than {MOST_DIALOGS} dialogs. They were dismissed, and its scripts stopped.")
+        self._hush()
+        self._do(dialog.dismiss())
 
-    async def _silence(self, page: Page | None, dialog: Dialog) -> None:
-        session = None if page is None else await self.cdp(page)
-        # Takes effect as soon as the dialog gives the script back its thread.
-        stopping = None if session is None else asyncio.ensure_future(session.send("Runtime.terminateExecution"))
-        await dialog.dismiss()
-        if stopping is not None:
-            await stopping
+    def _hush(self) -> None:
+        """Stop the scripts of all tabs, unless that is being done, until the model acts next."""
+        if self._hushing is None or self._hushing.done():
+            self._hushing = self._do(self._stop_scripts())
+
+    async def _stop_scripts(self) -> None:
+        for page in list(self.pages):
+            self._hushed.add(page)
+            session = await self.cdp(page)
+            # Takes effect where a dialog gives the script back its thread.
+            await session.send("Runtime.terminateExecution")
+            await session.send("Emulation.setScriptExecutionDisabled", {"value": True})
 
     def _outside(self, what: str) -> None:
         self.note(f"{what}: this is not one of the task's sites and was not opened.")
@@ -186,7 +208,7 @@ class Tabs:
         else:  # it does so whenever it is opened
             await page.goto("about:blank", timeout=_LEAVE_MS)
 
-    def _do(self, chore: Coroutine[Any, Any, Any]) -> None:
+    def _do(self, chore: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
         async def done() -> None:
             # The page may be gone before its turn comes, and nothing then waits for the chore.
             with contextlib.suppress(Exception):
@@ -195,6 +217,7 @@ class Tabs:
         task = asyncio.ensure_future(done())
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
+        return task
 
 
 def _is_page(url: str) -> bool:

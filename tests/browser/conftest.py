@@ -1,0 +1,45 @@
+"""A Chromium of the machine for the tests of this folder, one for all that do not break it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+
+from rllm_gym.browser import BrowserFault, BrowserPool, find_chromium
+from rllm_gym.sites.http import Handler, Request, Response
+
+Site = Callable[..., Handler]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    pytest.importorskip("playwright", reason="Playwright is not installed: pip install 'rllm-gym[web]'")
+    try:
+        return str(find_chromium())
+    except BrowserFault as fault:
+        pytest.skip(f"no browser: {fault}")
+
+
+@pytest.fixture(scope="session")
+def pool(chromium: str) -> Iterator[BrowserPool]:
+    with BrowserPool(chromium, ahead=0) as pool:
+        yield pool
+
+
+@pytest.fixture
+def site() -> Site:
+    """``site(html, {"/other": html})``: the first at ``/``, others at their paths, 404 elsewhere."""
+
+    def make(html: str, others: Mapping[str, str | Response] | None = None) -> Handler:
+        pages = {"/": html, **(others or {})}
+
+        def handle(request: Request) -> Response:
+            found = pages.get(request.path)
+            if isinstance(found, Response):
+                return found
+            return Response((found or "nothing here").encode(), status=404 if found is None else 200)
+
+        return handle
+
+    return make

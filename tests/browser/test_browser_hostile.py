@@ -1,0 +1,309 @@
+"""Pages made to hang, crash or flood: their own episode sees what happened and goes on, and no other one waits."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import psutil
+import pytest
+
+from rllm_gym.browser import BrowserPool, BrowserSession, SiteFault
+from rllm_gym.browser.tabs import MOST_TABS
+from rllm_gym.parsing.browser_actions import parse_browser_action
+from rllm_gym.sites.http import Handler, Request, Response
+
+QUIET = {"http://b.test": lambda request: Response(b"<title>quiet</title><p>quiet")}
+
+
+@pytest.fixture(autouse=True)
+def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in {"LOAD_S": 1.0, "PATIENCE_S": 1.0, "STOP_S": 2.0, "ACT_S": 8.0, "LOOK_S": 20.0}.items():
+        monkeypatch.setattr(f"rllm_gym.browser.session.{name}", seconds)
+
+
+def play(pool: BrowserPool, site: Handler, then: Callable[[BrowserSession], Awaitable[None]]) -> None:
+    """Open the site's start page, play, and see meanwhile that a neighbour is served."""
+
+    async def neighbour(over: asyncio.Event) -> None:
+        session = await pool.open(sites=QUIET)
+        slowest = 0.0
+        while not over.is_set():
+            began = time.monotonic()
+            await session.goto("http://b.test/")
+            assert "quiet" in (await session.observe()).text
+            slowest = max(slowest, time.monotonic() - began)
+            await asyncio.sleep(0.1)
+        await session.close()
+        assert slowest < 10
+
+    async def both() -> None:
+        over = asyncio.Event()
+        beside = asyncio.create_task(neighbour(over))
+        session = await pool.open(sites={"http://a.test": site})
+        try:
+            await session.goto("http://a.test/")
+            await then(session)
+        finally:
+            over.set()
+            await session.close()
+            await beside
+
+    asyncio.run(asyncio.wait_for(both(), 90))
+
+
+async def seen(session: BrowserSession) -> str:
+    return (await session.observe()).text
+
+
+async def act(session: BrowserSession, call: str) -> str:
+    return await session.act(parse_browser_action(call))
+
+
+async def goes_on(session: BrowserSession) -> None:
+    await act(session, "goto('http://a.test/fine')")
+    assert "all is fine" in await seen(session)
+
+
+def served(html: str, **others: str) -> Handler:
+    def site(request: Request) -> Response:
+        pages = {"/": html, "/fine": "<p>all is fine", **{f"/{name}": page for name, page in others.items()}}
+        return Response(pages.get(request.path, "<p>another page").encode())
+
+    return site
+
+
+def test_dialogs_are_answered_and_told(pool: BrowserPool) -> None:
+    script = "alert('one'); document.title = confirm('two') + prompt('three', 'dflt')"
+
+    async def then(session: BrowserSession) -> None:
+        text = await seen(session)
+        assert "'one'" in text
+        assert "'three'" in text
+        assert "truedflt" in text
+        assert "'one'" not in await seen(session)
+
+    play(pool, served(f"<p>x<script>{script}</script>"), then)
+
+
+@pytest.mark.parametrize("script", ["while (true) alert(1)", "setInterval(() => alert(1), 0)"])
+def test_dialogs_without_end(pool: BrowserPool, script: str) -> None:
+    async def then(session: BrowserSession) -> None:
+        assert "dialogs" in await seen(session)
+        await goes_on(session)
+
+    play(pool, served(f"<p>x<script>{script}</script>"), then)
+
+
+def test_a_page_that_computes_for_ever_from_the_start(pool: BrowserPool) -> None:
+    async def then(session: BrowserSession) -> None:
+        assert "was stopped" in await seen(session)
+        await goes_on(session)
+
+    play(pool, served("<p>before<script>while (true);</script>"), then)
+
+
+def test_a_button_that_computes_for_ever(pool: BrowserPool) -> None:
+    async def then(session: BrowserSession) -> None:
+        (number,) = (await session.observe()).elements
+        await act(session, f"click({number})")
+        assert "button" in await seen(session)
+        await goes_on(session)
+
+    play(pool, served("<button onclick='while (true);'>go</button>"), then)
+
+
+def test_a_page_whose_renderer_dies(pool: BrowserPool) -> None:
+    """By its own hand (memory) or another's: the tab is replaced, the episode told."""
+
+    async def then(session: BrowserSession) -> None:
+        await seen(session)
+        before = {process.pid for process in renderers()}
+        error = await act(session, "click(1)")
+        text = await seen(session)
+        assert "crashed" in error + text
+        await goes_on(session)
+        assert {process.pid for process in renderers()} - before
+
+    grow = "const all = []; while (true) all.push(new Array(1e6).fill(1.5))"
+    play(pool, served(f"<button onclick='{grow}'>go</button>"), then)
+
+
+def renderers() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children(recursive=True) if "--type=renderer" in _line(child)]
+
+
+def _line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "for (let i = 0; i < 20; i++) open('/popup')",
+        "setInterval(() => open('/popup'), 0)",
+    ],
+)
+def test_popups_are_tabs_up_to_a_number(pool: BrowserPool, script: str) -> None:
+    async def then(session: BrowserSession) -> None:
+        async with asyncio.timeout(20):
+            while len(session.pages) < MOST_TABS:
+                await session.evaluate("1")
+        assert "another tab" in await seen(session)
+        assert len(session.pages) <= MOST_TABS
+
+    play(pool, served(f"<p>x<script>{script}</script>"), then)
+
+
+def test_a_tab_that_closes_itself(pool: BrowserPool) -> None:
+    async def then(session: BrowserSession) -> None:
+        (number,) = (await session.observe()).elements
+        await act(session, f"click({number})")
+        assert len(session.pages) == 1
+        assert "start" in await seen(session)
+
+    play(
+        pool, served("<button onclick=\"window.open('/popup')\">start</button>", popup="<script>close()</script>"), then
+    )
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "location.href = '/?' + Math.random()",
+        "location.reload()",
+        "setInterval(() => {for (let i = 0; i < 1000; i++) history.pushState(0, '', '/#' + i)}, 0)",
+        "setInterval(() => document.body.append('x'.repeat(1e5)), 10)",
+        "print()",
+        "onbeforeunload = event => event.preventDefault()",
+        "document.write('<input type=file id=f>'); f.click()",
+    ],
+)
+def test_pages_that_never_rest(pool: BrowserPool, script: str) -> None:
+    async def then(session: BrowserSession) -> None:
+        await session.observe()
+        await goes_on(session)
+
+    play(pool, served(f"<p>x<script>{script}</script>"), then)
+
+
+def test_a_download_is_refused_and_told(pool: BrowserPool) -> None:
+    attachment = {"content-type": "application/zip", "content-disposition": "attachment; filename=tool.zip"}
+
+    def site(request: Request) -> Response:
+        return Response(b"PK", headers=attachment) if request.path == "/tool" else Response(b"<a href=/tool>tool</a>")
+
+    async def then(session: BrowserSession) -> None:
+        (number,) = (await session.observe()).elements
+        told = await act(session, f"click({number})")
+        async with asyncio.timeout(10):
+            while "tool.zip" not in told:
+                told += await seen(session)
+        assert session.page.url == "http://a.test/"
+
+    play(pool, site, then)
+
+
+def test_redirects_without_end(pool: BrowserPool) -> None:
+    numbers = itertools.count()
+
+    def site(request: Request) -> Response:
+        if request.path in ("/", "/fine"):
+            return Response(b"<p>all is fine <a href=/round>round</a>")
+        return Response(status=302, headers={"location": f"/round?{next(numbers)}"})
+
+    async def then(session: BrowserSession) -> None:
+        (number,) = (await session.observe()).elements
+        await act(session, f"click({number})")
+        await session.observe()
+        await goes_on(session)
+        with pytest.raises(SiteFault, match="ERR_TOO_MANY_REDIRECTS"):
+            await session.goto("http://a.test/round")
+
+    play(pool, site, then)
+
+
+def test_a_page_of_fifty_megabytes(pool: BrowserPool) -> None:
+    page = b"<p>beginning" + b"<p>many words in many paragraphs</p>" * (50 * 2**20 // 36)
+
+    async def then(session: BrowserSession) -> None:
+        began = time.monotonic()
+        text = await seen(session)
+        assert len(text) < 100_000
+        assert time.monotonic() - began < 60
+        await goes_on(session)
+
+    def site(request: Request) -> Response:
+        return Response(page if request.path == "/" else b"<p>all is fine")
+
+    play(pool, site, then)
+
+
+def test_an_answer_that_never_ends(pool: BrowserPool) -> None:
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readuntil(b"\r\n\r\n")
+        try:
+            if b"GET /fine" in request:
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 14\r\n\r\n<p>all is fine")
+                return
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<title>drip</title>")
+            while True:
+                writer.write(b"<p>drop</p>" * 100)
+                await writer.drain()
+                await asyncio.sleep(0.01)
+        except (OSError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.close()
+
+    async def both() -> None:
+        server = await asyncio.start_server(drip, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        session = await pool.open(origins=[url])
+        await session.goto(url)
+        assert "drop" in await seen(session)
+        await act(session, f"goto('{url}/fine')")
+        assert "all is fine" in await seen(session)
+        await session.close()
+        server.close()
+
+    asyncio.run(asyncio.wait_for(both(), 60))
+
+
+def test_sixteen_episodes_with_hostile_ones_among_them(pool: BrowserPool) -> None:
+    hostile = [
+        "while (true);",
+        "setInterval(() => alert(1), 0)",
+        "setInterval(() => open('/'), 0)",
+        "setInterval(() => {for (let i = 0; i < 50; i++) fetch('/' + i)}, 5)",
+    ]
+
+    async def attack(script: str, over: asyncio.Event) -> None:
+        session = await pool.open(sites={"http://a.test": served(f"<p>x<script>{script}</script>")})
+        await session.goto("http://a.test/")
+        while not over.is_set():
+            await session.observe()
+        await session.close()
+
+    async def honest(number: int) -> Any:
+        session = await pool.open(sites={"http://b.test": lambda request: Response(f"<button>{number}".encode())})
+        await session.goto("http://b.test/")
+        (element,) = (await session.observe()).elements.values()
+        await session.close()
+        return element.name
+
+    async def all_of_them() -> list[Any]:
+        over = asyncio.Event()
+        attacks = [asyncio.create_task(attack(script, over)) for script in hostile]
+        names = await asyncio.gather(*(honest(number) for number in range(12)))
+        over.set()
+        await asyncio.gather(*attacks)
+        return names
+
+    assert asyncio.run(asyncio.wait_for(all_of_them(), 90)) == [str(number) for number in range(12)]

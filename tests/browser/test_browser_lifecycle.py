@@ -1,0 +1,321 @@
+"""Browsers and sessions from their start to their end, however that comes about."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from rllm_gym.browser import BrowserFault, BrowserPool, SiteFault, find_chromium, shared_pool
+from rllm_gym.sites.http import Request, Response
+
+HELLO = {"http://a.test": lambda request: Response(b"<title>hello</title><p>hello")}
+
+
+def until(true: Callable[[], Any], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def browsers(parent: int | None = None) -> list[psutil.Process]:
+    """The Chromium processes (not their renderers) below a process."""
+    found = []
+    for process in psutil.Process(parent).children(recursive=True):
+        try:
+            line = process.cmdline()
+        except psutil.Error:
+            continue
+        if any("--remote-debugging-pipe" in word for word in line) and not any("--type=" in word for word in line):
+            found.append(process)
+    return found
+
+
+def test_a_site_of_this_process_is_served_like_any_other(pool: BrowserPool) -> None:
+    asked: list[Request] = []
+
+    def shop(request: Request) -> Response:
+        asked.append(request)
+        if request.path == "/order":
+            return Response(status=303, headers={"location": "/thanks?for=käse", "set-cookie": "seen=1"})
+        return Response(
+            f"<title>{request.path}</title><form action=/order method=post><input name=q value='5 &amp; ü'>"
+            f"</form><p>{request.headers.get('cookie', '')}".encode()
+        )
+
+    async def play() -> None:
+        session = await pool.open(sites={"http://shop.test": shop})
+        await session.goto("http://shop.test/")
+        await session.evaluate("document.forms[0].submit()")
+        while await session.evaluate("document.readyState + document.title") != "complete/thanks":
+            pass
+        assert await session.evaluate("document.querySelector('p').innerText") == "seen=1"
+        head = "fetch('/x', {method: 'HEAD'}).then(async answer => [answer.status, (await answer.text()).length])"
+        assert await session.evaluate(head) == [200, 0]
+        assert await session.evaluate("fetch('/x', {method: 'DELETE'}).then(answer => answer.status)") == 405
+        await session.close()
+
+    asyncio.run(play())
+    assert [request.method for request in asked] == ["GET", "POST", "GET", "GET"]
+    assert asked[1].form == {"q": "5 & ü"}
+    assert not any("proxy" in name for request in asked for name in request.headers)
+
+
+def test_episodes_share_nothing(pool: BrowserPool) -> None:
+    async def play() -> None:
+        first, second = [await pool.open(sites=HELLO) for _ in range(2)]
+        for session in (first, second):
+            await session.goto("http://a.test/")
+        await first.evaluate("(localStorage.x = 1, document.cookie = 'x=1; max-age=99')")
+        assert await second.evaluate("[localStorage.x, document.cookie]") == [None, ""]
+        await first.close()
+        third = await pool.open(sites=HELLO)
+        await third.goto("http://a.test/")
+        assert await third.evaluate("[localStorage.x, document.cookie, navigator.webdriver && 1]") == [None, "", 1]
+        await second.close()
+        await third.close()
+
+    asyncio.run(play())
+
+
+def test_sixteen_episodes_at_once_on_loops_of_their_own(pool: BrowserPool) -> None:
+    async def play(number: int) -> str:
+        site = lambda request: Response(f"<title>{number}</title>".encode())  # noqa: E731
+        session = await pool.open(sites={"http://a.test": site})
+        await session.goto("http://a.test/")
+        title: str = await session.evaluate("document.title")
+        await session.close()
+        return title
+
+    async def all_of_them() -> list[str]:
+        alone = [asyncio.to_thread(asyncio.run, play(number)) for number in range(2)]
+        return await asyncio.gather(*alone, *(play(number) for number in range(2, 16)))
+
+    assert asyncio.run(all_of_them()) == [str(number) for number in range(16)]
+
+
+def test_a_site_that_raises_is_a_fault_and_no_page(pool: BrowserPool) -> None:
+    def broken(request: Request) -> Response:
+        if request.path == "/":
+            return Response(b"<p>fine")
+        raise KeyError("stock")
+
+    async def play() -> None:
+        session = await pool.open(sites={"http://a.test": broken})
+        await session.goto("http://a.test/")
+        with pytest.raises(SiteFault, match=r"GET http://a.test/cart.*KeyError: 'stock'"):
+            await session.evaluate("fetch('/cart').then(answer => answer.status)")
+        with pytest.raises(SiteFault):
+            await session.evaluate("1")
+        await session.close()
+
+    asyncio.run(play())
+
+
+def test_a_header_that_would_split_the_answer_is_a_fault(pool: BrowserPool) -> None:
+    evil = Response(b"", status=303, headers={"location": "/x\r\nset-cookie: a=1"})
+
+    async def play() -> None:
+        session = await pool.open(sites={"http://a.test": lambda request: evil})
+        with pytest.raises(SiteFault, match="location"):
+            await session.goto("http://a.test/")
+        await session.close()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"origins": ["example.org"]}, "example.org"),
+        ({"origins": "http://a.test"}, "sequence"),
+        ({"origins": ["file:///etc"]}, "file:///etc"),
+        ({"origins": ["http://a.test/path"]}, "not an origin"),
+        ({"sites": {"https://a.test": HELLO["http://a.test"]}}, "http://"),
+        ({"sites": HELLO, "origins": ["http://A.test:80"]}, "choose one"),
+        ({"viewport": (10, 720)}, "viewport"),
+    ],
+)
+def test_what_cannot_be_opened_is_said(pool: BrowserPool, arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        asyncio.run(pool.open(**arguments))
+
+
+def test_a_named_browser_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(BrowserFault, match=r"executable='/no/such'.*apt-get install") as raised:
+        find_chromium("/no/such")
+    assert raised.value.kind == "browser_unavailable"
+    monkeypatch.setenv("RLLM_GYM_CHROMIUM", "/nor/this")
+    with pytest.raises(BrowserFault, match="RLLM_GYM_CHROMIUM='/nor/this'"):
+        find_chromium()
+
+
+def test_a_program_that_is_no_browser(tmp_path: Path) -> None:
+    async def play() -> None:
+        with BrowserPool("/bin/false") as pool:
+            with pytest.raises(BrowserFault, match="/bin/false cannot be started") as raised:
+                await pool.open()
+            assert raised.value.kind == "browser_unavailable"
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("victim", ["browser", "driver"])
+def test_a_killed_browser_is_a_fault_and_the_next_episode_gets_another(chromium: str, victim: str) -> None:
+    others = browsers()
+
+    async def play() -> None:
+        with BrowserPool(chromium, ahead=1) as pool:
+            sessions = [await pool.open(sites=HELLO) for _ in range(2)]
+            await sessions[0].goto("http://a.test/")
+            waiting = asyncio.create_task(sessions[0].evaluate("new Promise(() => 0)"))
+            await sessions[0].evaluate("1")
+            (process,) = [process for process in browsers() if process not in others]
+            (process if victim == "browser" else process.parent()).kill()
+            for doing in (waiting, sessions[0].evaluate("1"), sessions[1].goto("http://a.test/")):
+                with pytest.raises(BrowserFault) as raised:
+                    await doing
+                assert raised.value.kind == "browser_died", raised.value
+            next_one = await pool.open(sites=HELLO)
+            await next_one.goto("http://a.test/")
+            assert await next_one.evaluate("document.title") == "hello"
+            for session in (*sessions, next_one):
+                await session.close()
+            until(lambda: len(browsers()) == len(others) + 1)
+
+    asyncio.run(play())
+
+
+def test_closing_the_pool_leaves_nothing(chromium: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    pool = BrowserPool(chromium)
+    session = asyncio.run(pool.open(sites=HELLO))
+    ours = [process for process in browsers() if str(tmp_path) in " ".join(process.cmdline())]
+    assert len(ours) == 1
+    assert list(tmp_path.iterdir())
+    pool.close()
+    pool.close()
+    assert not psutil.pid_exists(ours[0].pid)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(RuntimeError, match="closed"):
+        asyncio.run(pool.open())
+    with pytest.raises(BrowserFault, match="closed"):
+        asyncio.run(session.goto("http://a.test/"))
+    asyncio.run(session.close())
+
+
+def test_a_session_and_a_pool_that_are_forgotten_are_closed(chromium: str) -> None:
+    pool = BrowserPool(chromium, ahead=0)
+    held = pool._stock
+    session = asyncio.run(pool.open(sites=HELLO))
+    asyncio.run(session.goto("http://a.test/"))
+    slot = held._slots[0]
+    started = slot.chromium
+    assert slot.used == 1
+    assert started is not None
+    del session
+    gc.collect()
+    until(lambda: slot.used == 0 and not started.browser.contexts)
+    del pool
+    gc.collect()
+    until(lambda: started.dead)
+
+
+def test_an_opening_that_is_given_up_leaves_no_context(chromium: str) -> None:
+    async def play() -> None:
+        with BrowserPool(chromium, ahead=0) as pool:
+            await (await pool.open()).close()
+            for _ in range(3):
+                opening = asyncio.create_task(pool.open())
+                await asyncio.sleep(0)
+                opening.cancel()
+            slot = pool._stock._slots[0]
+            assert slot.chromium is not None
+            last = await pool.open()
+            until(lambda: slot.used == 1 and len(slot.chromium.browser.contexts) == 1)  # type: ignore[union-attr]
+            await last.close()
+
+    asyncio.run(play())
+
+
+def test_a_fork_makes_a_browser_of_its_own(chromium: str) -> None:
+    pool = shared_pool(chromium)
+    session = asyncio.run(pool.open(sites=HELLO))
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            with pytest.raises(RuntimeError, match="fork"):
+                asyncio.run(pool.open())
+            own = shared_pool(chromium)
+            assert own is not pool
+            mine = asyncio.run(own.open(sites=HELLO))
+            asyncio.run(mine.goto("http://a.test/"))
+            own.close()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    asyncio.run(session.goto("http://a.test/"))
+    assert asyncio.run(session.evaluate("document.title")) == "hello"
+    pool.close()
+
+
+TRAINER = """
+import asyncio, os, sys, time
+from rllm_gym.browser import BrowserPool
+from rllm_gym.sites.http import Response
+
+async def play(pool):
+    session = await pool.open(sites={"http://a.test": lambda request: Response(b"x")})
+    await session.goto("http://a.test/")
+    print("ready", flush=True)
+    await session.evaluate("new Promise(() => 0)")
+
+pool = BrowserPool()
+if sys.argv[1] == "forks":
+    asyncio.run(pool.open())
+    if os.fork() == 0:
+        time.sleep(20)
+        os._exit(0)
+asyncio.run(play(pool))
+"""
+
+
+@pytest.mark.parametrize(("how", "sign"), [("forks", signal.SIGKILL), ("", signal.SIGKILL), ("", signal.SIGINT)])
+def test_when_the_trainer_is_killed_its_browser_goes(chromium: str, tmp_path: Path, how: str, sign: int) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "RLLM_GYM_CHROMIUM": chromium}
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", TRAINER, how], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert trainer.stdout is not None
+    assert trainer.stdout.readline() == b"ready\n"
+    everyone = psutil.Process(trainer.pid).children(recursive=True)
+    (browser,) = browsers(trainer.pid)
+    trainer.send_signal(sign)
+    trainer.wait(20)
+    until(lambda: not any(str(tmp_path) in _line(process) for process in everyone), 5.0)
+    assert not _line(browser)
+    for process in everyone:  # the fork that slept
+        if process.is_running():
+            process.kill()
+    if sign == signal.SIGINT:
+        assert not list(tmp_path.iterdir())
+
+
+def _line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline()) if process.status() != psutil.STATUS_ZOMBIE else ""
+    except psutil.Error:
+        return ""
