@@ -86,7 +86,7 @@ def fill(world: CalendarWorld, rng: Random, difficulty: int) -> None:
     _series(diary, monday, 1 + (difficulty + 1) // 2)
     for _ in range(12 + 7 * difficulty):
         _own_event(diary, rng.choice(days))
-    _invitations(diary, [day for day in coming if day <= monday + 2 * WEEK], 2 + difficulty)
+    _invitations(diary, coming, monday + 2 * WEEK, 2 + difficulty)
 
 
 def _series(diary: _Diary, monday: date, count: int) -> None:
@@ -113,9 +113,11 @@ def _own_event(diary: _Diary, day: date) -> None:
     diary.put(owner.email, diary.title(day), day, hours, place=rng.choice(PLACES), guests=guests)
 
 
-def _invitations(diary: _Diary, days: list[date], count: int) -> None:
-    """Invitations that wait for an answer: about half of them while something else is on, none while another is."""
+def _invitations(diary: _Diary, coming: list[date], last: date, count: int) -> None:
+    """Invitations that wait for an answer: about half of them while something else is on, none while another is. Their
+    names are no other event's, whenever that is."""
     world, rng = diary.world, diary.rng
+    days = [day for day in coming if day <= last]
     asked: list[tuple[date, int, int]] = []
     for number in range(count * 6):
         day = rng.choice(days)
@@ -134,4 +136,4 @@ def _invitations(diary: _Diary, days: list[date], count: int) -> None:
             asked.append((day, *hours))
             owner, *company = rng.sample(world.people, rng.randint(1, 3))
             guests = ((world.me.email, "waiting"), *((person.email, "accepted") for person in company))
-            diary.put(owner.email, diary.title(*days), day, hours, place=rng.choice(PLACES), guests=guests)
+            diary.put(owner.email, diary.title(*coming), day, hours, place=rng.choice(PLACES), guests=guests)

@@ -167,7 +167,7 @@ def close_duplicate(world: TrackerWorld, rng: Random, difficulty: int) -> Errand
     infeasible = difficulty >= 2 and rng.random() < 0.12
     way = (Click("button", "Close …"), Click("tab", "Duplicate"))
     said = rng.choice(REMARKS) if difficulty >= 3 else ""
-    then = f" Before that, write the comment “{said}” there." if said else ""
+    then = f" Before that, write the comment “{said}” on the one that you close." if said else ""
     if infeasible:
         missing = f"{project.key}-{len(world.issues) + rng.randint(5, 60)}"
         return Errand(

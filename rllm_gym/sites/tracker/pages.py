@@ -241,7 +241,9 @@ def board(world: TrackerWorld, visit: Visit, key: str) -> Page:
             "section.lane",
             h("h2", f"{column} ({sum(issue.column == column for issue in found)})"),
             [_card(world, issue) for issue in found if issue.column == column],
+            role="group",
             aria_label=column,
+            tabindex=0,
             data_column=column,
         )
         for column in COLUMNS
