@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import random
 import re
+import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rllm_gym.envs.web.env import WebEnv
-from rllm_gym.sites.errand import Answer, Click, Fill, Goto, Move, Press, ReportInfeasible, Select
+from rllm_gym.sites.errand import Answer, Click, Errand, Fill, Goto, Move, Press, ReportInfeasible, Select
 
 if TYPE_CHECKING:
     from rllm_gym.browser.observation import PageView
@@ -24,10 +25,11 @@ _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 def oracle(env: WebEnv, rng: random.Random | None = None) -> str:
     """The next reply of one that knows the errand: a demonstration policy of ``rllm-gym sft``.
 
-    Called before every turn with the unwrapped environment.
+    Called with the unwrapped environment before every turn that it is to play; the reply has to be played then.
+    Turns in between may be anything that leaves the page as it is.
 
     Args:
-        env: In an episode of an errand, every turn of which was played by this oracle.
+        env: In an episode of an errand.
         rng: Not used: there is one way.
 
     Raises:
@@ -35,7 +37,15 @@ def oracle(env: WebEnv, rng: random.Random | None = None) -> str:
     """
     if env.errand is None:
         raise ValueError(f"task {env.task.task_id!r} is no errand: nobody knows how it is done")
-    return reply_for(env.errand.moves[env.turn], env.page)
+    errand, made = _made.get(env, (None, 0))
+    if errand is not env.errand:
+        made = 0
+    _made[env] = env.errand, made + 1
+    return reply_for(env.errand.moves[made], env.page)
+
+
+# Per environment the errand that it plays, and how many of its moves were given.
+_made: weakref.WeakKeyDictionary[WebEnv, tuple[Errand, int]] = weakref.WeakKeyDictionary()
 
 
 def play(env: WebEnv, moves: Iterable[Move]) -> tuple[float, list[str]]:

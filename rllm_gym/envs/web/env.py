@@ -157,11 +157,6 @@ class WebEnv(PageEnv):
         """The errand of the episode with its solution, for demonstrations; ``None`` for rows of one's own."""
         return self._case.errand if isinstance(self._case, ErrandCase) else None
 
-    @property
-    def turn(self) -> int:
-        """Actions taken in the episode so far."""
-        return self._turn
-
     async def _open_task(self, task: Task) -> None:
         case = self._case = await self._set_up(task)
         self._goal = case.goal
