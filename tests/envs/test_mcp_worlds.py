@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,3 +112,54 @@ def test_the_errands_own_way_is_rewarded_and_neither_nothing_nor_the_near_miss_i
             assert not idle.rewarded(wanted), (seed, idle)
 
     asyncio.run(all_seeds())
+
+
+def test_the_same_seed_gives_the_same_errand_in_another_process():
+    program = (
+        "import hashlib, random\n"
+        "from rllm_gym.envs.mcp.worlds import TEMPLATES\n"
+        "told = hashlib.sha256()\n"
+        "for template in TEMPLATES.values():\n"
+        "    for difficulty in template.difficulties:\n"
+        "        world = template.build(7, difficulty)\n"
+        "        errand = template.errand(world, random.Random(7), difficulty)\n"
+        "        told.update(repr((errand.goal, errand.calls, errand.wrong_calls, errand.answer)).encode())\n"
+        "print(told.hexdigest())\n"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_difficulty_changes_the_work_and_seeds_change_the_errand(name: str, tmp_path: Path):
+    template, goals = TEMPLATES[name], set()
+
+    async def work(difficulty: int) -> int:
+        """How much is asked, done and read on the way, and how large the world is."""
+        total = 0
+        for seed in range(4):
+            world, errand = begun(template, seed, difficulty)
+            (workspace := tmp_path / f"{difficulty}-{seed}").mkdir()
+            episode = await played(world, errand, errand.calls, workspace)
+            total += len(errand.goal) + 100 * len(errand.calls) + sum(map(len, episode.said)) + len(repr(episode.facts))
+            goals.add(errand.goal)
+        return total
+
+    easy, hard = asyncio.run(work(1)), asyncio.run(work(3))
+    assert hard > 1.1 * easy
+    assert len(goals) > 2
+
+
+def test_importing_the_worlds_imports_no_server():
+    program = "import rllm_gym.envs.mcp.worlds, sys; print('mcp' in sys.modules, 'pydantic' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["False", "False"]

@@ -226,17 +226,25 @@ def _clocks(towns: Sequence[str]) -> list[Call]:
 
 
 def convert_time(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
-    towns = _towns(world, rng, 2)
+    here, *towns = _towns(world, rng, 1 + difficulty)
     moment = _a_moment(world, rng)
-    there = _local(world, moment, *towns)
-    goal = f"When the clocks of {towns[0]} show {moment:%H:%M} on {moment.date()}, "
-    if difficulty > 1 and rng.random() < 0.5:
-        goal += f"what is the date in {towns[1]}? Answer with YYYY-MM-DD."
-        right, wrong = _told(_clocks(towns), str(there.date()), str(there.date() + timedelta(days=1)))
-        return ToolErrand(goal, right, wrong, answer={"type": "date", "value": str(there.date())})
-    goal += f"what do those of {towns[1]} show? Answer with HH:MM."
-    right, wrong = _told(_clocks(towns), f"{there:%H:%M}", f"{there + timedelta(minutes=15):%H:%M}")
-    return ToolErrand(goal, right, wrong, answer={"type": "time", "value": f"{there:%H:%M}"})
+    there = [_local(world, moment, here, town) for town in towns]
+    calls = _clocks([here, *towns])
+    goal = f"When the clocks of {here} show {moment:%H:%M} on {moment.date()}, "
+    if difficulty > 1 and rng.random() < 0.4:
+        days = [str(local.date()) for local in there]
+        goal += f"what is the date in {listed(towns)}? Answer with YYYY-MM-DD for each, in this order, between commas."
+        right, wrong = _told(calls, ", ".join(days), ", ".join([*days[:-1], str(there[-1].date() + timedelta(days=1))]))
+        return ToolErrand(goal, right, wrong, answer={"type": "list", "value": days, "of": "date"})
+    times = [f"{local:%H:%M}" for local in there]
+    late = f"{there[-1] + timedelta(minutes=15):%H:%M}"
+    if difficulty == 1:
+        goal += f"what do those of {towns[0]} show? Answer with HH:MM."
+        right, wrong = _told(calls, times[0], late)
+        return ToolErrand(goal, right, wrong, answer={"type": "time", "value": times[0]})
+    goal += f"what do those of {listed(towns)} show? Answer with HH:MM for each, in this order, between commas."
+    right, wrong = _told(calls, ", ".join(times), ", ".join([*times[:-1], late]))
+    return ToolErrand(goal, right, wrong, answer={"type": "list", "value": times, "of": "time"})
 
 
 def arrival(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:

@@ -227,8 +227,9 @@ def swap_attendee(world: DiaryWorld, rng: Random, difficulty: int) -> ToolErrand
 def busy_time(world: DiaryWorld, rng: Random, difficulty: int) -> ToolErrand:
     diary, days = world.diary, _days(world)
     person = diary.owner if difficulty == 1 else rng.choice(_others(world, rng, 1))
-    first = rng.randrange(len(days) - 2)
-    last = rng.randint(first + 1, min(first + 4, len(days) - 1))
+    span = {1: rng.randint(1, 2), 2: rng.randint(2, 4), 3: rng.randint(5, 9)}[difficulty]
+    first = rng.randrange(len(days) - span)
+    last = first + span
     theirs = [
         m for m in diary.meetings.values() if person in m.attendees and days[first] <= m.starts.date() <= days[last]
     ]
