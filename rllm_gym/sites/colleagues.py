@@ -10,6 +10,7 @@ from rllm_gym.sites.errors import Refused
 from rllm_gym.sites.wording import FIRST_NAMES, LAST_NAMES, any_day
 
 COMPANY = "brightwater.test"
+MOST_NAMES = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +53,22 @@ def a_workday(rng: Random) -> date:
     return day - timedelta(days=day.weekday()) + timedelta(days=rng.randrange(4))
 
 
+def names_of(text: str) -> list[str]:
+    """The parts of a line between its commas, without blanks. Raises Refused where they are more than 50."""
+    parts = [part for piece in text.split(",") if (part := piece.strip())]
+    if len(parts) > MOST_NAMES:
+        raise Refused(f"These are {len(parts)} names; at most {MOST_NAMES} can be given.")
+    return parts
+
+
 def addressed(text: str, known: list[Person]) -> list[Person]:
     """Whom a line of names or addresses with commas between them means.
 
     Raises:
-        Refused: A name is nobody's, or more than one person's.
+        Refused: A name is nobody's, or there are more than 50.
     """
     found = []
-    for part in filter(None, (piece.strip() for piece in text.split(",")[:100])):
+    for part in names_of(text):
         wanted = part.rpartition("<")[2].rstrip("> ").lower()
         matches = [person for person in known if wanted in (person.name.lower(), person.email.lower())]
         if len(matches) != 1:

@@ -302,7 +302,7 @@ def suggestions(world: CalendarWorld, visit: Visit) -> Response:
 @site.get("/free")
 def free(world: CalendarWorld, visit: Visit) -> Page:
     day = day_or(visit.asked("date"), world.today)
-    names = visit.asked("people", 1_000)
+    names = visit.asked("people", 2_000)
     asking = form(
         "/free",
         h("div.two", _people_field("People", "people", names), field("Date", "date", day.isoformat(), type="date")),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rllm_gym.sites.colleagues import Person, addressed
+from rllm_gym.sites.colleagues import Person, addressed, names_of
 from rllm_gym.sites.errors import NotFound, Refused
 from rllm_gym.sites.http import Handler, Response
 from rllm_gym.sites.mail.state import FOLDERS, RULE_FOLDERS, Attachment, Mailbox, Message, Rule
@@ -427,7 +427,7 @@ def send(world: MailWorld, visit: Visit) -> Redirect:
 def _recipients(text: str, contacts: list[Person]) -> list[str]:
     """Addresses, and names of the address book, with commas between them. Raises Refused."""
     found = []
-    for part in filter(None, (piece.strip() for piece in text.split(",")[:30])):
+    for part in names_of(text):
         address = part.rpartition("<")[2].rstrip("> ").lower()
         if re.fullmatch(r"[^@\s<>]{1,64}@[^@\s<>]{1,64}\.[a-z]{2,12}", address):
             found.append(address)
