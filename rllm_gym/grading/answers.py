@@ -140,7 +140,7 @@ def _item_type(spec: Mapping[str, Any], item: Any) -> str:
 def _expected(kind: str, value: Any) -> Any:
     """The value of a spec, as answers are read."""
     if kind == "boolean":
-        fits = isinstance(value, bool)
+        fits = isinstance(value, bool | str)
     elif kind == "number":
         fits = isinstance(value, int | float | str) and not isinstance(value, bool)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import http.server
+import importlib.util
 import os
 import signal
 import threading
@@ -94,6 +95,10 @@ def infeasible_errand(world: Lamps, rng: Any, difficulty: int) -> Errand:
     )
 
 
+def broken_errand(world: Lamps, rng: Any, difficulty: int) -> Errand:
+    raise KeyError("no such lamp")
+
+
 def nothing_errand(world: Lamps, rng: Any, difficulty: int) -> Errand:
     return Errand("Look.", "http://lamps.test/", (), ())
 
@@ -105,6 +110,7 @@ TEMPLATES = [
         ("lamps/count", count_errand),
         ("lamps/infeasible", infeasible_errand),
         ("lamps/nothing", nothing_errand),
+        ("lamps/broken", broken_errand),
     )
 ]
 
@@ -227,6 +233,28 @@ def test_a_template_that_nothing_could_fail_is_refused() -> None:
     env = lamps("nothing")
     with pytest.raises(TaskError, match="lamps/nothing"):
         env.reset(seed=0)
+
+
+def test_a_template_that_raises_is_a_fault() -> None:
+    with pytest.raises(EnvironmentFault, match=r"lamps/broken.*no such lamp") as fault:
+        lamps("broken").reset(seed=0)
+    assert fault.value.kind == "check"
+
+
+def test_rows_may_name_templates_of_ones_own() -> None:
+    env = WebEnv(tasks=[{"template": "lamps/switch", "seed": 5}], templates=TEMPLATES)
+    try:
+        env.reset()
+        assert play(env, env.errand.moves)[0] == 1
+    finally:
+        env.close()
+
+
+def test_without_playwright_gym_make_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "playwright" else find(name))
+    with pytest.raises(ModuleNotFoundError, match=r"rllm-gym\[web\]"):
+        gymnasium.make("rllm/Web-v0")
 
 
 def test_a_site_that_raises_is_a_fault_and_the_next_episode_works() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from rllm_gym.core import Task, TaskError, TaskSource
 from rllm_gym.data import Taskset, load_tasks
 from rllm_gym.envs.web.errands import errand_tasks, templates_of
-from rllm_gym.envs.web.judging import WORLD_DEADLINE_S, Case, Ending, ErrandCase, PageCase, aside
+from rllm_gym.envs.web.judging import Case, Ending, ErrandCase, PageCase, set_up_errand
 from rllm_gym.envs.web.page_env import MAX_CHARS, ObservationMode, PageEnv
 from rllm_gym.envs.web.page_state import PageState
 from rllm_gym.envs.web.rows import PageRow, read_row, row_to_web_task
@@ -75,7 +75,8 @@ class WebEnv(PageEnv):
             of yours that is run: take rows from people you trust.
         sites: Built-in sites to draw errands from, such as ``"shop"`` or ``["shop", "mail"]``; ``None`` for all.
         templates: Templates to draw from, by name (see ``rllm_gym.sites.TEMPLATES``) or
-            :class:`~rllm_gym.sites.errand.Template` objects of one's own; ``None`` for all.
+            :class:`~rllm_gym.sites.errand.Template` objects of one's own; ``None`` for all. With ``tasks``, what its
+            rows may name beside the built-in ones.
         difficulty: Of errands: 1 (easy) to 5, a pair ``(lowest, highest)``, or ``None`` for every level there is.
         split: ``"train"``, ``"validation"`` or ``"test"``. Splits are made by the content of a task and share none.
             ``None`` is ``"train"`` for errands and every row of a file.
@@ -133,9 +134,10 @@ class WebEnv(PageEnv):
                 self._templates, difficulty=difficulty, split=split, seed=task_seed, size=num_tasks
             )
         else:
-            for name, value in (("sites", sites), ("templates", templates), ("difficulty", difficulty)):
+            for name, value in (("sites", sites), ("difficulty", difficulty)):
                 if value is not None:
                     raise TaskError(f"{name}={value!r} chooses among the errands; leave it out where tasks= is given")
+            self._templates = templates_of() | self._templates
             source = _given_tasks(tasks, split, num_tasks)
         super().__init__(
             tasks=source,
@@ -170,7 +172,7 @@ class WebEnv(PageEnv):
             template = self._templates.get(row.template)
             if template is None:
                 raise TaskError(f"there is no template {row.template!r}; there are {', '.join(self._templates)}")
-            return await aside(ErrandCase, template, row, timeout=WORLD_DEADLINE_S)  # type: ignore[no-any-return]
+            return await set_up_errand(template, row)
         except TaskError as error:
             raise TaskError(f"task {task.task_id!r}: {error}") from error
 

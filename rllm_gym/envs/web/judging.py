@@ -90,7 +90,9 @@ class ErrandCase:
             self.errand.outcome(twin)
         self._twin = twin
         self.goal, self.start = self.errand.goal, self.errand.start
-        self.sites = {origin: self._alone(handler) for origin, handler in self.world.handlers().items()}
+        self.sites: Mapping[str, Handler] = {
+            origin: self._alone(handler) for origin, handler in self.world.handlers().items()
+        }
         self.origins: tuple[str, ...] = ()
 
     def _alone(self, handler: Handler) -> Handler:
@@ -103,7 +105,10 @@ class ErrandCase:
         return answer
 
     async def solved(self, ending: Ending, state: Callable[[], Awaitable[PageState]]) -> bool:
-        return bool(await aside(self.is_solved, ending, timeout=WORLD_DEADLINE_S))
+        try:
+            return bool(await aside(self.is_solved, ending, timeout=WORLD_DEADLINE_S))
+        except Exception as error:
+            raise _fault(f"the world of the errand {self.errand.goal!r:.200} cannot be compared", error) from error
 
     def is_solved(self, ending: Ending) -> bool:
         """Whether the world is exactly as it should be, and the right thing was said. Blocks for milliseconds."""
@@ -114,6 +119,27 @@ class ErrandCase:
             return False
         with self._lock:
             return bool(self.world.facts() == self._twin.facts())
+
+
+async def set_up_errand(template: Template, row: ErrandRow) -> ErrandCase:
+    """An :class:`ErrandCase`, made beside the event loop.
+
+    Raises:
+        TaskError: As :class:`ErrandCase`.
+        EnvironmentFault: The template's own functions raise or take too long; kind ``"check"``.
+    """
+    try:
+        return await aside(ErrandCase, template, row, timeout=WORLD_DEADLINE_S)  # type: ignore[no-any-return]
+    except TaskError:
+        raise
+    except Exception as error:
+        raise _fault(f"the template {template.name!r} cannot be set up with seed {row.seed}", error) from error
+
+
+def _fault(what: str, error: Exception) -> EnvironmentFault:
+    if isinstance(error, EnvironmentFault):
+        return error
+    return EnvironmentFault(f"{what}: {type(error).__name__}: {error}", kind="check")
 
 
 # Pages of one's own ------------------------------------------------------------------------------------------------
@@ -143,13 +169,8 @@ class PageCase:
         seen = await state()
         try:
             verdict = await aside(_run_check, self._check, seen, ending.answer, timeout=self._timeout_s)
-        except EnvironmentFault:
-            raise
         except Exception as error:
-            raise EnvironmentFault(
-                f"the check {row.check!r} raised {type(error).__name__}: {error}; a check returns True or False",
-                kind="check",
-            ) from error
+            raise _fault(f"the check {row.check!r} raised", error) from error
         if not isinstance(verdict, bool):
             raise EnvironmentFault(
                 f"the check {row.check!r} returned {verdict!r:.80}; a check returns True or False", kind="check"

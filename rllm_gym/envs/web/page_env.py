@@ -42,6 +42,7 @@ PAGE_CHARS = 20_000
 """Characters of a page that a check sees."""
 
 LEAST_PAGE_CHARS = 1_000
+_URL_CHARS = 2_000
 
 MAX_CHARS = 24_000
 """Characters of an observation by default: some 6,000 tokens."""
@@ -218,7 +219,7 @@ class PageEnv(AsyncTextEnv):
         return json.dumps(action_tools(tabs=self._has_tabs, mouse=self._has_mouse))
 
     def _add_info(self, info: dict[str, Any]) -> None:
-        info["url"] = self.page.url
+        info["url"] = self.page.url[:_URL_CHARS]
         info["action_error"] = self._error
 
     def render(self) -> str | np.ndarray | None:
@@ -237,7 +238,7 @@ class PageEnv(AsyncTextEnv):
 
 def _in_short(view: PageView) -> str:
     """What a picture does not tell: where it was taken, and the numbers of what can be acted on."""
-    return "\n".join([f"URL: {view.url}", *(element.text for element in view.elements.values())])
+    return "\n".join([f"URL: {view.url[:_URL_CHARS]}", *(element.text for element in view.elements.values())])
 
 
 def _viewport(viewport: Any) -> tuple[int, int]:

@@ -121,6 +121,7 @@ def _page_row(row: Mapping[str, Any]) -> PageRow:
     if answer is not None:
         if not isinstance(answer, Mapping):
             raise TaskError(f"its answer is {answer!r:.80}; it is {{'type': …, 'value': …}}")
+        answer = {key: value for key, value in answer.items() if value is not None}  # columns of a Parquet file
         try:
             check_answer_spec(answer)
         except ValueError as error:
