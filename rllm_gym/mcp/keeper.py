@@ -12,6 +12,7 @@ import ctypes
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -26,7 +27,7 @@ _END_S = 10.0
 
 
 def main() -> None:
-    """Serve the trainer at the other end of the socket until it hangs up or ends. Arguments: socket, its pid."""
+    """Serve the trainer until it hangs up or ends. Arguments: a socket to it, its pid, a folder that ends with it."""
     orders = socket.socket(fileno=int(sys.argv[1]))
     owner_pid = int(sys.argv[2])
     owner = os.pidfd_open(owner_pid) if hasattr(os, "pidfd_open") else None
@@ -39,16 +40,19 @@ def main() -> None:
     while os.getppid() == owner_pid:
         events = dict(poller.poll(1000))
         if owner in events:
-            return
+            break
         if orders.fileno() not in events:
             continue
         data, fds, _, _ = socket.recv_fds(orders, 1, 1)
         if not data:
-            return
+            break
         if os.fork() == 0:
             orders.close()
             _keep(socket.socket(fileno=fds[0]), owner, owner_pid)
         os.close(fds[0])
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(-1, 0)  # the keepers, which end what may still write there
+    shutil.rmtree(sys.argv[3], ignore_errors=True)
 
 
 def _keep(control: socket.socket, owner: int | None, owner_pid: int) -> NoReturn:

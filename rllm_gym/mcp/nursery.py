@@ -43,9 +43,14 @@ class Launch:
 
 
 class Nursery:
-    """Starts programs under keepers. Made when the first is wanted, again when it was killed. Close it."""
+    """Starts programs under keepers. Made when the first is wanted, again when it was killed. Close it.
 
-    def __init__(self) -> None:
+    Args:
+        folder: Removed in the end, also when the trainer is killed.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._orders: int | None = None
@@ -79,7 +84,7 @@ class Nursery:
         return ours.detach()
 
     def close(self) -> None:
-        """End the nursery; programs under their keepers go on. Safe to call twice."""
+        """End the nursery, after its programs. Safe to call twice."""
         with self._lock:
             if self._pid == os.getpid():
                 self._discard()
@@ -104,7 +109,8 @@ class Nursery:
             raise ServerFault("sys.executable is empty, so no MCP server can be started", kind="server_start")
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-I", "-S", "-B", keeper.__file__, str(theirs.fileno()), str(os.getpid())]
+            arguments = [str(theirs.fileno()), str(os.getpid()), self._folder]
+            command = [sys.executable, "-I", "-S", "-B", keeper.__file__, *arguments]
             try:
                 self._process = subprocess.Popen(
                     command,

@@ -59,7 +59,8 @@ class ServerPool:
 
     def __init__(self) -> None:
         self._loop = BackgroundLoop("mcp-servers")
-        self._nursery = Nursery()
+        self._root = tempfile.mkdtemp(prefix="rllm-gym-mcp-")
+        self._nursery = Nursery(self._root)
         self._slots = asyncio.Semaphore(max(4, 2 * (os.cpu_count() or 1)))
         self._sessions: set[ToolSession] = set()
         self._shared: dict[Server, asyncio.Task[Connected]] = {}
@@ -123,8 +124,7 @@ class ServerPool:
         self._loop.run(self._end_all())
         self._loop.close()
         self._nursery.close()
-        for path in self._workspaces:
-            shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(self._root, ignore_errors=True)
         atexit.unregister(self.close)
 
     @property
@@ -184,8 +184,7 @@ class ServerPool:
         if task is None or (task.done() and (task.cancelled() or task.exception() or task.result().connection.broken)):
             if task is not None:
                 await _end([task])
-            home = Path(tempfile.mkdtemp(prefix="rllm-gym-mcp-"))
-            self._workspaces[home] = _Workspace(home)
+            home = self._make_workspace().path
             task = self._shared[server] = asyncio.create_task(self._connect(server, home, seed))
         return await asyncio.shield(task)
 
@@ -249,7 +248,7 @@ class ServerPool:
         return ours.path
 
     def _make_workspace(self) -> _Workspace:
-        path = Path(tempfile.mkdtemp(prefix="rllm-gym-mcp-")).absolute()
+        path = _absolute(tempfile.mkdtemp(prefix="workspace-", dir=self._root))
         ours = self._workspaces[path] = _Workspace(path)
         return ours
 

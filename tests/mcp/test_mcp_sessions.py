@@ -254,9 +254,12 @@ def test_closing_ends_all_that_a_server_has_started(tmp_path: Path) -> None:
 
 TRAINER = """
 import asyncio, sys
-from rllm_gym.mcp import StdioServer, open_session
+from rllm_gym.mcp import StdioServer, shared_pool
 async def main():
-    session = await open_session([StdioServer("{python}", ("-S", sys.argv[1]))], workspace=sys.argv[2])
+    servers = [StdioServer("{python}", ("-S", sys.argv[1]))]
+    workspace = await shared_pool().workspace(servers)
+    session = await shared_pool().open(servers, workspace=workspace)
+    print(workspace, flush=True)
     print((await session.call("spawn", {})).text, flush=True)
     import json
     print(json.loads((await session.call("where", {})).text)["pid"], flush=True)
@@ -266,16 +269,22 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_servers_end_with_the_trainer(tmp_path: Path, number: int) -> None:
+def test_servers_and_workspaces_end_with_the_trainer(number: int) -> None:
     trainer = subprocess.Popen(
-        [sys.executable, "-c", TRAINER, str(COUNTING), str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [sys.executable, "-c", TRAINER, str(COUNTING)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     assert trainer.stdout is not None
+    workspace = Path(trainer.stdout.readline().strip())
+    assert workspace.is_dir()
     pids = [int(trainer.stdout.readline()) for _ in range(2)]
     trainer.send_signal(number)
     trainer.wait(30)
     trainer.stdout.close()
     assert all(gone(pid) for pid in pids)
+    give_up = time.monotonic() + 10
+    while workspace.parent.exists() and time.monotonic() < give_up:
+        time.sleep(0.01)
+    assert not workspace.parent.exists()
 
 
 def _in_a_child(workspace: str, session: ToolSession, answers) -> None:
