@@ -38,6 +38,7 @@ SEEDS = range(20)
 class Played:
     errand: ToolErrand
     facts: Any
+    untouched: Any = None
     answer: str = ""
     reported: bool = False
     said: list[str] = field(default_factory=list)
@@ -56,7 +57,7 @@ async def played(world: ToolWorld, errand: ToolErrand, moves: Sequence[Move], wo
     """What comes of the moves in an untouched world."""
     world.prepare(workspace)
     servers = {server.name: server.make(workspace, 0) for server in world.servers(workspace)}
-    episode = Played(errand, None)
+    episode = Played(errand, None, untouched=world.facts(workspace))
     for move in moves:
         match move:
             case Answer(text):
@@ -98,7 +99,7 @@ def test_the_errands_own_way_is_rewarded_and_neither_nothing_nor_the_near_miss_i
     async def all_seeds() -> None:
         for seed in SEEDS:
             difficulty = level(template, seed)
-            folders = [tmp_path / f"{seed}-{role}" for role in ("twin", "right", "wrong", "idle")]
+            folders = [tmp_path / f"{seed}-{role}" for role in ("twin", "right", "wrong")]
             for folder in folders:
                 folder.mkdir()
             world, errand = begun(template, seed, difficulty)
@@ -108,7 +109,7 @@ def test_the_errands_own_way_is_rewarded_and_neither_nothing_nor_the_near_miss_i
             assert right.rewarded(wanted), (seed, right, wanted)
             wrong = await played(template.build(seed, difficulty), errand, errand.wrong_calls, folders[2])
             assert not wrong.rewarded(wanted), (seed, wrong)
-            idle = await played(template.build(seed, difficulty), errand, [Answer("")], folders[3])
+            idle = Played(errand, wrong.untouched)
             assert not idle.rewarded(wanted), (seed, idle)
 
     asyncio.run(all_seeds())
