@@ -349,6 +349,14 @@ def test_pictures_are_in_the_observation_and_of_the_viewport() -> None:
         assert np.array_equal(observation["image"], kept)  # what was given away does not change
     finally:
         env.close()
+    alone = lamps("switch", observation_mode="screenshot", viewport=(320, 200))
+    try:
+        text = alone.reset(seed=0)[0]["text"]
+        assert 'button "Switch"' in text
+        assert "URL: http://lamps.test/" in text
+        assert 'Lamp 1"' not in text  # which the picture shows
+    finally:
+        alone.close()
     rendered = lamps("switch", render_mode="rgb_array", viewport=(320, 200))
     try:
         assert isinstance(rendered.reset(seed=0)[0], str)

@@ -237,8 +237,9 @@ class PageEnv(AsyncTextEnv):
 
 
 def _in_short(view: PageView) -> str:
-    """What a picture does not tell: where it was taken, and the numbers of what can be acted on."""
-    return "\n".join([f"URL: {view.url[:_URL_CHARS]}", *(element.text for element in view.elements.values())])
+    """What a picture does not tell: where it was taken, what happened, and the numbers of what can be acted on."""
+    above, _, _ = view.text.partition("\nPage:\n")
+    return "\n".join([above, "Elements:", *(element.text for element in view.elements.values())])
 
 
 def _viewport(viewport: Any) -> tuple[int, int]:
