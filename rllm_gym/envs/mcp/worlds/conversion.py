@@ -32,7 +32,11 @@ _RANGES = {
     "bushel": (18, 60),
     "firkin": (21, 52),
 }
-GOODS = words("barley butter cheese flour honey linen oats rope salt silk wine wool")
+GOODS = {
+    "gram": words("butter cheese honey salt soap sugar wax wool"),
+    "centimetre": words("cord lace linen ribbon rope silk velvet"),
+    "litre": words("barley beer cider flour oats oil wheat wine"),
+}
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,8 @@ def _told(calls: Sequence[Call], right: str, wrong: str) -> tuple[tuple[Move, ..
 
 
 def convert(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
-    unit, good, count = rng.choice(sorted(UNITS)), rng.choice(GOODS), rng.randint(3, 80)
+    unit, count = rng.choice(sorted(UNITS)), rng.randint(3, 80)
+    good = rng.choice(GOODS[UNITS[unit]])
     first, second = _towns(world, rng, 2)
     modern = world.amount(count, first, unit)
     calls = [Call("get_measure", {"town": first, "unit": unit})]
@@ -178,7 +183,7 @@ def add_up(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
     units = [unit for unit, of in UNITS.items() if of == modern]
     lots = [(rng.randint(2, 40), rng.choice(units), town) for town in _towns(world, rng, 1 + difficulty)]
     total = sum((world.amount(*(count, town, unit)) for count, unit, town in lots), Fraction())
-    good = rng.choice(GOODS)
+    good = rng.choice(GOODS[modern])
     told = listed(f"{count} {unit}s measured in {town}" for count, unit, town in lots)
     goal = rng.choice(
         (
@@ -192,7 +197,8 @@ def add_up(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
 
 
 def cheapest(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
-    unit, good = rng.choice(sorted(UNITS)), rng.choice(GOODS)
+    unit = rng.choice(sorted(UNITS))
+    good = rng.choice(GOODS[UNITS[unit]])
     while True:  # until no two offers are nearly the same
         offers = [(rng.randint(20, 90), rng.randint(2, 12), town) for town in _towns(world, rng, 2 + difficulty)]
         prices = {town: price / world.amount(count, town, unit) for price, count, town in offers}
@@ -280,8 +286,8 @@ def overlap(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
     spans = zip(hours, towns, strict=True)
     told = listed(f"in {town} from {start:02d}:00 to {end}:00" for (start, end), town in spans)
     goal = (
-        f"An office is open every day, by local time, {told}. For how many minutes of each 24 hours are all of them "
-        "open at once?"
+        f"A company has offices that are open every day, by their local time: {told}. For how many minutes of each 24 "
+        "hours are all of them open at once?"
     )
     right, wrong = _told(_clocks(towns), str(minutes), str(minutes + 15))
     return ToolErrand(goal, right, wrong, answer={"type": "number", "value": minutes})

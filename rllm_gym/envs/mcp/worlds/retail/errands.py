@@ -22,7 +22,6 @@ _NOT_ACCEPTED = (
 
 
 def _letter(store: Store, order: Order, rng: Random, wish: str, *, postcode: str | None = None) -> str:
-    customer = store.customers[order.customer_id]
     work = rng.choice(
         (
             "You work in the customer service of a shop. Answer the following message by doing what it asks for, as "
@@ -32,8 +31,13 @@ def _letter(store: Store, order: Order, rng: Random, wish: str, *, postcode: str
             "where it forbids the request, leave everything as it is and report that it cannot be done.",
         )
     )
+    return f"{work}\n\n{_signed(store, order, rng, wish, postcode)}"
+
+
+def _signed(store: Store, order: Order, rng: Random, wish: str, postcode: str | None = None) -> str:
+    customer = store.customers[order.customer_id]
     hello = rng.choice(("Hello", "Good morning", "Dear team", "Hi"))
-    return f'{work}\n\n"{hello}, {wish}\n{customer.name}, postcode {postcode or customer.address["postcode"]}"'
+    return f'"{hello}, {wish}\n{customer.name}, postcode {postcode or customer.address["postcode"]}"'
 
 
 def _look(store: Store, order: Order) -> tuple[Call, ...]:
@@ -243,10 +247,11 @@ def several_wishes(store: Store, rng: Random, difficulty: int) -> ToolErrand:
             wishes.append(f"take back the {item.name} from order {order.order_id}")
             calls.append(_return(order, [item], _refund(store, [item]), order.payment_method))
     hero = store.case("pending")
-    letter = _letter(store, hero, rng, f"I have {len(wishes)} separate requests. Please {'; please '.join(wishes)}.")
+    letter = _signed(store, hero, rng, f"I have {len(wishes)} requests. Please {'; please '.join(wishes)}.")
     goal = (
-        f"{letter}\n\nThese are separate requests: carry out each that the policy allows and leave out the others. "
-        "Answer with the order numbers of the requests that were left out."
+        "You work in the customer service of a shop. The message below holds separate requests: carry out each that "
+        "the policy (get_policy) allows, and leave out the others. Answer with the order numbers of the requests that "
+        f"were left out.\n\n{letter}"
     )
     left_out = [str(call.arguments["order_id"]) for call in wrongly]
 
