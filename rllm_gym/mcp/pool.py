@@ -25,6 +25,7 @@ from rllm_gym.mcp.session import Attached, ToolSession, within
 from rllm_gym.mcp.stdio import StdioConnection
 from rllm_gym.mcp.streamable_http import HttpConnection
 from rllm_gym.workers.background_loop import BackgroundLoop
+from rllm_gym.workers.scratch import scratch_root
 
 _PLACEHOLDER = re.compile(r"\{(workspace|seed|python)\}")
 _SLOT_S = 5.0
@@ -59,7 +60,7 @@ class ServerPool:
 
     def __init__(self) -> None:
         self._loop = BackgroundLoop("mcp-servers")
-        self._root = tempfile.mkdtemp(prefix="rllm-gym-mcp-")
+        self._root = tempfile.mkdtemp(prefix="mcp-", dir=scratch_root())
         self._nursery = Nursery(self._root)
         self._slots = asyncio.Semaphore(max(4, 2 * (os.cpu_count() or 1)))
         self._sessions: set[ToolSession] = set()

@@ -246,7 +246,7 @@ def test_nothing_is_left_when_the_process_ends_or_is_killed(repo, tmp_path):
     assert killed.exists()
     run("exit")
     assert not killed.exists()
-    assert not list(tmp_path.glob("rllm-gym-trees-*"))
+    assert not list(tmp_path.glob("rllm-gym-scratch-*"))
 
 
 def test_fifty_megabytes_are_prepared_once(tmp_path):

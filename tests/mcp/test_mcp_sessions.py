@@ -287,6 +287,24 @@ def test_servers_and_workspaces_end_with_the_trainer(number: int) -> None:
     assert not workspace.parent.exists()
 
 
+KILLED = """
+import asyncio, os, signal
+from rllm_gym.mcp import InProcessServer, shared_pool
+servers = [InProcessServer(lambda workspace, seed: None)]
+workspace = asyncio.run(shared_pool().workspace(servers))
+(workspace / "left.txt").write_text("words")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_workspaces_of_a_killed_trainer_without_programs_go_with_the_next(tmp_path: Path) -> None:
+    for left in (1, 1):  # no program of its own is left to remove them, so the next trainer does
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        trainer = subprocess.run([sys.executable, "-c", KILLED], env=environment, timeout=60)
+        assert trainer.returncode == -signal.SIGKILL
+        assert len(list(tmp_path.rglob("left.txt"))) == left
+
+
 def _in_a_child(workspace: str, session: ToolSession, answers) -> None:
     async def scenario():
         with pytest.raises(ServerFault):

@@ -16,6 +16,7 @@ from rllm_gym.envs.mcp.worlds import ToolErrand, ToolTemplate, ToolWorld, wanted
 from rllm_gym.grading.answers import matches
 from rllm_gym.grading.checks import aside, verdict_of
 from rllm_gym.mcp import InProcessServer, Server, ToolResult, ToolSession
+from rllm_gym.workers.scratch import scratch_root
 
 WORLD_DEADLINE_S = 60.0
 """Seconds that making a world, or comparing it at the end, may take."""
@@ -139,7 +140,7 @@ class WorldCase:
 
     def _is_as_asked(self, workspace: Path) -> bool:
         row = self._row
-        with tempfile.TemporaryDirectory(prefix="rllm-gym-twin-") as folder:
+        with tempfile.TemporaryDirectory(prefix="twin-", dir=scratch_root()) as folder:
             wanted = wanted_facts(self._template, self.errand, row.seed, row.difficulty, Path(folder))
         return bool(self.world.facts(workspace) == wanted)
 

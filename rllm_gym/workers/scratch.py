@@ -1,4 +1,4 @@
-"""One directory a process for the trees it makes; what killed processes left behind is cleared away by the next."""
+"""One directory a process for the files it makes; what killed processes left behind is cleared away by the next."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ import threading
 from multiprocessing.util import Finalize
 from pathlib import Path
 
-_PREFIX = "rllm-gym-trees-"
+_PREFIX = "rllm-gym-scratch-"
 _guard = threading.Lock()
 _root: tuple[int, Path, int] | None = None  # process, directory, descriptor that holds its lock
 
 
 def scratch_directory(prefix: str) -> Path:
     """A new, empty directory of this process, with mode 0755 below one that others cannot list."""
-    path = Path(tempfile.mkdtemp(prefix=prefix, dir=_own_root()))
+    path = Path(tempfile.mkdtemp(prefix=prefix, dir=scratch_root()))
     path.chmod(0o755)
     return path
 
 
-def _own_root() -> Path:
+def scratch_root() -> Path:
+    """This process's directory, which others cannot list. It goes with the process, or, when that is killed, with the
+    first process after it that asks for its own."""
     global _root
     with _guard:
         if _root is None or _root[0] != os.getpid() or not _root[1].is_dir():
