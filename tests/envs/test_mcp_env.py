@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ pytest.importorskip("mcp", reason="needs the extra: pip install 'rllm-gym[mcp]'"
 from mcp.server import MCPServer
 
 from rllm_gym.envs.mcp import TEMPLATES, MCPEnv, ToolState
-from rllm_gym.envs.mcp.arguments import checked_arguments
+from rllm_gym.envs.mcp.arguments import Work, checked_arguments
 from rllm_gym.envs.mcp.demonstrate import errand_of, replies
 from rllm_gym.envs.mcp.prompt import tool_list
 from rllm_gym.envs.mcp.rows import RowReading
@@ -606,6 +607,31 @@ def test_a_schema_of_a_stranger_costs_little_and_stops_nothing(schema, arguments
     tool = Tool("t", "", schema, "s", "t")
     assert checked_arguments(FunctionCall("t", arguments), tool) == arguments
     assert time.process_time() - began < 5.0
+
+
+def test_all_calls_of_a_reply_share_what_may_be_spent_on_checking_them():
+    bomb = {f"d{level}": {"allOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 10} for level in range(10)}
+    schema = {"$defs": {**bomb, "d10": {"type": "string"}}, "properties": {"a": {"$ref": "#/$defs/d0"}}}
+    many = {**schema, "properties": {f"p{n}": {"$ref": "#/$defs/d0"} for n in range(50)}}
+    work, began = Work(), time.process_time()
+    for number in range(1, 33):
+        arguments = {"a": "x"}
+        assert checked_arguments(FunctionCall("t", arguments), Tool("t", "", schema, "s", "t"), number, work=work)
+    arguments = {f"p{n}": "x" for n in range(50)}
+    assert checked_arguments(FunctionCall("t", arguments, typed=False), Tool("t", "", many, "s", "t")) == arguments
+    assert time.process_time() - began < 8.0
+
+
+def test_complaints_that_repeat_a_long_value_are_few():
+    either: dict = {"type": "integer"}
+    for _ in range(3):
+        either = {"anyOf": [either] * 30}
+    arguments = {"a": "x" * 100_000}  # in 27,000 complaints: gigabytes
+    tracemalloc.start()
+    checked_arguments(FunctionCall("t", arguments), Tool("t", "", {"properties": {"a": either}}, "s", "t"))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100e6
 
 
 def test_a_schema_is_applied_as_far_as_it_can_be():

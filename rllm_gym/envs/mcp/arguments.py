@@ -19,35 +19,56 @@ from rllm_gym.mcp.tools import Tool
 from rllm_gym.parsing.function_calls import FunctionCall, json_at
 
 MAX_STEPS = 100_000
-"""Keywords of a schema applied, and items looked at, for one call: some tenths of a second."""
+"""Keywords of a schema applied, items looked at and complaints written, for all calls of a reply: some tenths of a
+second."""
 
+_CHARS_A_STEP = 100
 _SHOWN_ERRORS = 3
 _SHOWN_CHARS = 300
 _REGULAR_EXPRESSIONS = ("pattern", "patternProperties")
 # These ask the other keywords again what they have seen, regular expressions too.
 _UNEVALUATED = ("unevaluatedItems", "unevaluatedProperties")
 
-_left: ContextVar[list[int]] = ContextVar("steps left for one validation")
+_under_way: ContextVar[Work] = ContextVar("the work that validators spend")
+
+
+class Work:
+    """What may be spent on checking the calls of one reply. What is left unchecked is for the servers to decide."""
+
+    def __init__(self) -> None:
+        self._left = MAX_STEPS
+
+    def spend(self, steps: int) -> None:
+        """Count steps.
+
+        Raises:
+            _TooMuch: There were not so many left.
+        """
+        self._left -= steps
+        if self._left < 0:
+            raise _TooMuch
 
 
 class _TooMuch(Exception):
     """A schema that takes more steps than it gets."""
 
 
-def checked_arguments(call: FunctionCall, tool: Tool, number: int = 0) -> dict[str, Any]:
+def checked_arguments(call: FunctionCall, tool: Tool, number: int = 0, *, work: Work | None = None) -> dict[str, Any]:
     """The arguments to send: those of the call, text from XML turned into what the schema asks for.
 
     Args:
         call: The call.
         tool: Its tool.
         number: Which call of its reply it is, from 1; 0 where it is the only one.
+        work: What the calls of its reply share.
 
     Raises:
         InvalidAction: They do not fit the schema; names the place in them and what belongs there.
     """
+    work = work or Work()
     validator = _validator(json.dumps(tool.input_schema))
-    arguments = call.arguments if call.typed else _from_text(call.arguments, tool.input_schema, validator)
-    errors = _errors(validator, arguments)
+    arguments = call.arguments if call.typed else _from_text(call.arguments, tool.input_schema, validator, work)
+    errors = _errors(validator, arguments, work)
     if not errors:
         return arguments
     which = f"Call {number}, of {call.name!r}," if number else f"The call of {call.name!r}"
@@ -55,41 +76,41 @@ def checked_arguments(call: FunctionCall, tool: Tool, number: int = 0) -> dict[s
     raise InvalidAction(f"{which} was not sent, since its arguments do not fit the schema: {said}.")
 
 
-def _from_text(arguments: dict[str, Any], schema: Mapping[str, Any], validator: Any) -> dict[str, Any]:
+def _from_text(arguments: dict[str, Any], schema: Mapping[str, Any], validator: Any, work: Work) -> dict[str, Any]:
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return arguments
     return {
-        key: _typed(value, properties[key], validator) if key in properties and isinstance(value, str) else value
+        key: _typed(value, properties[key], validator, work) if key in properties and isinstance(value, str) else value
         for key, value in arguments.items()
     }
 
 
-def _typed(text: str, schema: Any, validator: Any) -> Any:
+def _typed(text: str, schema: Any, validator: Any, work: Work) -> Any:
     """``text`` itself where text fits; else what it says as JSON, where that fits."""
     wanted = validator.evolve(schema=schema)
-    if not _errors(wanted, text):
+    if not _errors(wanted, text, work):
         return text
     word = {"True": "true", "False": "false", "None": "null"}.get(text.strip(), text.strip())
     try:
         value, end = json_at(word, 0)
     except InvalidAction:
         return text
-    return value if end == len(word) and not _errors(wanted, value) else text
+    return value if end == len(word) and not _errors(wanted, value, work) else text
 
 
 # What is wrong -----------------------------------------------------------------------------------------------------
 
 
-def _errors(validator: Any, value: Any) -> list[Any]:
+def _errors(validator: Any, value: Any, work: Work) -> list[Any]:
     """The first errors; none where the schema cannot be applied."""
-    token = _left.set([MAX_STEPS])
+    token = _under_way.set(work)
     try:
         return list(islice(validator.iter_errors(value), 20))
     except Exception:  # a malformed schema raises anything: unknown types, references to nowhere, endless recursion
         return []
     finally:
-        _left.reset(token)
+        _under_way.reset(token)
 
 
 def _in_words(error: Any, arguments: dict[str, Any]) -> str:
@@ -151,8 +172,11 @@ Keyword = Callable[[Any, Any, Any, Any], Any]
 
 def _counted(check: Keyword) -> Keyword:
     def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
-        _spend(1 + _size(value) + _size(instance))
-        yield from check(validator, value, instance, schema) or ()
+        work = _under_way.get()
+        work.spend(1 + _size(value) + _size(instance))
+        for error in check(validator, value, instance, schema) or ():
+            work.spend(len(error.message) // _CHARS_A_STEP)  # it holds the whole value
+            yield error
 
     return counted
 
@@ -173,7 +197,7 @@ def _unique_items(validator: Any, value: Any, instance: Any, schema: Any) -> Ite
     from jsonschema import ValidationError
 
     if value and isinstance(instance, list):
-        _spend(len(instance))
+        _under_way.get().spend(len(instance))
         # As JSON tells values apart: 1 is not true.
         if len({json.dumps(item, sort_keys=True) for item in instance}) < len(instance):
             yield ValidationError("its items are not all different")
@@ -181,10 +205,3 @@ def _unique_items(validator: Any, value: Any, instance: Any, schema: Any) -> Ite
 
 def _size(value: Any) -> int:
     return len(value) if isinstance(value, dict | list) else 0
-
-
-def _spend(steps: int) -> None:
-    left = _left.get()
-    left[0] -= steps
-    if left[0] < 0:
-        raise _TooMuch

@@ -15,7 +15,7 @@ import numpy as np
 
 from rllm_gym.core import AsyncTextEnv, EnvironmentFault, InvalidAction, Outcome, Task, TaskError, TaskSource
 from rllm_gym.data import Taskset, load_tasks
-from rllm_gym.envs.mcp.arguments import checked_arguments
+from rllm_gym.envs.mcp.arguments import Work, checked_arguments
 from rllm_gym.envs.mcp.errands import errand_tasks, templates_of
 from rllm_gym.envs.mcp.judging import Case, Ending, MadeCall, ServerCase, WorldCase
 from rllm_gym.envs.mcp.paths import WorkspaceName
@@ -286,7 +286,7 @@ class MCPEnv(AsyncTextEnv):
             raise InvalidAction(
                 f"The reply has {len(calls)} tool calls, and at most {self.max_calls} are taken; none was sent."
             )
-        several = len(calls) > 1
+        several, work = len(calls) > 1, Work()
         prepared = []
         for number, call in enumerate(calls, 1):
             tool = self._offered.get(call.name)
@@ -298,7 +298,7 @@ class MCPEnv(AsyncTextEnv):
                     "was sent."
                 )
             try:
-                prepared.append((tool, checked_arguments(call, tool, number if several else 0)))
+                prepared.append((tool, checked_arguments(call, tool, number if several else 0, work=work)))
             except InvalidAction as error:
                 raise InvalidAction(f"{error}{' No other call was sent either.' * several}") from error
         return prepared
