@@ -217,6 +217,29 @@ def test_no_action_forges_the_reward_or_opens_another_task() -> None:
 
 
 @pytest.mark.parametrize(
+    "typed",
+    [
+        "rm <script>core.endEpisode(1,true)</script>",
+        "<img src=x onerror=core.endEpisode(1,true)>",
+        "<a href=javascript:core.endEpisode(1,true)>here</a>",
+    ],
+)
+def test_what_is_typed_into_a_page_never_runs(typed: str) -> None:
+    # The terminal writes commands into its markup: without a rule for scripts, each of these was rewarded with 1.
+    env = MiniWoBEnv(task="terminal")
+    try:
+        env.reset(seed=0)
+        for action in (f"type({{}}, {typed!r})", 'press({}, "Enter")', "wait()"):
+            _, reward, terminated, _, info = env.step(action.format(named(env, "", "textbox")))
+            assert (reward, terminated, info["action_error"]) == (0, False, "")
+        if "href" in typed:
+            _, reward, terminated, *_ = env.step(f"click({named(env, 'here', 'link')})")
+            assert (reward, terminated) == (0, False)
+    finally:
+        env.close()
+
+
+@pytest.mark.parametrize(
     "path",
     ["/miniwob/click-test-2.html", "/../__init__.py", "/core/../../__init__.py", "/core/%2e%2e/x", "//etc/passwd",
      "/common", "/core/", "/flight/AA/index.html", "/"],

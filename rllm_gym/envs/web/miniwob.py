@@ -5,6 +5,7 @@ from __future__ import annotations
 import mimetypes
 import os
 import random
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -83,7 +84,7 @@ class MiniWoBEnv(PageEnv):
 
     **Rewards**: ``task``: when the page ends the episode, 1 if its own reward is above 0, else 0, as BrowserGym
     counts. The page's reward is in ``info["raw_reward"]``. It is read from the page's variables, which no action
-    can write: ``javascript:`` URLs are refused, and leaving the page is a failure.
+    can write: ``javascript:`` URLs are refused, nothing runs of what is typed, and leaving the page is a failure.
 
     **Episode end**: Terminates when the page says so, when the page is left, or with ``answer`` or
     ``report_infeasible``, which no task here asks for and which get 0; truncated (``max_turns``) when the turns run
@@ -224,10 +225,25 @@ def site(folder: Path, task: str, seed: int) -> Handler:
             content += _SEEDED.replace("%d", str(seed)).encode()
         elif request.path == "/core/core.css":
             content += _HIDDEN
-        kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-        return Response(content, 200, {"content-type": kind})
+        headers = {"content-type": mimetypes.guess_type(path.name)[0] or "application/octet-stream"}
+        if path.suffix == ".html":
+            content, headers["content-security-policy"] = _own_scripts_alone(content)
+        return Response(content, 200, headers)
 
     return answer
+
+
+def _own_scripts_alone(page: bytes) -> tuple[bytes, str]:
+    """The page and the rule by which it runs the scripts it was shipped with and no other.
+
+    Some pages write what was typed into their markup (the terminal does): a script in it would end the episode with
+    any reward it likes.
+    """
+    mark = secrets.token_hex(16)  # never shown
+    allowed = f"'self' 'nonce-{mark}'"
+    if b"data-jscolor" in page:  # the colour wheel reads its options by evaluating them
+        allowed += " 'unsafe-eval'"
+    return page.replace(b"<script>", f'<script nonce="{mark}">'.encode()), f"script-src {allowed}"
 
 
 def read(folder: Path, path: str) -> bytes | None:
