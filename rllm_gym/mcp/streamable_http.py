@@ -210,8 +210,9 @@ class HttpConnection(WireConnection):
         if self._session_lost(status):
             self._fault = ServerFault(f"{self.label} has ended the session (HTTP 404)", kind="server_died")
             raise self._fault
-        if status in (400, 404, 405) and method == "initialize":
-            raise RemoteError(status, f"HTTP {status}: {shown(body)}")
+        if status in (400, 404, 405) and method in ("initialize", "server/discover"):
+            way_out = "is the URL that of its streamable HTTP, such as …/mcp? The older HTTP+SSE is not spoken"
+            raise RemoteError(status, f"HTTP {status}: {shown(body)}; {way_out}")
         raise self._nonsense(f"answers {method!r} with HTTP {status}: {shown(body)}")
 
     def _session_lost(self, status: int) -> bool:

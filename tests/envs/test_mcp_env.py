@@ -374,6 +374,25 @@ def test_a_check_sees_the_end(checks):
         env.close()
 
 
+def test_what_is_kept_of_results_for_a_check_is_bounded():
+    seen: list[ToolState] = []
+
+    def check(state: ToolState) -> bool:
+        seen.append(state)
+        return True
+
+    env = made({"answer": None}, check=check)
+    env.reset()
+    for _ in range(2):
+        env.step("\n".join([call("flood", characters=4_000_000)] * 3))  # eight million each, with its structured twin
+    env.step(call("look"))
+    env.step("done")
+    env.close()
+    kept = [len(made_call.result.text) for made_call in seen[0].calls]
+    assert kept == [4_000_002] * 3 + [1_000] * 3 + [len(seen[0].calls[-1].result.text)]
+    assert seen[0].calls[-1].result.structured == {"result": []}
+
+
 def test_a_check_may_be_a_function_a_coroutine_and_stand_beside_an_answer(checks):
     seen: list[ToolState] = []
 

@@ -300,6 +300,25 @@ def test_nobody_at_the_url_is_a_fault(tmp_path: Path) -> None:
     assert "127.0.0.1:9" in str(fault)
 
 
+def test_a_url_of_something_else_is_a_fault_that_says_what_belongs_there(tmp_path: Path) -> None:
+    class Refusing(BaseHTTPRequestHandler):  # as servers of HTTP+SSE refuse a POST to their stream
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_error(405)
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/sse"
+        fault = play(lambda: fault_of(open_session([HttpServer(url)], workspace=tmp_path)))
+        server.shutdown()
+    assert fault.kind == "server_protocol"
+    assert "HTTP 405" in str(fault)
+    assert "such as …/mcp? The older HTTP+SSE is not spoken" in str(fault)
+
+
 @pytest.mark.parametrize("url", ["", "ftp://x/y", "/mcp", "http://", 7])
 def test_what_is_no_url_is_refused(url) -> None:
     with pytest.raises(ValueError, match="url="):

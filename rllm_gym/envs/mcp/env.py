@@ -17,7 +17,7 @@ from rllm_gym.core import AsyncTextEnv, EnvironmentFault, InvalidAction, Outcome
 from rllm_gym.data import Taskset, load_tasks
 from rllm_gym.envs.mcp.arguments import Work, checked_arguments
 from rllm_gym.envs.mcp.errands import errand_tasks, templates_of
-from rllm_gym.envs.mcp.judging import Case, Ending, MadeCall, ServerCase, WorldCase
+from rllm_gym.envs.mcp.judging import CallRecord, Case, Ending, ServerCase, WorldCase
 from rllm_gym.envs.mcp.paths import WorkspaceName
 from rllm_gym.envs.mcp.prompt import ENDINGS, EXAMPLE, FINISH, first_words, results_text
 from rllm_gym.envs.mcp.rows import RowReading, WorldRow, read_task, servers_of
@@ -179,7 +179,7 @@ class MCPEnv(AsyncTextEnv):
         self._session: ToolSession | None = None
         self._case: Case | None = None
         self._offered: dict[str, Tool] = {}
-        self._calls: list[MadeCall] = []
+        self._calls = CallRecord()
         self._log: list[tuple[str, str]] = []
         self._errors, self._answer, self._template = 0, "", ""
 
@@ -187,7 +187,7 @@ class MCPEnv(AsyncTextEnv):
 
     async def _async_begin(self, task: Task) -> str:
         await self._async_end()
-        self._calls, self._log = [], []
+        self._calls, self._log = CallRecord(), []
         self._errors, self._answer = 0, ""
         self._case = case = await self._case_of(task)
         seed = int(self.np_random.integers(2**31)) if case.seed is None else case.seed
@@ -312,7 +312,7 @@ class MCPEnv(AsyncTextEnv):
             for one in running:
                 one.cancel()  # a fault of one ends the episode
         for (tool, arguments), result in zip(prepared, results):
-            self._calls.append(MadeCall(tool.name, arguments, result))
+            self._calls.add(tool.name, arguments, result)
             self._errors += result.is_error
         return [self._name.hidden(result) for result in results]
 
@@ -324,7 +324,7 @@ class MCPEnv(AsyncTextEnv):
         assert self._case is not None
         assert self._session is not None
         self._answer = (ending.answer or "")[:_ANSWER_CHARS]
-        solved = await self._case.solved(ending, self._session, self._calls)
+        solved = await self._case.solved(ending, self._session, self._calls.made)
         said = "The task is done as asked." if solved else "The task is not done as asked."
         return Outcome(said, {"task": float(solved)}, terminated=True, success=solved)
 
@@ -337,7 +337,7 @@ class MCPEnv(AsyncTextEnv):
         return tools_json(self._offered.values())
 
     def _add_info(self, info: dict[str, Any]) -> None:
-        info["tools_called"] = len(self._calls)
+        info["tools_called"] = len(self._calls.made)
         info["tool_errors"] = self._errors
         info["answer"] = self._answer
         info["template"] = self._template

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,11 @@ from rllm_gym.workers.scratch import scratch_root
 WORLD_DEADLINE_S = 60.0
 """Seconds that making a world, or comparing it at the end, may take."""
 
+KEPT_CHARS = 32_000_000
+"""What is kept of an episode's results for its check: characters, and bytes of images."""
+
+_CUT_CHARS = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class MadeCall:
@@ -35,6 +41,26 @@ class MadeCall:
     name: str
     arguments: Mapping[str, Any]
     result: ToolResult
+
+
+class CallRecord:
+    """The calls of an episode. A result for which no room is left in :data:`KEPT_CHARS` loses its middle, its images
+    and its structured content."""
+
+    def __init__(self) -> None:
+        self.made: list[MadeCall] = []
+        self._room = KEPT_CHARS
+
+    def add(self, name: str, arguments: Mapping[str, Any], result: ToolResult) -> None:
+        """Record a call that was answered."""
+        size = len(result.text) + sum(map(len, result.images))
+        if result.structured is not None:
+            size += len(json.dumps(result.structured))
+        if size > self._room:
+            result = ToolResult(result.shortened(_CUT_CHARS), result.is_error)
+        else:
+            self._room -= size
+        self.made.append(MadeCall(name, arguments, result))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +79,7 @@ class ToolState:
         workspace: The episode's directory.
         answer: The final answer; ``None`` where the task was reported infeasible.
         infeasible: The reason given, or ``None``.
-        calls: Every call of the episode, in order.
+        calls: Every call of the episode, in order; where their results are more than 32 MB, some of them cut.
         data: ``"data"`` of the row.
         session: The episode's tools, still open.
     """
