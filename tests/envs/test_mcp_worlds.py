@@ -140,6 +140,15 @@ def test_the_same_seed_gives_the_same_errand_in_another_process():
     assert len(told) == 1
 
 
+@pytest.mark.parametrize("wish", ["return", "exchange"])
+def test_no_word_of_a_request_tells_that_it_will_be_refused(wish: str):
+    def said_always(name: str) -> set[str]:
+        goals = (begun(TEMPLATES[name], seed, 1 + seed % 3)[1].goal for seed in range(60))
+        return set.intersection(*(set(goal.replace(",", " ").replace(".", " ").split()) for goal in goals))
+
+    assert said_always(f"retail/{wish}") == said_always(f"retail/{wish}-refused")
+
+
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_difficulty_changes_the_work_and_seeds_change_the_errand(name: str, tmp_path: Path):
     template, goals = TEMPLATES[name], set()

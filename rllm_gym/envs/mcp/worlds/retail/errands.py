@@ -58,6 +58,21 @@ def _named(store: Store, order: Order, difficulty: int) -> str:
     return f"my order {order.order_id}"
 
 
+# What is refused is asked for in the words of what is not: a request alone never tells.
+
+
+def _wish_to_return(store: Store, order: Order, items: list[Variant], difficulty: int) -> str:
+    things = listed(item.name for item in items)
+    return f"I would like to return the {things} from {_named(store, order, difficulty)} and get my money back."
+
+
+def _wish_to_exchange(store: Store, order: Order, old: Variant, colour: str, size: str, difficulty: int) -> str:
+    return (
+        f"I would like to exchange the {old.name} from {_named(store, order, difficulty)} for one that is {colour} and "
+        f"{size}. No other will do."
+    )
+
+
 def _refused(
     store: Store, order: Order, goal: str, reason: str, wrong: Call, look: tuple[Call, ...] | None = None
 ) -> ToolErrand:
@@ -132,10 +147,7 @@ def change_address(store: Store, rng: Random, difficulty: int) -> ToolErrand:
 def return_items(store: Store, rng: Random, difficulty: int) -> ToolErrand:
     order = store.case("returnable")
     items = _chosen(store, order, rng, difficulty)
-    wish = (
-        f"I would like to return the {listed(item.name for item in items)} from {_named(store, order, difficulty)} "
-        "and get my money back."
-    )
+    wish = _wish_to_return(store, order, items, difficulty)
     cents = _refund(store, items)
 
     def outcome(store: Store, workspace: Path) -> None:
@@ -177,7 +189,7 @@ def return_refused(store: Store, rng: Random, difficulty: int) -> ToolErrand:
     )
     order = store.case(case)
     items = _chosen(store, order, rng, difficulty)
-    wish = f"I want to return the {listed(item.name for item in items)} from {_named(store, order, difficulty)}."
+    wish = _wish_to_return(store, order, items, difficulty)
     wrong = _return(order, items, _refund(store, items), order.payment_method)
     return _refused(store, order, _letter(store, order, rng, wish), reason, wrong)
 
@@ -187,10 +199,7 @@ def exchange(store: Store, rng: Random, difficulty: int) -> ToolErrand:
     old = _chosen(store, order, rng, 1)[0]
     others = [i for i in store.items.values() if i.product == old.product and i.item_id != old.item_id and i.in_stock]
     new = rng.choice(sorted(others, key=lambda item: item.item_id))
-    wish = (
-        f"I would like to exchange the {old.name} from {_named(store, order, difficulty)} for one that is "
-        f"{new.options['colour']} and {new.options['size']}."
-    )
+    wish = _wish_to_exchange(store, order, old, new.options["colour"], new.options["size"], difficulty)
 
     def outcome(store: Store, workspace: Path) -> None:
         store.exchange_item(order.order_id, old.item_id, new.item_id)
@@ -206,12 +215,9 @@ def exchange_refused(store: Store, rng: Random, difficulty: int) -> ToolErrand:
     old = _chosen(store, order, rng, 1)[0]
     variants = sorted((i for i in store.items.values() if i.product == old.product), key=lambda item: item.item_id)
     there = {(item.options["colour"], item.options["size"]) for item in variants if item.in_stock}
-    gone = [(colour, "small") for colour in COLOURS if (colour, "small") not in there]
-    colour, size = rng.choice(gone)
-    wish = (
-        f"please exchange the {old.name} from {_named(store, order, difficulty)} for one that is {colour} and {size}. "
-        "No other will do."
-    )
+    sizes = sorted({item.options["size"] for item in variants})
+    colour, size = rng.choice([(colour, size) for colour in COLOURS for size in sizes if (colour, size) not in there])
+    wish = _wish_to_exchange(store, order, old, colour, size, difficulty)
     look = (*_look(store, order), Call("get_product", {"product": old.product}))
     other = next(item for item in variants if item.in_stock and item.item_id != old.item_id)
     wrong = Call("exchange_item", {"order_id": order.order_id, "item_id": old.item_id, "new_item_id": other.item_id})
