@@ -38,18 +38,20 @@ LOAD_S = 10.0
 ANSWER_S = 15.0
 """Seconds the browser may take to answer anything else."""
 
-ACT_S = 45.0
+ACT_S = 60.0
 """Seconds an action may take, with all that it begins."""
 
 LOOK_S = 30.0
 """Seconds an observation may take."""
 
-PATIENCE_S = 5.0
+PATIENCE_S = 10.0
 """Seconds a page may keep its thread to itself between two turns. A script that runs longer is stopped."""
 
-STOP_S = 2.0
-"""Seconds a stopped script may take to end. A tab whose script does not is closed."""
+STOP_S = 20.0
+"""Seconds a stopped script may take to end. A tab whose script does not is closed, with all that was in it: on a busy
+machine an honest page may take a while."""
 
+_LOOKS = 3
 _WORLD = "rllm-gym checks"
 
 
@@ -181,15 +183,17 @@ class BrowserSession:
         return BrowserFault(f"{what}: {_first_line(error)}", kind="page_lost")
 
     async def _observe(self, screenshot: bool, chars: int) -> PageView:
-        await self._see_to_page()
-        try:
-            return await self._look(screenshot, chars)
-        except WorldLost:
-            async with self._held_still():
+        for _ in range(_LOOKS - 1):
+            await self._see_to_page()
+            try:
                 return await self._look(screenshot, chars)
-        except BrowserFault as fault:
-            await self._survive(fault)
-            return await self._look(screenshot, chars)
+            except WorldLost:
+                async with self._held_still():
+                    return await self._look(screenshot, chars)
+            except BrowserFault as fault:
+                # A page that crashed over it, or whose scripts were just stopped, and ours with them.
+                await self._survive(fault)
+        return await self._look(screenshot, chars)
 
     async def _look(self, screenshot: bool, chars: int) -> PageView:
         observation = importlib.import_module("rllm_gym.browser.observation")
@@ -231,6 +235,8 @@ class BrowserSession:
 
     async def _see_to_page(self) -> None:
         """See that the active tab answers: stop a script that does not end, replace a tab that crashed or hangs."""
+        self.tabs.begin_anew()
+        await self.tabs.hushed()
         if not self.pages:
             await self._replace(None, "The last tab was closed; this is a new one.")
         elif self.page in self.tabs.crashed:
@@ -256,7 +262,6 @@ class BrowserSession:
 
     async def _replace(self, gone: Page | None, why: str) -> None:
         self.tabs.note(why)
-        self.tabs.begin_anew()
         page = await self.within(self._stand.context.new_page(), GOTO_S, "opening a tab")
         if gone is not None:
             # Closing kills a process that hangs, in a second or so; one that crashed is gone already.

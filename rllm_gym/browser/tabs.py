@@ -20,6 +20,7 @@ MOST_DIALOGS = 10
 _MOST_NOTES = 30
 _NOTE_CHARS = 500
 _LEAVE_MS = 5_000
+_HUSH_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,11 @@ class Tabs:
             self._behind = [other for other in self._behind if other is not page] + [self.page]
             self.page = page
 
+    async def hushed(self) -> None:
+        """Wait for the end of the stopping of scripts, if that is under way: it would stop ours as well."""
+        if self._hushing is not None:
+            await asyncio.wait([self._hushing], timeout=_HUSH_S)
+
     async def let_scripts_run(self) -> None:
         """Undo what was done to pages that opened dialogs or tabs without end: the model acts, so they may."""
         hushed, self._hushed = self._hushed, set()
@@ -91,7 +97,7 @@ class Tabs:
             await session.send("Emulation.setScriptExecutionDisabled", {"value": False})
 
     def begin_anew(self) -> None:
-        """Forget the crash: another tab takes the place of the one that is gone."""
+        """Forget the crash of an active tab: whoever was waiting for that tab has been told."""
         if self.crash.done():
             self.crash = asyncio.get_running_loop().create_future()
 
@@ -161,13 +167,27 @@ class Tabs:
         if accepted:
             self.dialogs.append(DialogSeen(dialog.type, dialog.message[:_NOTE_CHARS], accepted))
             self.note(_about_dialog(dialog))
-            default = dialog.default_value if dialog.type == "prompt" else None
-            self._do(dialog.accept(default) if default is not None else dialog.accept())
+            self._do(self._reply(dialog, accepted))
             return
         if self._dialogs_open == MOST_DIALOGS + 1:
             self.note(f"A page opened more than {MOST_DIALOGS} dialogs. They were dismissed, and its scripts stopped.")
         self._hush()
-        self._do(dialog.dismiss())
+        self._do(self._reply(dialog, accepted))
+
+    async def _reply(self, dialog: Dialog, accepted: bool) -> None:
+        try:
+            if not accepted:
+                await dialog.dismiss()
+            elif dialog.type == "prompt":
+                await dialog.accept(dialog.default_value)
+            else:
+                await dialog.accept()
+        except Exception as error:
+            # It opened while its page was being left, and holds it for ever: Chromium lets nobody answer it.
+            if "Not attached to an active page" in str(error) and dialog.page is not None:
+                self.note("A dialog of a page that was being left could not be answered. Its tab was closed.")
+                self._has_crashed(dialog.page)
+                await dialog.page.close()
 
     def _hush(self) -> None:
         """Stop the scripts of all tabs, unless that is being done, until the model acts next."""
@@ -178,9 +198,9 @@ class Tabs:
         for page in list(self.pages):
             self._hushed.add(page)
             session = await self.cdp(page)
-            # Takes effect where a dialog gives the script back its thread.
-            await session.send("Runtime.terminateExecution")
             await session.send("Emulation.setScriptExecutionDisabled", {"value": True})
+            # What runs already goes on; this takes effect where a dialog gives the script back its thread.
+            await session.send("Runtime.terminateExecution")
 
     def _outside(self, what: str) -> None:
         self.note(f"{what}: this is not one of the task's sites and was not opened.")

@@ -20,6 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rllm_gym import __version__
+from rllm_gym.browser.errors import BrowserFault
+from rllm_gym.browser.executable import INSTALL, find_chromium
 from rllm_gym.commands.extras import DEVELOPER_EXTRAS, Requirement, requirements
 from rllm_gym.commands.terminal import visible
 from rllm_gym.core import EnvironmentFault
@@ -227,6 +229,17 @@ def _node() -> Finding:
     except (OSError, subprocess.SubprocessError) as error:
         return Finding("node", "note", f"does not run: {error}", fix)
     return Finding("node", "ok", f"{said.stdout.strip()}, with npm: runs MCP servers from npm")
+
+
+def _browser() -> Finding:
+    """Which Chromium the web environments would drive."""
+    try:
+        found = find_chromium()
+    except BrowserFault as fault:
+        return Finding("browser", "missing", str(fault), INSTALL)
+    if "headless" in found.name:
+        return Finding("browser", "ok", str(found))
+    return Finding("browser", "note", f"{found}: a full browser, about five times slower than the shell", INSTALL)
 
 
 def _environments() -> list[Finding]:

@@ -47,7 +47,10 @@ class Listener:
     def _receive(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                self.heard.append(self._udp.recv(4096) or b"UDP")
+                data, sender = self._udp.recvfrom(4096)
+                if sender is None:  # it was closed
+                    return
+                self.heard.append(data or b"UDP")
 
     def close(self) -> None:
         for each in (self._tcp, self._udp):
