@@ -1,0 +1,59 @@
+"""Who may use the way out of the browser: programs of this user, and nobody else's."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from rllm_gym.browser import peers
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks Linux")
+
+CONNECT = """
+import os, socket, sys
+os.setuid(int(sys.argv[2]))
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))):
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def door() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+def ends(door: socket.socket) -> tuple[socket.socket, tuple[str, int], tuple[str, int]]:
+    connection, peer = door.accept()
+    return connection, peer, connection.getsockname()
+
+
+def test_both_ways_of_asking_know_a_connection_of_this_user(door: socket.socket) -> None:
+    with socket.create_connection(door.getsockname()):
+        connection, peer, own = ends(door)
+        with connection:
+            assert peers._diagnosed(peer, own) in (os.geteuid(), None)  # None: this machine's kernel is not asked
+            assert peers._listed(peer, own)
+            assert peers.of_this_user(peer, own)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be somebody else")
+def test_a_connection_of_another_user_is_told_apart_in_both_ways(door: socket.socket) -> None:
+    other = [sys.executable, "-c", CONNECT, str(door.getsockname()[1]), "65534"]
+    with subprocess.Popen(other, stdin=subprocess.PIPE) as process:
+        connection, peer, own = ends(door)
+        with connection:
+            assert peers._diagnosed(peer, own) in (65534, None)
+            assert not peers._listed(peer, own)
+            assert not peers.of_this_user(peer, own)
+        process.communicate(timeout=20)
+
+
+def test_who_has_hung_up_is_not_let_in(door: socket.socket) -> None:
+    assert not peers.of_this_user(None, door.getsockname())
+    assert not peers.of_this_user(("127.0.0.1", 1), door.getsockname())
