@@ -440,6 +440,27 @@ def test_a_browser_that_is_killed_is_a_fault_and_the_next_reset_works() -> None:
         env.close()
 
 
+def test_a_fork_cannot_go_on_with_the_episode_and_can_begin_one() -> None:
+    env = lamps("switch")
+    env.reset(seed=0)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            signal.alarm(120)  # the step waited for ever
+            with pytest.raises(EnvironmentFault, match="fork"):
+                env.step("wait()")
+            env.reset(seed=0)
+            status = 0 if play(env, env.errand.moves)[0] == 1 else 1
+            env.close()
+            env._pool().close()
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert play(env, env.errand.moves)[0] == 1
+    env.close()
+
+
 def test_an_environment_that_is_forgotten_gives_its_page_back() -> None:
     env = lamps("switch")
     env.reset(seed=0)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import gymnasium
 import numpy as np
 
-from rllm_gym.core import AsyncTextEnv, Outcome, Task, TaskError
+from rllm_gym.core import AsyncTextEnv, EnvironmentFault, Outcome, Task, TaskError
 from rllm_gym.parsing.browser_actions import BrowserAction, action_tools, describe_actions, parse_browser_action
 from rllm_gym.sites.http import Handler
 
@@ -186,6 +186,11 @@ class PageEnv(AsyncTextEnv):
     @property
     def _open_session(self) -> BrowserSession:
         assert self._session is not None
+        if self._opened_in != os.getpid():  # the loop that would answer runs in that process alone: a wait for ever
+            raise EnvironmentFault(
+                f"the episode's page belongs to process {self._opened_in}, of which this is a fork; call reset() here",
+                kind="browser_died",
+            )
         return self._session
 
     async def _look(self, chars: int = PAGE_CHARS) -> PageView:
