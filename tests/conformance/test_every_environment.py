@@ -127,8 +127,9 @@ def test_two_thousand_arbitrary_replies_raise_nothing(env_id, env):
         "9",
     ]
     over, valid = True, 0
-    if env_id in MINIWOB or "Web" in env_id:
-        env.unwrapped.max_turns = 200  # what is under test is replies; a browser page for every ten of them takes long
+    if env_id in MINIWOB or "Web" in env_id or "MCP" in env_id:
+        # What is under test is replies; a page, or servers, for every few of them take long.
+        env.unwrapped.max_turns = 200
     for number in range(FUZZ):
         if over:
             env.reset(seed=number)
@@ -138,6 +139,8 @@ def test_two_thousand_arbitrary_replies_raise_nothing(env_id, env):
             action = unicode_text(source)
         else:
             action = "".join(source.choice([*prompts, unicode_text(source)[:5]]) for _ in range(source.randrange(8)))
+        if "MCP" in env_id and number % 5 and number >= len(HOSTILE):
+            action = f"<tool_call>{action}"  # without it any text is an answer, and ends the episode
         observation, reward, terminated, truncated, info = env.step(action)
         assert observation in env.observation_space
         observation.encode()
