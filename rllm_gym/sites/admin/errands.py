@@ -228,7 +228,7 @@ def change_account(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
     department = row.department
     if difficulty >= 2:
         department = rng.choice([name for name in DEPARTMENTS if name != row.department])
-    goal = rng.choice((f"Give {row.name} the role {role}", f"{row.name} becomes {role}"))
+    goal = rng.choice((f"Give {row.name} the role {role}", f"Make {row.name} {role}"))
     goal += f" and move the account to the department {department}." if difficulty >= 2 else "."
     goal += " No other account changes."
     same_surname = [other for other in rows if other is not row and other.name.split()[-1] == row.name.split()[-1]]
