@@ -381,9 +381,10 @@ def test_a_thousand_sessions_leave_nothing(tmp_path: Path) -> None:
             await asyncio.gather(*(one() for _ in range(20)))
 
     asyncio.run(rounds(20))
-    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    files, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
     asyncio.run(rounds(1000))
-    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
+    assert len(os.listdir("/proc/self/fd")) <= files  # fewer when what other tests have begun ends meanwhile
+    assert threading.active_count() <= threads
 
 
 def test_a_server_started_ahead_waits_in_the_workspace_of_its_episode() -> None:
