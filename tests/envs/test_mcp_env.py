@@ -697,6 +697,13 @@ def test_a_tool_described_by_a_stranger_takes_one_line():
 # Misuse ------------------------------------------------------------------------------------------------------------
 
 
+def test_a_final_answer_under_a_name_that_is_none_ends_nothing(env):
+    observation, _, terminated, _, info = env.step(call("finish", answr=5))
+    assert (info["invalid_action"], terminated) == (True, False)
+    assert "did you mean 'answer'?" in observation
+    assert env.step(call("finish", answer=5))[1] == 1.0
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -705,6 +712,10 @@ def test_a_tool_described_by_a_stranger_takes_one_line():
         ({"max_result_chars": 10}, "max_result_chars=10"),
         ({"max_observation_chars": 100}, "max_observation_chars=100"),
         ({"call_timeout_s": 0}, "call_timeout_s=0"),
+        ({"call_timeout_s": "5"}, "call_timeout_s='5'"),
+        ({"call_timeout_s": True}, "call_timeout_s=True"),
+        ({"num_tasks": 0}, "num_tasks=0"),
+        ({"pool": 5}, "pool=5"),
         ({"check_timeout_s": -1}, "check_timeout_s=-1"),
         ({"tools_in_prompt": "yes"}, "tools_in_prompt='yes'"),
     ],

@@ -154,9 +154,13 @@ class MCPEnv(AsyncTextEnv):
         _check_count("max_observation_chars", max_observation_chars, MIN_OBSERVATION_CHARS)
         if not isinstance(tools_in_prompt, bool):
             raise ValueError(f"tools_in_prompt={tools_in_prompt!r} must be True or False")
-        for name, seconds in (("call_timeout_s", call_timeout_s), ("check_timeout_s", check_timeout_s)):
-            if seconds is not None and not 0 < seconds < float("inf"):
-                raise ValueError(f"{name}={seconds!r} must be a number of seconds above 0")
+        _check_seconds("check_timeout_s", check_timeout_s)
+        if call_timeout_s is not None:
+            _check_seconds("call_timeout_s", call_timeout_s)
+        if num_tasks is not None:
+            _check_count("num_tasks", num_tasks, 1)
+        if pool is not None and not isinstance(pool, ServerPool):
+            raise ValueError(f"pool={pool!r:.80} must be a rllm_gym.mcp.ServerPool, or None for the shared one")
         defaults = {"servers": servers, "check": check, "tools": tools}
         self._defaults = {key: value for key, value in defaults.items() if value is not None}
         if servers is not None:
@@ -394,6 +398,11 @@ def _check_count(name: str, value: Any, least: int, most: int | None = None) -> 
         raise ValueError(f"{name}={value!r} must be a whole number, {bounds}")
 
 
+def _check_seconds(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise ValueError(f"{name}={value!r} must be a number of seconds above 0")
+
+
 def _offered(tools: Sequence[Tool], allowed: Sequence[str] | None) -> dict[str, Tool]:
     """The tools of the servers that the task allows, and those that end it."""
     if allowed is None:
@@ -459,8 +468,6 @@ def _own(
             raise TaskError(
                 f"{option}={value!r:.80} chooses among the built-in tasks; leave it out where tasks= is given"
             )
-    if num_tasks is not None:
-        _check_count("num_tasks", num_tasks, 1)
     read = RowReading(defaults, trusted=not (isinstance(tasks, str) and tasks.startswith("hf:")))
     name = "mcp" if not isinstance(tasks, str | os.PathLike) else None
     source = load_tasks(tasks, name=name, split=split, convert=read)

@@ -12,14 +12,23 @@ from rllm_gym.mcp.tools import Tool
 FINISH = Tool(
     "finish",
     "End the task. Give the final answer where one is asked for, alone and without explanation.",
-    {"type": "object", "properties": {"answer": {"type": ["string", "number", "boolean", "array", "null"]}}},
+    {
+        "type": "object",
+        "properties": {"answer": {"type": ["string", "number", "boolean", "array", "null"]}},
+        "additionalProperties": False,
+    },
     "",
     "finish",
 )
 REPORT_INFEASIBLE = Tool(
     "report_infeasible",
     "End the task by stating that it cannot be done with these tools, or must not be done, and why.",
-    {"type": "object", "properties": {"reason": {"type": "string"}}, "required": ["reason"]},
+    {
+        "type": "object",
+        "properties": {"reason": {"type": "string"}},
+        "required": ["reason"],
+        "additionalProperties": False,
+    },
     "",
     "report_infeasible",
 )
