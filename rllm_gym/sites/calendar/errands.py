@@ -225,7 +225,8 @@ def clear_half_day(world: CalendarWorld, rng: Random, difficulty: int) -> Errand
 
     if not any(map(due, days)):  # all of them lie in the other half
         afternoon = not afternoon
-    wanted = max(len(due(day)) for day in days if len(due(day)) <= most)
+    counts = {len(due(day)) for day in days} - {0}
+    wanted = max((count for count in counts if count <= most), default=min(counts))
     day = rng.choice([day for day in days if len(due(day)) == wanted])
     events = due(day)
     half = "at 12:00 or later" if afternoon else "before 12:00"
