@@ -17,7 +17,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks Linux")
 CONNECT = """
 import os, socket, sys
 os.setuid(int(sys.argv[2]))
-with socket.create_connection(("127.0.0.1", int(sys.argv[1]))):
+with socket.socket() as connection:  # nothing more is imported: the other user may not read this Python's files
+    connection.connect(("127.0.0.1", int(sys.argv[1])))
     sys.stdin.read()
 """
 
@@ -25,6 +26,7 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[1]))):
 @pytest.fixture
 def door() -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(20)
         yield server
 
 

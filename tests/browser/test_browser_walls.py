@@ -314,7 +314,7 @@ def test_strangers_on_this_machine_cannot_talk_to_a_site(pool: BrowserPool, monk
         await session.goto("http://a.test/")
         port = session._stand.gateway.port
         assert await ask(port) == b"HTTP/1.1 200"
-        monkeypatch.setattr("rllm_gym.browser.gateway.os.geteuid", lambda: 12345)
+        monkeypatch.setattr("rllm_gym.browser.peers.os.geteuid", lambda: 12345)
         with pytest.raises((ConnectionError, AssertionError)):
             assert await ask(port)
         await session.close()
