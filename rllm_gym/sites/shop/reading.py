@@ -25,8 +25,11 @@ def cheapest(shop: Shop, rng: Random, difficulty: int) -> Errand:
         group = sorted((p for p in shop.products.values() if p.category == category), key=lambda p: p.price)
         least = 40 if group[0].rating < 40 else group[0].rating + 1
         good = [p for p in group if p.rating >= least]
+        near = group[0]
         if good:
             break
+    else:  # in every category the cheapest is the best too
+        least, good, near = group[0].rating, group, group[1]
     goal = rng.choice(
         [
             "What does the cheapest product in the category {category} cost that is rated {stars} stars or better?",
@@ -40,7 +43,7 @@ def cheapest(shop: Shop, rng: Random, difficulty: int) -> Errand:
         start=START,
         answer={"type": "number", "value": dollars(good[0].price)},
         moves=(Click("link", category), Select("Sort by", "Price: low to high"), Answer(money(good[0].price))),
-        wrong_moves=(Click("link", category), Answer(money(group[0].price))),
+        wrong_moves=(Click("link", category), Answer(money(near.price))),
     )
 
 
