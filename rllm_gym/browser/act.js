@@ -334,7 +334,7 @@ function resolve(text, base) {
 const later = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const frame = () => Promise.race([new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve, 0))), later(100)]);
 
-// Until the page has been still: a few milliseconds in which nothing changed and no animation that ends is under way;
+// Until the page has been still: two frames in which nothing changed and no animation that ends is under way;
 // where something changed, until a frame was drawn in which nothing did. A page that never is still is not waited for.
 async function still(changes, loading) {
   if (document.readyState !== "complete") {
@@ -345,7 +345,9 @@ async function still(changes, loading) {
   const watcher = new MutationObserver(() => (changed = true));
   watcher.observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
   try {
-    await later(6);
+    // What the page put off to the next frame, and from there to the one after it, is done by then: its own come first.
+    await frame();
+    await frame();
     while ((changed || moving()) && performance.now() < end) {
       changed = false;
       await frame();

@@ -52,8 +52,12 @@ def _diagnosed(peer: tuple[str, int], own: tuple[str, int]) -> int | None:
             answer = kernel.recv(4096)
     except OSError:  # a sandbox without it
         return None
-    found = len(answer) >= _USER_AT + _USER.size and _MESSAGE.unpack_from(answer)[1] == _SOCK_DIAG_BY_FAMILY
-    return int(_USER.unpack_from(answer, _USER_AT)[0]) if found else None
+    if len(answer) < _USER_AT + _USER.size or _MESSAGE.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY:
+        return None
+    # Of a connection that is gone the kernel finds whoever listens at its port: that is another's socket.
+    if _CONNECTION.unpack_from(answer, _MESSAGE.size + 4)[:4] != _CONNECTION.unpack(ends)[:4]:
+        return None
+    return int(_USER.unpack_from(answer, _USER_AT)[0])
 
 
 def _listed(peer: tuple[str, int], own: tuple[str, int]) -> bool:

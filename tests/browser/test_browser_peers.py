@@ -56,6 +56,10 @@ def test_a_connection_of_another_user_is_told_apart_in_both_ways(door: socket.so
         process.communicate(timeout=20)
 
 
+def test_whoever_listens_at_the_port_of_a_connection_is_not_taken_for_it(door: socket.socket) -> None:
+    assert peers._diagnosed(door.getsockname(), ("127.0.0.1", 1)) is None
+
+
 def test_who_has_hung_up_is_not_let_in(door: socket.socket) -> None:
     assert not peers.of_this_user(None, door.getsockname())
     assert not peers.of_this_user(("127.0.0.1", 1), door.getsockname())
