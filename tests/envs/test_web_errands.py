@@ -39,11 +39,9 @@ def begin(env: WebEnv, name: str, seed: int) -> None:
 
 
 def judge(env: WebEnv, name: str, seed: int) -> None:
-    """The right way is rewarded, a near miss is not, and neither is saying something with nothing done."""
+    """The right way is rewarded, and saying something with nothing done is not."""
     begin(env, name, seed)
     assert play(env, env.errand.moves)[0] == 1, seed
-    begin(env, name, seed)
-    assert play(env, env.errand.wrong_moves)[0] == 0, seed
     idle = ErrandCase(TEMPLATES[name], row(name, seed))
     endings = [Ending(), Ending(answer=""), Ending(answer="done"), Ending(answer="0"), Ending(answer="yes")]
     if not idle.errand.infeasible:
@@ -54,8 +52,9 @@ def judge(env: WebEnv, name: str, seed: int) -> None:
         assert told or not idle.is_solved(ending), (seed, ending)
 
 
+# A near miss on the real pages is looked at in the long test, and without a browser in tests/sites.
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_the_way_a_person_goes_is_rewarded_and_a_near_miss_is_not(env: WebEnv, name: str) -> None:
+def test_the_way_a_person_goes_is_rewarded(env: WebEnv, name: str) -> None:
     judge(env, name, 1)
 
 
@@ -65,3 +64,5 @@ def test_the_way_a_person_goes_is_rewarded_and_a_near_miss_is_not(env: WebEnv, n
 def test_twenty_seeds(env: WebEnv, name: str) -> None:
     for seed in range(20):
         judge(env, name, seed)
+        begin(env, name, seed)
+        assert play(env, env.errand.wrong_moves)[0] == 0, seed
