@@ -19,9 +19,10 @@ OLDEST = "1.2.0"
 
 @pytest.fixture(scope="module")
 def oldest_python() -> Path:
-    """An environment with the base dependencies and the oldest Gymnasium; made once, kept beside the checkout's own."""
+    """One with the base dependencies, the extra `mcp` and the oldest Gymnasium; made once, beside the checkout's own."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [f"gymnasium=={OLDEST}", *(name for name in project["dependencies"] if not name.startswith("gymnasium"))]
+    wanted += project["optional-dependencies"]["mcp"]
     folder = ROOT / ".venvs" / f"gymnasium-{OLDEST}"
     python = folder / "bin" / "python"
     # Made anew when the dependencies change, and when an earlier attempt did not finish.
