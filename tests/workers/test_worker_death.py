@@ -44,10 +44,13 @@ def started(program, expected):
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    pids = []
+    pids, said = [], []
     while len(pids) < expected:
         line = process.stderr.readline()
-        assert line, "the program ended early"
+        said.append(line)
+        assert line, f"the program ended early: {''.join(said)}"
+        # What a thread of it raises is not told again: nobody would ever say the pids that are missing.
+        assert "Error" not in line, "".join(said)
         if line.startswith("pid"):
             pids += map(int, line.split()[1:])
     template = psutil.Process(pids[0]).parent()
