@@ -19,7 +19,7 @@ OLDEST = "1.2.0"
 
 @pytest.fixture(scope="module")
 def oldest_python() -> Path:
-    """One with the base dependencies, the extra `mcp` and the oldest Gymnasium; made once, beside the checkout's own."""
+    """One with the base dependencies, the extra `mcp` and the oldest Gymnasium; made once, kept beside the checkout."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [f"gymnasium=={OLDEST}", *(name for name in project["dependencies"] if not name.startswith("gymnasium"))]
     wanted += project["optional-dependencies"]["mcp"]
