@@ -19,7 +19,8 @@ MOST_DIALOGS = 10
 
 _MOST_NOTES = 30
 _NOTE_CHARS = 500
-_LEAVE_MS = 5_000
+_LEAVE_MS = 3_000
+_LEAVE_TRIES = 3
 _HUSH_S = 5.0
 
 
@@ -56,6 +57,7 @@ class Tabs:
         self._cdp: dict[Page, asyncio.Task[CDPSession]] = {}
         self._behind: list[Page] = []
         self._left: set[Page] = set()
+        self._leaving: set[Page] = set()
         self._chores: set[asyncio.Task[None]] = set()
         self._dialogs_open = 0
         self._tabs_refused = 0
@@ -222,11 +224,25 @@ class Tabs:
             self._do(self._leave(frame.page))
 
     async def _leave(self, page: Page) -> None:
-        if page not in self._left:
-            self._left.add(page)
-            await page.go_back(timeout=_LEAVE_MS)
-        else:  # it does so whenever it is opened
-            await page.goto("about:blank", timeout=_LEAVE_MS)
+        """Go back, once a tab; where that does not help, or the page comes again, to an empty page."""
+        if page in self._leaving:
+            return  # two that leave at once would interrupt each other; the first looks again when it has gone
+        self._leaving.add(page)
+        try:
+            if page not in self._left:
+                self._left.add(page)
+                with contextlib.suppress(Exception):
+                    await page.go_back(timeout=_LEAVE_MS, wait_until="commit")
+            for _ in range(_LEAVE_TRIES):
+                if _is_page(page.url):
+                    return
+                # The page may have begun something else meanwhile, and that interrupts this.
+                with contextlib.suppress(Exception):
+                    await page.goto("about:blank", timeout=_LEAVE_MS, wait_until="commit")
+        finally:
+            self._leaving.discard(page)
+        if not _is_page(page.url):
+            await page.close()
 
     def _do(self, chore: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
         async def done() -> None:
