@@ -115,13 +115,17 @@ class Trajectory:
     """The steps of one agent in one episode.
 
     Attributes:
-        name: The agent's name; unique within the episode.
+        name: The agent's name, such as ``"solver_0"``; unique within the episode.
+        role: What it is there for, such as ``"solver"``. Rewards are compared within a role.
+        trainable: Whether its tokens may be trained on; a frozen opponent's may not.
         task: The task as the agent received it.
         steps: In order.
         reward: Sum of the steps' rewards.
     """
 
     name: str = "agent_0"
+    role: str = "agent"
+    trainable: bool = True
     task: Any = None
     steps: list[Step] = field(default_factory=list)
     reward: float = 0.0

@@ -159,6 +159,8 @@ def _trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
         )
     return {
         "name": trajectory.name,
+        "role": trajectory.role,
+        "trainable": trajectory.trainable,
         "task": to_json(trajectory.task),
         "reward": to_json(float(trajectory.reward)),
         "steps": steps,
@@ -184,7 +186,15 @@ def _trajectory_from_json(row: dict[str, Any]) -> Trajectory:
                 mc_return=from_json(step["mc_return"]),
             )
         )
-    return Trajectory(row["name"], from_json(row["task"]), steps, from_json(row["reward"]))
+    return Trajectory(
+        name=row["name"],
+        # Files of before there were roles have none.
+        role=row.get("role", "agent"),
+        trainable=row.get("trainable", True),
+        task=from_json(row["task"]),
+        steps=steps,
+        reward=from_json(row["reward"]),
+    )
 
 
 def _tokens_to_json(tokens: TurnTokens) -> dict[str, Any]:

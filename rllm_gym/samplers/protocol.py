@@ -54,6 +54,8 @@ class Request:
         conversation: Names the conversation the request continues, so that a sampler may keep its cache; ``""``
             for none. Sharing a prefix needs no name.
         messages: The same prompt as OpenAI messages, for samplers that take no token ids.
+        weights: Which weights draw it: ``""`` those pushed without a name, else those pushed under this name (the
+            LoRA of a role, a frozen opponent).
     """
 
     ids: tuple[int, ...]
@@ -61,6 +63,7 @@ class Request:
     seed: int = 0
     conversation: str = ""
     messages: tuple[Mapping[str, Any], ...] = ()
+    weights: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +118,14 @@ class WeightUpdate:
         lora_config: The PEFT configuration as a dict, for ``kind="lora"``.
         probe: For samplers that load weights into an engine of another make: compared after the load, and whenever the
             engine wakes or comes back.
+        name: Serve them to requests that name them, beside what is served already; ``""`` for all other requests.
     """
 
     tensors: Sequence[tuple[str, Any]] | Iterable[tuple[str, Any]]
     kind: str = "full"
     lora_config: Mapping[str, Any] | None = None
     probe: Probe | None = None
+    name: str = ""
 
 
 class SamplerError(RuntimeError):
