@@ -116,19 +116,19 @@ class Trajectory:
 
     Attributes:
         name: The agent's name, such as ``"solver_0"``; unique within the episode.
-        role: What it is there for, such as ``"solver"``. Rewards are compared within a role.
-        trainable: Whether its tokens may be trained on; a frozen opponent's may not.
         task: The task as the agent received it.
         steps: In order.
         reward: Sum of the steps' rewards.
+        role: What it is there for, such as ``"solver"``. Rewards are compared within a role.
+        trainable: Whether its tokens may be trained on; a frozen opponent's may not.
     """
 
     name: str = "agent_0"
-    role: str = "agent"
-    trainable: bool = True
     task: Any = None
     steps: list[Step] = field(default_factory=list)
     reward: float = 0.0
+    role: str = "agent"
+    trainable: bool = True
 
     def branches(self) -> list[TokenSequence]:
         """One training sample per branch of the conversation; every sampled token is in exactly one.
