@@ -19,7 +19,10 @@ class Number:
         return self.written
 
 
-Literal = str | Number | bool | None | list["Literal"]
+Literal = str | Number | bool | None | list["Literal"] | dict[str, "Literal"]
+
+MAX_DEPTH = 64
+"""Levels of lists and dicts within an argument, where these may be nested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class LiteralCall:
 _NAME = re.compile(r"[A-Za-z_]\w{0,63}+")
 _SPACE = re.compile(r"(?:\s|\\\n)*+")
 _OPENING = re.compile(r"\s{0,16}\(")
-_KEYWORD = re.compile(r"([A-Za-z_]\w{0,63})\s{0,16}=(?!=)\s{0,16}")
+_KEYWORD = re.compile(r"([^\W\d]\w{0,63})\s{0,16}=(?!=)\s{0,16}")
 _NUMBER = re.compile(r"[+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,3})?(?![\w.])")
 _WORDS: dict[str, Literal] = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
 _PLAIN = {quote: re.compile(rf"[^\\{quote}]*+") for quote in "\"'"}
@@ -79,25 +82,41 @@ def read_call(text: str, at: int = 0) -> LiteralCall:
     opening = _OPENING.match(text, name.end()) if name else None
     if name is None or opening is None:
         raise InvalidAction(f"{_found(text, at)}, where an action such as click(12) belongs.")
+    return read_arguments(text, opening.end(), name[0])
+
+
+def read_arguments(text: str, at: int, name: str, *, depth: int = 1) -> LiteralCall:
+    """The call of ``name`` whose arguments begin at a position, behind its opening parenthesis. Linear time.
+
+    Args:
+        text: The reply.
+        at: Where the first argument stands, or the closing parenthesis.
+        name: What is called.
+        depth: Levels that a value may have. With 1 there are lists of plain values; beyond it lists and dicts, within
+            each other as well.
+
+    Raises:
+        InvalidAction: As :func:`read_call`.
+    """
     positional: list[Literal] = []
     keyword: dict[str, Literal] = {}
-    at = _after_space(text, opening.end())
+    at = _after_space(text, at)
     while not text.startswith(")", at):
         if len(positional) + len(keyword) == _MOST_ARGUMENTS:
-            raise InvalidAction(f"{name[0]} has more than {_MOST_ARGUMENTS} arguments.")
+            raise InvalidAction(f"{name} has more than {_MOST_ARGUMENTS} arguments.")
         key = _KEYWORD.match(text, at)
         if key is not None:
-            value, at = _literal(text, key.end())
+            value, at = _literal(text, key.end(), depth)
             if key[1] in keyword:
-                raise InvalidAction(f"{name[0]} is given {key[1]} twice; give it once.")
+                raise InvalidAction(f"{name} is given {key[1]} twice; give it once.")
             keyword[key[1]] = value
         else:
             if keyword:
                 raise InvalidAction(f"{_found(text, at)}: an argument without a name cannot follow one with a name.")
-            value, at = _literal(text, at)
+            value, at = _literal(text, at, depth)
             positional.append(value)
-        at = _next(text, at, ")", name[0])
-    return LiteralCall(name[0], tuple(positional), keyword, at + 1)
+        at = _next(text, at, ")", name)
+    return LiteralCall(name, tuple(positional), keyword, at + 1)
 
 
 def _next(text: str, at: int, closing: str, inside: str) -> int:
@@ -113,11 +132,14 @@ def _next(text: str, at: int, closing: str, inside: str) -> int:
     raise InvalidAction(f"{_found(text, at)}, where ',' or {closing!r} belongs{advice}.")
 
 
-def _literal(text: str, at: int, depth: int = 0) -> tuple[Literal, int]:
+def _literal(text: str, at: int, depth: int) -> tuple[Literal, int]:
+    """The value at a position; ``depth`` levels of lists and dicts are left."""
     if text.startswith(('"', "'"), at):
         return _string(text, at)
-    if text.startswith(("[", "("), at) and depth == 0:
-        return _list(text, at)
+    if text.startswith(("[", "("), at) and depth:
+        return _list(text, at, depth - 1)
+    if text.startswith("{", at) and depth > 1:
+        return _dict(text, at, depth - 1)
     number = _NUMBER.match(text, at)
     if number is not None:
         return Number(number[0]), number.end()
@@ -131,16 +153,33 @@ def _literal(text: str, at: int, depth: int = 0) -> tuple[Literal, int]:
     raise InvalidAction(f"{_found(text, at)}, where a number or a text in quotes belongs.")
 
 
-def _list(text: str, at: int) -> tuple[list[Literal], int]:
+def _list(text: str, at: int, depth: int) -> tuple[list[Literal], int]:
     closing = "]" if text[at] == "[" else ")"
     values: list[Literal] = []
     at = _after_space(text, at + 1)
     while not text.startswith(closing, at):
-        if len(values) == _MOST_ARGUMENTS:
+        if not depth and len(values) == _MOST_ARGUMENTS:
             raise InvalidAction(f"A list has more than {_MOST_ARGUMENTS} values.")
-        value, at = _literal(text, at, depth=1)
+        value, at = _literal(text, at, depth)
         values.append(value)
         at = _next(text, at, closing, "A list")
+    return values, at + 1
+
+
+def _dict(text: str, at: int, depth: int) -> tuple[dict[str, Literal], int]:
+    values: dict[str, Literal] = {}
+    at = _after_space(text, at + 1)
+    while not text.startswith("}", at):
+        if not text.startswith(('"', "'"), at):
+            raise InvalidAction(f"{_found(text, at)}, where a key in quotes or '}}' belongs.")
+        key, at = _string(text, at)
+        at = _after_space(text, at)
+        if not text.startswith(":", at):
+            raise InvalidAction(f"{_found(text, at)}, where ':' belongs.")
+        if key in values:
+            raise InvalidAction(f"A dict names {key[:80]!r} twice; name it once.")
+        values[key], at = _literal(text, _after_space(text, at + 1), depth)
+        at = _next(text, at, "}", "A dict")
     return values, at + 1
 
 

@@ -21,6 +21,7 @@ from rllm_gym.parsing.function_calls import (
     json_at,
     tagged_calls,
 )
+from rllm_gym.parsing.python_calls import is_python_call, python_calls, untagged_python_calls
 from rllm_gym.parsing.thoughts import THOUGHT_CLOSE, THOUGHT_OPEN, before_end_tokens, thought_end
 
 PYTHON_TAG, PHI_OPEN, PHI_CLOSE, MISTRAL_OPEN = "<|python_tag|>", "<|tool_call|>", "<|/tool_call|>", "[TOOL_CALLS]"
@@ -85,6 +86,8 @@ def parse_tool_calls(reply: str) -> Reply:
     * ``<tool_call><function=name><parameter=key>value</parameter></function></tool_call>`` (Qwen3-Coder; the outer tag
       may be missing), and ``<function=name>{…}</function>`` (Llama 3.1);
     * ``<|python_tag|>{"name": …, "parameters": {…}}; {…}``, and the same without any tag (Llama 3);
+    * ``<|python_tag|>name.call(key="value")``, with or without ``.call``; without the tag where the whole reply is
+      ``name.call(…)`` (Llama's built-in tools; :mod:`rllm_gym.parsing.python_calls`);
     * ``[TOOL_CALLS][{…}]`` and ``[TOOL_CALLS]name[ARGS]{…}`` (Mistral), ``<|tool_call|>[{…}]`` (Phi);
     * ``<｜tool▁call▁begin｜>function<｜tool▁sep｜>name`` with fenced arguments (DeepSeek R1, V3), or
       ``name<｜tool▁sep｜>{…}`` (V3.1);
@@ -124,6 +127,9 @@ def _spans(text: str, begin: int) -> tuple[list[_Span], str | None]:
     if any(span.calls for span in tagged):
         return spans + tagged, None
     bare, said = _bare(text, at)
+    if not spans and not tagged and not bare:
+        calls, end = untagged_python_calls(text, begin)
+        return ([_Span(begin, end, calls)] if calls else []), said
     return sorted(spans + tagged + bare, key=lambda span: span.start), said
 
 
@@ -190,7 +196,13 @@ def _json_after(text: str, start: int, mark: str) -> tuple[tuple[FunctionCall, .
 
 
 def _python_tag(text: str, start: int) -> tuple[tuple[FunctionCall, ...], int]:
-    """Objects, separated by ``;`` (or nothing)."""
+    """Objects, or calls written as Python, separated by ``;`` (or nothing)."""
+    at = after_space(text, start + len(PYTHON_TAG))
+    if is_python_call(text, at):
+        try:
+            return python_calls(text, at)
+        except InvalidAction as error:
+            raise InvalidAction(f"The {PYTHON_TAG} at position {start + 1} is followed by no call. {error}") from error
     calls, end = _json_after(text, start, PYTHON_TAG)
     more, end = _further_objects(text, end)
     return calls + more, end

@@ -35,6 +35,11 @@ R, L = '{"name": "read", "arguments": {"path": "a.txt"}}', '{"name": "list", "ar
         '<function=read>{"path": "a.txt"}</function><function=list>{}</function>',
         '<|python_tag|>{"name": "read", "parameters": {"path": "a.txt"}}; {"name": "list", "parameters": {}}<|eom_id|>',
         '{"name": "read", "parameters": {"path": "a.txt"}}; {"name": "list", "parameters": {}}<|eot_id|>',
+        '<|python_tag|>read.call(path="a.txt"); list.call()<|eom_id|>',
+        "<|python_tag|>read(path='a.txt')\nlist()<|eom_id|>",
+        '<|python_tag|>read.call(path="a.txt")<|python_tag|>list.call()',
+        'read.call(path="a.txt"); list.call()<|eom_id|>',  # the tag is a special token, which samplers leave out
+        '<think>search.call(query="or so")?</think>read.call(path="a.txt")\nlist.call()',
         '{"type": "function", "name": "read", "parameters": {"path": "a.txt"}}\n{"name": "list", "parameters": {}}',
         f"```json\n[{R}, {L}]\n```",
         f"```json\n{R}\n```\n```json\n{L}\n```",
@@ -79,6 +84,9 @@ def test_two_calls_are_found_in_every_notation(reply):
         ('It was called with {"name": "read", "arguments": {}}.', None),
         ('{"name": "read", "description": "Reads.", "parameters": {"type": "object"}}', None),  # a schema, quoted
         ('```json\n{"type": "report", "content": [1, 2]}\n```', None),
+        ('read.call(path="a.txt") says 42.', None),
+        ('I would do read.call(path="a.txt")', None),
+        ("print(a=1)", None),
         ('{"role": "assistant", "content": "42", "tool_calls": []}', "42"),
     ],
 )
@@ -127,6 +135,14 @@ def test_marks_within_an_argument_are_part_of_it(before):
         ("<function=read><parameter=path>a.txt", "never closed"),
         ('<function=read>{"path": "a.txt"', "position 32"),
         ("<|python_tag|>print(1)", "<|python_tag|> at position 1"),
+        ("<|python_tag|>print(1)", "1 without the name of a parameter"),
+        ('<|python_tag|>read.call(path="a.txt"', "never closed with ')'"),
+        ("<|python_tag|>read.call(path=__import__('os'))", "stands \"__import__('os'))"),
+        ("<|python_tag|>read.call(path=1, path=2)", "path twice"),
+        ("<|python_tag|>read.call(size=1e999)", "too large"),
+        ("<|python_tag|>read.call(path={'a': 1, 'a': 2})", "'a' twice"),
+        ("<|python_tag|>read.call(path=" + "[" * 500_000, "position 94 stands '[[["),
+        ("read.call(path=a.txt)", "write a text as"),
         ("[TOOL_CALLS] read it", "[TOOL_CALLS] at position 1"),
         ('[TOOL_CALLS]read[ARGS]{"path"}', "position 30"),
         ("<｜tool▁calls▁begin｜>read", "position 1 is not followed by <｜tool▁call▁begin｜>"),
@@ -185,11 +201,17 @@ def as_openai(calls: list[FunctionCall]) -> str:
     return json.dumps({"content": "x", "tool_calls": [{"type": "function", "function": one} for one in functions]})
 
 
+def as_python(call: FunctionCall) -> str:
+    return f"{call.name}.call({', '.join(f'{key}={value!r}' for key, value in call.arguments.items())})"
+
+
 NOTATIONS = {
     "hermes": lambda calls: "\n".join(f"<tool_call>\n{written(call)}\n</tool_call>" for call in calls),
     "llama": lambda calls: "; ".join(written(call, "parameters") for call in calls),
     "python tag": lambda calls: "<|python_tag|>" + "; ".join(written(call, "parameters") for call in calls),
     "llama 3.1": lambda calls: "".join(f"<function={one.name}>{json.dumps(one.arguments)}</function>" for one in calls),
+    "llama built in": lambda calls: "; ".join(map(as_python, calls)),
+    "python tag, as Python": lambda calls: "<|python_tag|>" + "\n".join(map(as_python, calls)) + "<|eom_id|>",
     "mistral": lambda calls: f"[TOOL_CALLS][{', '.join(map(written, calls))}]</s>",
     "mistral 3": lambda calls: "".join(f"[TOOL_CALLS]{one.name}[ARGS]{json.dumps(one.arguments)}" for one in calls),
     "deepseek": lambda calls: (
@@ -247,6 +269,7 @@ PIECES = [
         "<|im_end|>",
     ),
     *('{"name": "a"', ', "arguments": {', ', "parameters": {}', "}", "}}", "[", "]", "{", '"', "\\", ";", ",", "read"),
+    *("read.call(", "path=", ")", "{'a': "),
     *('{"tool_calls": [', '{"role": "assistant", "content": "x"}', R, L, "\x00", "\ud800", "é", "NaN", "1e999"),
 ]
 
@@ -276,6 +299,7 @@ def test_any_reply_is_read_or_an_invalid_action(reply):
         f"<tool_call>{R}</tool_call>",
         f"{R}\n",
         "[TOOL_CALLS]a[ARGS]{}",
+        "<|python_tag|>read.call(a=1);",
         "<｜tool▁call▁begin｜>a<｜tool▁sep｜>{}",
     ],
 )
