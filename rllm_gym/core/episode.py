@@ -190,6 +190,7 @@ class Episode:
         attempts: Fresh environments it took, 1 without a fault.
         seconds: Wall time by phase: ``env``, ``sample``, ``render``, ``total``.
         info: Info of the last step.
+        metrics: Further numbers of the whole episode, such as ``{"judge_agreed": 1.0}``.
     """
 
     episode_id: str
@@ -207,6 +208,7 @@ class Episode:
     seconds: dict[str, float] = field(default_factory=dict)
     info: dict[str, Any] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
+    metrics: dict[str, float] = field(default_factory=dict)
 
     @property
     def trainable(self) -> bool:

@@ -5,22 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sized
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator, Sized
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rllm_gym.agents import BaseAgent
-from rllm_gym.core import EnvironmentFault, Episode, StopReason, TaskError
-from rllm_gym.engine.conversation import Conversation
+from rllm_gym.core import EnvironmentFault, Episode, StopReason, Task, TaskError
 from rllm_gym.engine.progress import RunProgress
-from rllm_gym.engine.rollout import AgentFailed, Rollout, greedy, unplayed
 from rllm_gym.engine.rounds import Rounds, one_each
-from rllm_gym.engine.slot import Slot
 from rllm_gym.engine.spec import EpisodeSpec, as_spec
-from rllm_gym.samplers.protocol import Completion, Request, SamplerError
+from rllm_gym.samplers.protocol import Completion, Request, Sampler, SamplerError
 
 if TYPE_CHECKING:
-    from rllm_gym.engine.execution import AgentExecutionEngine, Specs
+    from rllm_gym.engine.base import BaseEngine, Specs
 
 _log = logging.getLogger(__name__)
 
@@ -34,16 +32,117 @@ class EnvironmentUnavailable(RuntimeError):
     """No environment could be made at all: an argument, an import or a file is wrong. Names the reason."""
 
 
+class AgentFailed(Exception):
+    """The user's own code raised: an agent's, or a workflow's."""
+
+
+class Place(Protocol):
+    """Where the worlds of one running episode live. Used by one episode at a time."""
+
+    async def discard(self) -> None:
+        """After a fault: close what still stands, within the deadlines; the next attempt finds fresh worlds."""
+
+    async def aclose(self) -> None:
+        """End worlds and workers."""
+
+
+class Attempt(Protocol):
+    """One attempt at one episode; readable at any moment, also when a deadline cuts it off.
+
+    Attributes:
+        stop_reason: Why it ended.
+        prompt_tokens, sampled_tokens: So far.
+        seconds: Waiting by phase, so far.
+    """
+
+    stop_reason: StopReason
+    seconds: dict[str, float]
+
+    @property
+    def prompt_tokens(self) -> int: ...
+
+    @property
+    def sampled_tokens(self) -> int: ...
+
+    @property
+    def agent(self) -> BaseAgent | None:
+        """The agent that played, where there is one."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether a turn was done."""
+
+    @property
+    def conversations(self) -> Iterable[str]:
+        """Names of what the sampler may have kept for it."""
+
+    async def play(self) -> None:
+        """Play to the end, and close or hand back the worlds.
+
+        Raises:
+            EnvironmentFault: The world broke.
+            AgentFailed: The user's code raised.
+            SamplerError: The sampler cannot serve.
+            TaskError: There is no such task.
+        """
+
+    def episode(
+        self, stop_reason: StopReason, why: str | None, *, env_id: str, attempts: int, seconds: float
+    ) -> Episode:
+        """The record of what was played. A dropped episode keeps its steps for whoever looks for the cause."""
+
+
+@dataclass(slots=True, frozen=True)
+class Seat:
+    """Where one episode asks for replies: at once, or in rounds with all others.
+
+    Attributes:
+        index: Position of the episode's spec.
+        sampler: What draws the replies.
+        rounds: The rounds of a deterministic run.
+    """
+
+    index: int
+    sampler: Sampler
+    rounds: Rounds | None
+
+    async def sample(self, request: Request, speaker: str = "") -> Completion:
+        """One reply. ``speaker`` tells apart those who ask at the same time within the episode."""
+        if self.rounds is not None:
+            return await self.rounds.sample(self.index, request, speaker)
+        (completion,) = one_each(await self.sampler.sample([request]), 1)
+        return completion
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """While something else than a reply is waited for: no round may begin."""
+        if self.rounds is None:
+            yield
+            return
+        self.rounds.begin_work()
+        try:
+            yield
+        finally:
+            self.rounds.end_work()
+
+    async def release(self, conversation: str) -> None:
+        """Forget a conversation; with rounds, before the next one."""
+        if self.rounds is not None:
+            self.rounds.release(self.index, conversation)
+        else:
+            await self.sampler.release(conversation)
+
+
 class Crew:
     """Plays the specs of one run.
 
     Args:
-        engine: Whose environments, agents and sampler are used, and whose stats are kept.
+        engine: Whose worlds and sampler are used, and whose stats are kept.
         specs: What to run.
         run: Number of the run within the engine; keeps names of conversations apart.
     """
 
-    def __init__(self, engine: AgentExecutionEngine, specs: Specs, *, run: int) -> None:
+    def __init__(self, engine: BaseEngine, specs: Specs, *, run: int) -> None:
         self._engine = engine
         self._run = run
         self._specs = _numbered(specs)
@@ -85,7 +184,7 @@ class Crew:
         try:
             async with asyncio.TaskGroup() as lanes:
                 if self._engine.deterministic:
-                    self._rounds = Rounds(self._engine.sampler)
+                    self._rounds = Rounds(self._engine.sampler, settle=self._engine.settle)
                 for _ in range(self._engine.n_parallel):
                     taken = await self._take()
                     if taken is None:
@@ -105,10 +204,10 @@ class Crew:
                 await self._done.put(None)
 
     async def _lane(self, index: int, spec: EpisodeSpec) -> None:
-        slot = self._engine.take_slot()
+        place = self._engine.take_place()
         try:
             while True:
-                episode, agent = await self._episode(index, spec, slot)
+                episode, agent = await self._episode(index, spec, place)
                 self._record(episode)
                 await self._done.put((index, episode, agent))
                 taken = await self._take()
@@ -116,9 +215,9 @@ class Crew:
                     break
                 index, spec = taken
         except BaseException:
-            await slot.aclose()
+            await place.aclose()
             raise
-        self._engine.give_back(slot)
+        self._engine.give_back(place)
         if self._rounds is not None:
             self._rounds.retire()
 
@@ -136,12 +235,13 @@ class Crew:
         self._ids.add(spec.episode_id)
         return index, spec
 
-    async def _episode(self, index: int, spec: EpisodeSpec, slot: Slot) -> tuple[Episode, BaseAgent | None]:
+    async def _episode(self, index: int, spec: EpisodeSpec, place: Place) -> tuple[Episode, BaseAgent | None]:
         """Play a spec, again on a fresh environment after a fault, and record what came of it."""
         engine = self._engine
         began = time.perf_counter()
+        seat = Seat(index, engine.sampler, self._rounds)
         attempts = 0
-        rollout: Rollout | None = None
+        attempt: Attempt | None = None
         stop_reason: StopReason | None = None
         why: str | None = None
         try:
@@ -149,12 +249,13 @@ class Crew:
                 while stop_reason is None:
                     attempts += 1
                     try:
-                        rollout = self._rollout(index, spec, slot, attempts)
-                        await self._attempt(index, rollout)
-                        stop_reason = rollout.stop_reason
+                        name = f"{self._run}/{spec.episode_id}/{attempts}"
+                        attempt = engine.attempt(spec, place, name, seat)
+                        await self._attempt(attempt, seat)
+                        stop_reason = attempt.stop_reason
                     except EnvironmentFault as fault:
                         self._count(fault.kind, spec, fault)
-                        await slot.discard()
+                        await place.discard()
                         if attempts > engine.retries:
                             if not engine.made.is_set():
                                 raise EnvironmentUnavailable(f"no environment could be made: {fault}") from fault
@@ -176,22 +277,22 @@ class Crew:
         except TimeoutError as error:
             if not deadline.expired():
                 raise
-            if rollout is not None and rollout.steps:
+            if attempt is not None and attempt.begun:
                 stop_reason = StopReason.TIMEOUT
             else:
                 self._count("episode_deadline", spec, error)
                 stop_reason = StopReason.FAULT
                 why = f"no turn was done within the episode's {engine.deadlines.episode:g} s"
         if why is not None or stop_reason is StopReason.TIMEOUT:
-            await slot.discard()
+            await place.discard()
         seconds = time.perf_counter() - began
-        if rollout is None:
+        if attempt is None:
             return unplayed(spec, stop_reason, why, env_id=engine.env_id, attempts=attempts, seconds=seconds), None
-        engine.stats.prompt_tokens += rollout.prompt_tokens
-        engine.stats.sampled_tokens += rollout.sampled_tokens
-        engine.stats.seconds.update(rollout.seconds)
-        episode = rollout.episode(stop_reason, why, env_id=engine.env_id, attempts=attempts, seconds=seconds)
-        return episode, rollout.agent
+        engine.stats.prompt_tokens += attempt.prompt_tokens
+        engine.stats.sampled_tokens += attempt.sampled_tokens
+        engine.stats.seconds.update(attempt.seconds)
+        episode = attempt.episode(stop_reason, why, env_id=engine.env_id, attempts=attempts, seconds=seconds)
+        return episode, attempt.agent
 
     def _count(self, kind: str, spec: EpisodeSpec, error: Exception) -> None:
         faults = self._engine.stats.faults
@@ -201,43 +302,12 @@ class Crew:
         more = "; further ones of this kind are only counted" if faults[kind] == _TOLD else ""
         _log.log(level, "episode %s: fault (%s): %s%s", spec.episode_id, kind, error, more)
 
-    def _rollout(self, index: int, spec: EpisodeSpec, slot: Slot, attempt: int) -> Rollout:
-        engine = self._engine
-
-        async def sample(request: Request) -> Completion:
-            if self._rounds is not None:
-                return await self._rounds.sample(index, request)
-            (completion,) = one_each(await engine.sampler.sample([request]), 1)
-            return completion
-
+    async def _attempt(self, attempt: Attempt, seat: Seat) -> None:
         try:
-            agent = engine.make_agent()
-        except Exception as error:
-            raise AgentFailed(f"making the agent raised {type(error).__name__}: {error}") from error
-        if not isinstance(agent, BaseAgent):
-            raise TypeError(
-                f"agent= gave a {type(agent).__name__}, not a BaseAgent; derive it from rllm_gym.agents.BaseAgent"
-            )
-        return Rollout(
-            spec=spec,
-            agent=agent,
-            slot=slot,
-            conversation=Conversation(engine.renderer, engine.budget, engine.sampler.context_length),
-            sample=sample,
-            params=greedy(engine.params) if spec.greedy else engine.params,
-            name=f"{self._run}/{spec.episode_id}/{attempt}",
-            max_turns=engine.budget.max_turns,
-            returns_tokens=engine.sampler.returns_tokens,
-        )
-
-    async def _attempt(self, index: int, rollout: Rollout) -> None:
-        try:
-            await rollout.play()
+            await attempt.play()
         finally:
-            if self._rounds is not None:
-                self._rounds.release(index, rollout.name)
-            else:
-                await self._engine.sampler.release(rollout.name)
+            for conversation in attempt.conversations:
+                await seat.release(conversation)
 
     def _record(self, episode: Episode) -> None:
         stats = self._engine.stats
@@ -260,3 +330,22 @@ async def _numbered(specs: Specs) -> AsyncGenerator[tuple[int, Any], None]:
         for item in specs:
             yield index, item
             index += 1
+
+
+def unplayed(
+    spec: EpisodeSpec, stop_reason: StopReason, why: str | None, *, env_id: str, attempts: int, seconds: float
+) -> Episode:
+    """The record of a spec before anything was played: no steps, no reward."""
+    task = spec.task
+    return Episode(
+        episode_id=spec.episode_id,
+        task_id=task.task_id if isinstance(task, Task) else task if isinstance(task, str) else "",
+        env_id=env_id,
+        seed=spec.seed or 0,
+        group_id=spec.group_id,
+        greedy=spec.greedy,
+        stop_reason=stop_reason,
+        fault=why,
+        attempts=attempts,
+        seconds={"total": seconds},
+    )

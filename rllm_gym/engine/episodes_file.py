@@ -101,6 +101,7 @@ def episode_to_json(episode: Episode) -> dict[str, Any]:
         "attempts": int(episode.attempts),
         "seconds": to_json(episode.seconds),
         "info": to_json(episode.info),
+        "metrics": to_json(episode.metrics),
         "trajectories": [_trajectory_to_json(trajectory) for trajectory in episode.trajectories],
     }
 
@@ -126,6 +127,8 @@ def episode_from_json(row: dict[str, Any]) -> Episode:
         attempts=row["attempts"],
         seconds=from_json(row["seconds"]),
         info=from_json(row["info"]),
+        # Files of before there were metrics have none.
+        metrics=from_json(row.get("metrics", {})),
         schema_version=row["schema_version"],
     )
 

@@ -1,36 +1,30 @@
-"""The engine: many episodes at once, each in its own worker, streamed as they finish; everything that waits ends."""
+"""The engine of single agents: environment, agent and sampler, many episodes at once."""
 
 from __future__ import annotations
 
-import asyncio
-import itertools
-import threading
-import time
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import replace
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from rllm_gym.agents import BaseAgent, default_agent
 from rllm_gym.chat.renderer import ChatRenderer
-from rllm_gym.core import Episode, Task
-from rllm_gym.engine.crew import Crew, Result
+from rllm_gym.engine.base import BaseEngine, Specs, TaskLike
+from rllm_gym.engine.conversation import Conversation
+from rllm_gym.engine.crew import AgentFailed, Result, Seat
 from rllm_gym.engine.host import resolve
+from rllm_gym.engine.rollout import Rollout, greedy
 from rllm_gym.engine.slot import Slot
 from rllm_gym.engine.spec import Budget, Deadlines, EpisodeSpec
-from rllm_gym.engine.stats import EngineStats
+from rllm_gym.engine.voice import Voice
 from rllm_gym.samplers.protocol import Sampler, SamplingParams
-from rllm_gym.workers import WorkerPool
 
-TaskLike = EpisodeSpec | int | str | Task | Mapping[str, Any] | None
-Specs = Iterable[TaskLike] | AsyncIterable[TaskLike]
+__all__ = ["AgentExecutionEngine", "Specs", "TaskLike"]
 
 
-class AgentExecutionEngine:
+class AgentExecutionEngine(BaseEngine):
     """Runs episodes: environment, agent and sampler, ``n_parallel`` at a time.
 
     >>> engine = AgentExecutionEngine(env="rllm/Math-v0", sampler=sampler)            # doctest: +SKIP
@@ -100,67 +94,27 @@ class AgentExecutionEngine:
         deterministic: bool = False,
         progress: bool = False,
     ) -> None:
-        if n_parallel < 1:
-            raise ValueError(f"n_parallel={n_parallel!r} must be at least 1")
-        if workers not in ("thread", "process"):
-            raise ValueError(f"workers={workers!r} must be 'thread' or 'process'")
-        if retries < 0:
-            raise ValueError(f"retries={retries!r} must be 0 or more")
-        if on_sampler_error not in ("raise", "drop"):
-            raise ValueError(f"on_sampler_error={on_sampler_error!r} must be 'raise' or 'drop'")
-        if memory_mb is not None and workers != "process":
-            raise ValueError(f"memory_mb={memory_mb!r} needs workers='process'; threads share this process's memory")
         self.source = resolve(env)
-        self.env_id = _name(self.source)
+        super().__init__(
+            env_id=name_of(self.source),
+            sampler=sampler,
+            renderer=renderer,
+            tokenizer=tokenizer,
+            sampling_params=sampling_params,
+            n_parallel=n_parallel,
+            workers=workers,
+            memory_mb=memory_mb,
+            budget=Budget(max_turns, max_prompt_tokens, max_response_tokens, max_context_tokens),
+            deadlines=deadlines,
+            retries=retries,
+            reuse_envs=reuse_envs,
+            on_sampler_error=on_sampler_error,
+            seed=seed,
+            deterministic=deterministic,
+            progress=progress,
+        )
         self.env_kwargs = dict(env_kwargs or {})
         self.make_agent: Callable[[], BaseAgent] = agent or default_agent(self.env_id)
-        self.sampler = sampler
-        self.renderer = renderer or _renderer(sampler, tokenizer)
-        self.params = _ending_turns(sampling_params or SamplingParams(), self.renderer)
-        self.n_parallel = n_parallel
-        self.workers = workers
-        self.memory_mb = memory_mb
-        self.budget = Budget(max_turns, max_prompt_tokens, max_response_tokens, max_context_tokens)
-        if self.renderer is None and self.budget != Budget(max_turns):
-            raise ValueError(
-                "token limits need token ids, and this sampler takes messages only: give a tokenizer or a renderer, "
-                "or leave max_prompt_tokens, max_response_tokens and max_context_tokens out"
-            )
-        self.deadlines = deadlines or Deadlines()
-        self.retries = retries
-        self.reuse_envs = self.env_id.startswith("rllm/") if reuse_envs is None else reuse_envs
-        self.on_sampler_error = on_sampler_error
-        self.seed = seed
-        self.deterministic = deterministic
-        self.progress = progress
-        self.stats = EngineStats()
-        self._runs = itertools.count()
-        self._running = 0
-        self._kept_open = False
-        self.made = threading.Event()  # whether any environment was ever made
-        self._lock = threading.Lock()
-        self._pool: WorkerPool | None = None
-        self._idle: list[Slot] = []
-
-    # Running ----------------------------------------------------------------------------------------------
-
-    async def stream(self, specs: Specs) -> AsyncIterator[Episode]:
-        """Episodes as they finish (``deterministic``: in the order of the specs).
-
-        Specs are taken one by one as places become free, and no more than ``n_parallel`` results wait to be read:
-        a slow reader slows the engine down. Leaving the loop early ends everything that still runs.
-
-        Args:
-            specs: What to run: :class:`EpisodeSpec`, or tasks alone.
-
-        Raises:
-            SamplerError: The sampler cannot serve.
-            EnvironmentUnavailable: No environment could be made at all.
-            ValueError: Two specs have the same ``episode_id``.
-        """
-        async with aclosing(self._run(specs)) as results:
-            async for _, episode, _ in results:
-                yield episode
 
     async def stream_with_agents(self, specs: Specs) -> AsyncIterator[Result]:
         """:meth:`stream` with the position of the spec and the agent that played it (``None`` if none did)."""
@@ -168,131 +122,28 @@ class AgentExecutionEngine:
             async for result in results:
                 yield result
 
-    async def run(self, specs: Specs) -> list[Episode]:
-        """All episodes, in the order of the specs. Raises as :meth:`stream`."""
-        async with aclosing(self._run(specs)) as results:
-            episodes = [result async for result in results]
-        return [episode for _, episode, _ in sorted(episodes, key=lambda result: result[0])]
+    def new_place(self) -> Slot:
+        return self.new_slot(self.source, self.env_kwargs, env_id=self.env_id)
 
-    def run_sync(self, specs: Specs) -> list[Episode]:
-        """:meth:`run` for code without an event loop.
-
-        Raises:
-            RuntimeError: An event loop runs in this thread (a notebook): ``await engine.run(specs)`` there.
-        """
+    def attempt(self, spec: EpisodeSpec, place: Slot, name: str, seat: Seat) -> Rollout:
         try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(self.run(specs))
-        raise RuntimeError("an event loop is already running here: use `await engine.run(specs)` instead of run_sync")
-
-    async def _run(self, specs: Specs) -> AsyncGenerator[Result, None]:
-        began = time.perf_counter()
-        self._running += 1
-        crew = Crew(self, specs, run=next(self._runs))
-        try:
-            async for result in crew.results():
-                yield result
-        finally:
-            await crew.aclose()
-            self._running -= 1
-            if not self._kept_open and not self._running:
-                await self.aclose()
-            self.stats.wall += time.perf_counter() - began
-
-    # Places -----------------------------------------------------------------------------------------------
-
-    def take_slot(self) -> Slot:
-        """A place with a worker, an idle one if there is one."""
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
-            if self._pool is None:
-                # n_parallel bounds each run; the pool itself need not.
-                self._pool = WorkerPool(
-                    self.workers,
-                    max_workers=1_000_000,
-                    memory_mb=self.memory_mb,
-                    name=f"{self.env_id} environment",
-                    preload=("rllm_gym.engine.host",) if self.workers == "process" else (),
-                )
-            return Slot(
-                self._pool,
-                self.source,
-                self.env_kwargs,
-                self.deadlines,
-                reuse=self.reuse_envs,
-                made=self.made,
-                stats=self.stats,
+            agent = self.make_agent()
+        except Exception as error:
+            raise AgentFailed(f"making the agent raised {type(error).__name__}: {error}") from error
+        if not isinstance(agent, BaseAgent):
+            raise TypeError(
+                f"agent= gave a {type(agent).__name__}, not a BaseAgent; derive it from rllm_gym.agents.BaseAgent"
             )
-
-    def give_back(self, slot: Slot) -> None:
-        """The place is free again."""
-        with self._lock:
-            self._idle.append(slot)
-
-    # Life -------------------------------------------------------------------------------------------------
-
-    async def aclose(self) -> None:
-        """Close every environment and end every worker, each within its deadline. Safe to call twice."""
-        with self._lock:
-            slots, self._idle = self._idle, []
-        try:
-            await asyncio.gather(*(slot.aclose() for slot in slots))
-        finally:
-            with self._lock:
-                pool, self._pool = self._pool, None
-            if pool is not None:
-                await pool.aclose()
-
-    def close(self) -> None:
-        """:meth:`aclose` for code without an event loop."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            asyncio.run(self.aclose())
-            return
-        raise RuntimeError("an event loop is already running here: use `await engine.aclose()`")
-
-    async def __aenter__(self) -> Self:
-        self._kept_open = True
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._kept_open = False
-        await self.aclose()
-
-    def __enter__(self) -> Self:
-        self._kept_open = True
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._kept_open = False
-        self.close()
-
-
-def _name(source: EnvSpec | Callable[..., Any]) -> str:
-    return source.id if isinstance(source, EnvSpec) else getattr(source, "__qualname__", type(source).__name__)
-
-
-def _renderer(sampler: Sampler, tokenizer: Any) -> ChatRenderer | None:
-    tokenizer = tokenizer if tokenizer is not None else getattr(sampler, "tokenizer", None)
-    if tokenizer is not None:
-        return ChatRenderer(tokenizer)
-    if sampler.returns_tokens:
-        raise ValueError(
-            f"{type(sampler).__name__} takes token ids: give the tokenizer of its model with tokenizer=, or a renderer"
+        params = greedy(self.params) if spec.greedy else self.params
+        conversation = Conversation(self.renderer, self.budget, self.sampler.context_length)
+        return Rollout(
+            spec=spec,
+            agent=agent,
+            slot=place,
+            voice=Voice(conversation, seat.sample, params, name, f"{spec.seed}/turn/", self.sampler.returns_tokens),
+            max_turns=self.budget.max_turns,
         )
-    return None
 
 
-def _ending_turns(params: SamplingParams, renderer: ChatRenderer | None) -> SamplingParams:
-    """The same, and a reply ends where the template ends a turn: a base model's own end of text is another token."""
-    end_of_turn = renderer.end_of_turn_id if renderer is not None else None
-    if end_of_turn is None or end_of_turn in params.stop_token_ids:
-        return params
-    return replace(params, stop_token_ids=(*params.stop_token_ids, end_of_turn))
+def name_of(source: EnvSpec | Callable[..., Any]) -> str:
+    return source.id if isinstance(source, EnvSpec) else getattr(source, "__qualname__", type(source).__name__)

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import copy
-import hashlib
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rllm_gym.agents import Action, BaseAgent
-from rllm_gym.core import Episode, Step, StopReason, Task, Trajectory
-from rllm_gym.engine.conversation import Conversation
+from rllm_gym.core import Episode, Step, StopReason, Trajectory
+from rllm_gym.engine.crew import AgentFailed, unplayed
 from rllm_gym.engine.host import WrongAction
 from rllm_gym.engine.slot import Slot
 from rllm_gym.engine.spec import EpisodeSpec
-from rllm_gym.samplers.protocol import Completion, Request, SamplerError, SamplingParams
-
-
-class AgentFailed(Exception):
-    """The agent's own code raised."""
+from rllm_gym.engine.voice import Voice
+from rllm_gym.samplers.protocol import SamplingParams
 
 
 @dataclass(slots=True)
@@ -30,10 +25,7 @@ class Rollout:
         spec: What to run; its seed is set.
         agent: The agent of this attempt.
         slot: Where the environment lives.
-        conversation: The tokens so far.
-        sample: Draws one reply.
-        params: How replies are drawn.
-        name: The conversation's name for the sampler's cache.
+        voice: Asks the sampler for the agent's replies.
         max_turns: Replies at most, or ``None`` for the environment's own limit.
         stop_reason: Why it ended.
     """
@@ -41,22 +33,35 @@ class Rollout:
     spec: EpisodeSpec
     agent: BaseAgent
     slot: Slot
-    conversation: Conversation
-    sample: Callable[[Request], Awaitable[Completion]]
-    params: SamplingParams
-    name: str
+    voice: Voice
     max_turns: int | None
-    returns_tokens: bool
     steps: list[Step] = field(default_factory=list)
-    _shown: tuple[dict[str, Any], ...] = ()
     task: dict[str, Any] | None = None
     task_id: str = ""
     info: dict[str, Any] = field(default_factory=dict)
     success: bool = False
     stop_reason: StopReason = StopReason.NONE
-    prompt_tokens: int = 0
-    sampled_tokens: int = 0
-    seconds: dict[str, float] = field(default_factory=lambda: {"env": 0.0, "sample": 0.0, "render": 0.0, "agent": 0.0})
+    seconds: dict[str, float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.seconds = self.voice.seconds
+        self.seconds |= {"env": 0.0, "agent": 0.0}
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self.voice.prompt_tokens
+
+    @property
+    def sampled_tokens(self) -> int:
+        return self.voice.sampled_tokens
+
+    @property
+    def begun(self) -> bool:
+        return bool(self.steps)
+
+    @property
+    def conversations(self) -> tuple[str, ...]:
+        return (self.voice.name,)
 
     async def play(self) -> None:
         """Play to the end, and close or hand back the environment.
@@ -82,17 +87,18 @@ class Rollout:
             self._ask_agent("update_from_env", self.agent.update_from_env, observation, reward, done, self.info)
             if done:
                 break
-            request = self._next_request(tools)
-            if request is None:
+            request = self.voice.request(lambda: self.agent.chat_completions, tools, len(self.steps))
+            if isinstance(request, StopReason):
+                self.stop_reason = request
                 break
-            completion = await self._reply(request)
+            completion = await self.voice.reply(request)
             if completion.finish_reason == "context_length":
                 # Only the endpoint could tell: as where the engine can count.
                 self.stop_reason = StopReason.CONTEXT_LENGTH if self.steps else StopReason.PROMPT_TOO_LONG
                 break
             action = self._action(completion.text)
-            step = Step(observation, list(self._shown), completion.text, self._thought(), action)
-            step.tokens = self.conversation.append(completion)
+            step = Step(observation, list(self.voice.shown), completion.text, self._thought(), action)
+            step.tokens = self.voice.append(completion)
             began = clock()
             try:
                 observation, reward, terminated, truncated, self.info = await self.slot.step(action)
@@ -125,40 +131,6 @@ class Rollout:
         return episode
 
     # ------------------------------------------------------------------------------------------------------
-
-    def _next_request(self, tools: str | None) -> Request | None:
-        began = time.perf_counter()
-        try:
-            messages = self._shown = _snapshot(self.agent.chat_completions, self._shown)
-            self.conversation.extend(messages, tools)
-        except Exception as error:
-            raise AgentFailed(f"its messages cannot be rendered: {type(error).__name__}: {error}") from error
-        finally:
-            self.seconds["render"] += time.perf_counter() - began
-        params = self.conversation.room(self.params)
-        if isinstance(params, StopReason):
-            self.stop_reason = params
-            return None
-        self.prompt_tokens += len(self.conversation.context_ids)
-        digest = hashlib.sha256(f"{self.spec.seed}/turn/{len(self.steps)}".encode()).digest()
-        seed = int.from_bytes(digest[:8], "big") >> 1
-        return Request(self.conversation.ids, params, seed, self.name, messages)
-
-    async def _reply(self, request: Request) -> Completion:
-        began = time.perf_counter()
-        try:
-            completion = await self.sample(request)
-        finally:
-            self.seconds["sample"] += time.perf_counter() - began
-        nothing_sampled = completion.finish_reason == "context_length"
-        complete = completion.ids and len(completion.ids) == len(completion.logprobs)
-        if self.returns_tokens and not complete and not nothing_sampled:
-            raise SamplerError(
-                f"the sampler returned {len(completion.ids)} ids and {len(completion.logprobs)} log-probs for one "
-                "reply; a sampler with returns_tokens=True gives at least one id, and one log-prob each"
-            )
-        self.sampled_tokens += len(completion.ids)
-        return completion
 
     def _action(self, text: str) -> Any:
         action = self._ask_agent("update_from_model", self.agent.update_from_model, text)
@@ -194,22 +166,6 @@ class Rollout:
         return True
 
 
-def _snapshot(messages: Sequence[Mapping[str, Any]], before: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-    """Copies of the messages, since agents rewrite history in place. What did not change is the copy of ``before``:
-    otherwise the record of a long conversation would grow with the square of its turns."""
-    kept = 0
-    for old, new in zip(before, messages, strict=False):
-        if old != new:
-            break
-        kept += 1
-    return before[:kept] + tuple(_copied(message) for message in messages[kept:])
-
-
-def _copied(message: Mapping[str, Any]) -> dict[str, Any]:
-    flat = all(isinstance(value, str) for value in message.values())
-    return dict(message) if flat else copy.deepcopy(dict(message))
-
-
 _ENVIRONMENT_REASONS = {
     StopReason.SUCCESS.value,
     StopReason.FAILURE.value,
@@ -222,25 +178,6 @@ def _succeeded(info: dict[str, Any], steps: list[Step]) -> bool:
     # An environment that keeps no "success" in its info has only its reward to say so.
     said = info.get("success")
     return bool(said) if said is not None else sum(step.reward for step in steps) > 0
-
-
-def unplayed(
-    spec: EpisodeSpec, stop_reason: StopReason, why: str | None, *, env_id: str, attempts: int, seconds: float
-) -> Episode:
-    """The record of a spec before anything was played: no steps, no reward."""
-    task = spec.task
-    return Episode(
-        episode_id=spec.episode_id,
-        task_id=task.task_id if isinstance(task, Task) else task if isinstance(task, str) else "",
-        env_id=env_id,
-        seed=spec.seed or 0,
-        group_id=spec.group_id,
-        greedy=spec.greedy,
-        stop_reason=stop_reason,
-        fault=why,
-        attempts=attempts,
-        seconds={"total": seconds},
-    )
 
 
 def greedy(params: SamplingParams) -> SamplingParams:

@@ -30,6 +30,7 @@ class Slot:
         reuse: Whether an environment serves further episodes after a clean end.
         made: Shared by the slots of an engine: whether any environment was ever made.
         stats: Where lost workers, and faults nobody is told of, are counted.
+        host: Holds the environment in the worker: a class like :class:`~rllm_gym.engine.host.EnvironmentHost`.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Slot:
         reuse: bool,
         made: threading.Event,
         stats: EngineStats,
+        host: Callable[..., Any] = EnvironmentHost,
     ) -> None:
         self._pool = pool
         self._source = source
@@ -50,8 +52,9 @@ class Slot:
         self._reuse = reuse
         self._made = made
         self._stats = stats
+        self._make_host = host
         self._actor: Actor | None = None
-        self._host: EnvironmentHost | None = None  # only where the worker is a thread of this process
+        self._host: Any = None  # only where the worker is a thread of this process
         self._coroutines: Any = None
         self._has_environment = False
 
@@ -77,6 +80,10 @@ class Slot:
         if self._coroutines is not None:
             return checked_step(await self._await("step", self._coroutines.async_step(action)), self._coroutines)
         return await self._call("step", "step", action)  # type: ignore[no-any-return]
+
+    async def ask(self, method: str, *args: Any) -> Any:
+        """Call another method of the host, within the deadline of a step. Raises as :meth:`step`."""
+        return await self._call("step", method, *args)
 
     async def end(self) -> None:
         """The episode ended cleanly: close the environment, or keep it for the next one.
@@ -110,10 +117,10 @@ class Slot:
         try:
             if self._actor is None or not self._actor.alive:
                 if self._pool.kind == "thread":
-                    host = self._host = EnvironmentHost(self._source, self._kwargs)
+                    host = self._host = self._make_host(self._source, self._kwargs)
                     self._actor = await self._pool.aactor(lambda: host, timeout=timeout)
                 else:
-                    self._actor = await self._pool.aactor(EnvironmentHost, self._source, self._kwargs, timeout=timeout)
+                    self._actor = await self._pool.aactor(self._make_host, self._source, self._kwargs, timeout=timeout)
             await self._call("make", "make")
         except EnvironmentFault:
             raise
