@@ -122,7 +122,7 @@ class Sites:
             def do_GET(self) -> None:
                 sites._answer(self, origin)
 
-            do_POST = do_GET
+            do_HEAD = do_POST = do_GET
 
             def log_message(self, format: str, *args: object) -> None:
                 """The terminal shows the goal, not requests."""
@@ -142,7 +142,8 @@ class Sites:
         body = request.rfile.read(int(length))
         token, case = self._world(request.headers.get("Cookie", ""))
         headers = {name.lower(): value for name, value in request.headers.items()}
-        asked = Request(request.command, origin + request.path, headers, body)
+        method = "GET" if request.command == "HEAD" else request.command
+        asked = Request(method, origin + request.path, headers, body)
         if asked.path == _TASK_PAGE:
             answer = self._task_page(asked, case)
         else:
@@ -196,4 +197,5 @@ def _send(request: BaseHTTPRequestHandler, response: Response, more: Mapping[str
     for name, value in {**response.headers, **more, "content-length": str(len(response.body))}.items():
         request.send_header(name, value)
     request.end_headers()
-    request.wfile.write(response.body)
+    if request.command != "HEAD":
+        request.wfile.write(response.body)

@@ -38,9 +38,11 @@ Servers = tuple[Server, ...]
 
 @dataclass
 class _Workspace:
-    """A directory of the pool's, and what was started in it before its episode came: by position of the server."""
+    """A directory of the pool's, its programs' ``HOME`` beside it, and what was started in it before its episode came:
+    by position of the server."""
 
     path: Path
+    home: Path
     started: dict[int, asyncio.Task[Connected]] = field(default_factory=dict)
 
 
@@ -145,15 +147,16 @@ class ServerPool:
     ) -> ToolSession:
         ours = self._workspaces.get(path)
         ahead = ours.started if ours is not None else {}
+        home = ours.home if ours is not None else Path(tempfile.mkdtemp(prefix="home-", dir=self._root))
         names = _names(servers)
         tasks = [
-            ahead.pop(index) if index in ahead else asyncio.create_task(self._connected(server, path, seed))
+            ahead.pop(index) if index in ahead else asyncio.create_task(self._connected(server, path, home, seed))
             for index, server in enumerate(servers)
         ]
         try:
             connected = await _all(tasks)
         except BaseException:
-            await asyncio.shield(self._give_up(servers, tasks, path))
+            await asyncio.shield(self._give_up(servers, tasks, path, home))
             raise
         attached = [
             Attached(server, name, one.connection, one.raw_tools, shared=_is_shared(server))
@@ -162,7 +165,7 @@ class ServerPool:
 
         async def forget() -> None:
             self._sessions.discard(session)
-            await self._remove(path)
+            await self._remove(path, home)
 
         session = ToolSession(self._loop, attached, path, reserved, forget)
         self._sessions.add(session)
@@ -173,24 +176,26 @@ class ServerPool:
         for session in opened:
             await session.end()
 
-    async def _give_up(self, servers: Servers, tasks: Sequence[asyncio.Task[Connected]], path: Path) -> None:
+    async def _give_up(
+        self, servers: Servers, tasks: Sequence[asyncio.Task[Connected]], path: Path, home: Path
+    ) -> None:
         own = [task for server, task in zip(servers, tasks) if not _is_shared(server)]
         await _end(own)
-        await self._remove(path)
+        await self._remove(path, home)
 
-    async def _connected(self, server: Server, workspace: Path, seed: int) -> Connected:
+    async def _connected(self, server: Server, workspace: Path, home: Path, seed: int) -> Connected:
         if not _is_shared(server):
-            return await self._connect(server, workspace, seed)
+            return await self._connect(server, workspace, home, seed)
         task = self._shared.get(server)
         if task is None or (task.done() and (task.cancelled() or task.exception() or task.result().connection.broken)):
             if task is not None:
                 await _end([task])
-            home = self._make_workspace().path
-            task = self._shared[server] = asyncio.create_task(self._connect(server, home, seed))
+            ours = self._make_workspace()
+            task = self._shared[server] = asyncio.create_task(self._connect(server, ours.path, ours.home, seed))
         return await asyncio.shield(task)
 
-    async def _connect(self, server: Server, workspace: Path, seed: int) -> Connected:
-        connection = self._connection(server, workspace, seed)
+    async def _connect(self, server: Server, workspace: Path, home: Path, seed: int) -> Connected:
+        connection = self._connection(server, workspace, home, seed)
         try:
             async with self._slot(server):
                 await within(server.timeout_s, connection, "start", connection.open())
@@ -205,9 +210,13 @@ class ServerPool:
             raise
         return Connected(connection, raw_tools)
 
-    def _connection(self, server: Server, workspace: Path, seed: int) -> Connection:
+    def _connection(self, server: Server, workspace: Path, home: Path, seed: int) -> Connection:
         if isinstance(server, StdioServer):
-            launch = launch_of(server, workspace, seed)
+            try:
+                home.mkdir(mode=0o700, exist_ok=True)
+            except OSError as error:
+                raise ServerFault(f"no home can be made for an MCP server: {error}", kind="server_start") from error
+            launch = launch_of(server, workspace, home, seed)
             return StdioConnection(_label(server, launch.argv[0]), launch, self._nursery)
         if isinstance(server, HttpServer):
             return HttpConnection(_label(server, server.url), server.url, server.headers)
@@ -250,27 +259,28 @@ class ServerPool:
 
     def _make_workspace(self) -> _Workspace:
         path = _absolute(tempfile.mkdtemp(prefix="workspace-", dir=self._root))
-        ours = self._workspaces[path] = _Workspace(path)
+        ours = self._workspaces[path] = _Workspace(path, path.with_name(f"{path.name}-home"))
         return ours
 
     def _begin_ahead(self, servers: Servers, early: Sequence[int]) -> _Workspace:
         ours = self._make_workspace()
         for index in early:
-            task = asyncio.create_task(self._connect(servers[index], ours.path, 0))
+            task = asyncio.create_task(self._connect(servers[index], ours.path, ours.home, 0))
             # A failure is for the episode that takes it, and for nobody when none does.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
             ours.started[index] = task
         return ours
 
-    async def _remove(self, path: Path) -> None:
+    async def _remove(self, path: Path, home: Path | None = None) -> None:
+        """End what runs in a workspace and delete it, with ``home`` or its own; a user's own workspace is left."""
         ours = self._workspaces.pop(path, None)
-        if ours is None:
-            return
-        await _end(list(ours.started.values()))
+        if ours is not None:
+            await _end(list(ours.started.values()))
+        folders = {home} if ours is None else {path, ours.home}
         if self._closed:  # at the end of the process no thread can be started any more
-            shutil.rmtree(path, ignore_errors=True)
+            _delete(folders)
         else:
-            await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+            await asyncio.to_thread(_delete, folders)
 
     async def _end_all(self) -> None:
         sessions = list(self._sessions)
@@ -292,17 +302,23 @@ async def _end(tasks: Sequence[asyncio.Task[Connected]]) -> None:
     await asyncio.gather(*closing, return_exceptions=True)
 
 
+def _delete(folders: Collection[Path | None]) -> None:
+    for folder in folders:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 # What is filled in ----------------------------------------------------------------------------------------------------
 
 
-def launch_of(server: StdioServer, workspace: Path, seed: int) -> Launch:
+def launch_of(server: StdioServer, workspace: Path, home: Path, seed: int) -> Launch:
     """The program with its placeholders filled in. No shell has a hand in it."""
     values = {"workspace": str(workspace), "seed": str(seed), "python": sys.executable}
 
     def filled(text: str) -> str:
         return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
 
-    env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(workspace), "LANG": "C.UTF-8"}
+    env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(home), "LANG": "C.UTF-8"}
     env |= {key: filled(value) for key, value in server.env.items()}
     return Launch((filled(server.command), *map(filled, server.args)), env, filled(server.cwd))
 

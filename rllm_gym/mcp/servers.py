@@ -18,7 +18,8 @@ class StdioServer:
     Attributes:
         command: The program.
         args: Its arguments.
-        env: Its environment beside ``PATH``, ``HOME`` (the workspace), ``LANG``: nothing of the trainer's is passed on.
+        env: Its environment beside ``PATH``, ``HOME`` (an empty folder beside the workspace), ``LANG``: nothing of the
+            trainer's is passed on.
         cwd: Its working directory; the workspace by default.
         name: What its tools are called after where two servers offer a tool of one name.
         shared: One process for all episodes: only for servers that keep no state. It has a directory of its own, so

@@ -83,6 +83,16 @@ def test_pages_of_the_internet_cannot_get_in_by_another_name() -> None:
             urllib.request.urlopen(request, timeout=10)
 
 
+def test_a_head_request_is_told_what_a_page_would_be() -> None:
+    with Sites(BELL, ErrandRow("bell/ring", 1, 1)) as sites:
+        for url in (sites.start, f"{sites.url}/_errand"):
+            page = browser().open(url, timeout=10)
+            head = browser().open(urllib.request.Request(url, method="HEAD"), timeout=10)
+            assert head.status == 200
+            assert head.headers["content-length"] == page.headers["content-length"] != "0"
+            assert head.read() == b""
+
+
 def test_the_command_says_where_to_go_and_ends_with_ctrl_c() -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "rllm_gym.commands.main", "serve-sites", "--site", "shop", "--port", "0"],

@@ -17,7 +17,7 @@ import gymnasium
 import pytest
 from gymnasium.error import ResetNeeded
 
-from rllm_gym.core import EnvironmentFault, InvalidAction, TaskError
+from rllm_gym.core import EnvironmentFault, InvalidAction, Task, TaskError
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'rllm-gym[mcp]'")
 
@@ -164,6 +164,15 @@ def test_templates_worlds_and_levels_choose_the_tasks():
     ):
         with pytest.raises(TaskError, match=said):
             MCPEnv(**options)
+    built_in = {"template": "sqlite/count-orders", "seed": 7, "difficulty": 1}
+    mixed = [{"prompt": "?", "servers": [shelf], "answer": {"type": "number", "value": 1}}, built_in]
+    for option, value in (("servers", shelf), ("check", lambda state: True), ("tools", ["look"])):
+        with pytest.raises(TaskError, match=f"{option}= of the environment does nothing for a built-in task"):
+            len(MCPEnv(tasks=mixed, **{option: value}).tasks)
+        env = MCPEnv(tasks=mixed[:1], **{option: value})
+        with pytest.raises(TaskError, match=f"{option}= of the environment"):
+            env.reset(options={"task": Task("t", "x", built_in)})
+        env.close()
     with pytest.raises(TaskError, match="worlds='files' chooses among the built-in"):
         made(worlds="files")
 

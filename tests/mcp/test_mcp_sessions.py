@@ -15,7 +15,16 @@ from pathlib import Path
 
 import pytest
 
-from rllm_gym.mcp import InProcessServer, ServerFault, ServerPool, StdioServer, ToolSession, open_session, tools_json
+from rllm_gym.mcp import (
+    InProcessServer,
+    ServerFault,
+    ServerPool,
+    StdioServer,
+    ToolSession,
+    open_session,
+    shared_pool,
+    tools_json,
+)
 
 COUNTING = Path(__file__).parent / "counting_server.py"
 
@@ -90,7 +99,24 @@ def test_a_server_sees_its_workspace_and_nothing_of_the_trainer(tmp_path: Path, 
     assert seen["argv"][1:] == ["7", f"{tmp_path}/x", "{unknown}", "$HOME;ls"]
     assert seen["cwd"] == str(tmp_path)
     assert set(seen["env"]) - {"LC_CTYPE"} == {"PATH", "HOME", "LANG", "DATA", "N"}
-    assert (seen["env"]["DATA"], seen["env"]["N"], seen["env"]["HOME"]) == (f"{tmp_path}/data", "7", str(tmp_path))
+    assert (seen["env"]["DATA"], seen["env"]["N"]) == (f"{tmp_path}/data", "7")
+
+
+def test_what_a_server_keeps_in_its_home_is_no_file_of_the_task_and_goes_with_it(tmp_path: Path) -> None:
+    async def scenario():
+        pool = shared_pool()
+        for workspace in (tmp_path, await pool.workspace([counting()])):
+            session = await pool.open([counting()], workspace=workspace)
+            home = (await where(session))["env"]["HOME"]
+            assert os.listdir(home) == []
+            os.mkdir(f"{home}/.npm")
+            assert os.listdir(workspace) == []
+            await session.close()
+            left = set(os.listdir(tmp_path.parent)) | set(os.listdir(os.path.dirname(home)))
+            assert os.path.basename(home) not in left
+            assert (workspace.name in left) == (workspace == tmp_path)
+
+    play(scenario)
 
 
 def test_sixty_four_episodes_keep_their_states_apart(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ class MCPEnv(AsyncTextEnv):
             ``None`` is ``"train"`` for built-in tasks and every row of a file.
         task_seed: Another seed gives other built-in tasks.
         num_tasks: Number of tasks: the first so many rows, or built-in tasks (1,000,000 by default).
-        servers: For rows that name none.
+        servers: For rows that name none; like ``check`` and ``tools`` an error beside built-in tasks.
         check: For rows that name none.
         tools: Names of the tools offered, for rows that name none.
         pool: A :class:`~rllm_gym.mcp.ServerPool` of yours, which you close; else environments share one in a process.

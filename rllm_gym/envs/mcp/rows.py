@@ -96,7 +96,7 @@ class RowReading:
             }
         self._distrust(given)
         if "template" in given:
-            world = _world_row(given)
+            world = _world_row(given, self.defaults)
             return Task(task_id, *world_content(world.template, world.seed, world.difficulty))
         given = {**self.defaults, **given}
         parsed = _server_row(given)
@@ -126,7 +126,7 @@ def read_task(task: Task, defaults: Mapping[str, Any]) -> WorldRow | ServerRow:
     try:
         data = task.to_json()["data"]  # lists and dicts again, as a check knows them from its rows
         if "template" in data:
-            return _world_row(data)
+            return _world_row(data, defaults)
         return _server_row({"prompt": task.content, **defaults, **data})
     except TaskError as error:
         raise TaskError(f"task {task.task_id!r}: {error}") from error
@@ -138,8 +138,13 @@ def _known(row: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
         raise TaskError(f"its field(s) {unknown!r:.200} mean nothing here; {what} has {', '.join(keys)}")
 
 
-def _world_row(row: Mapping[str, Any]) -> WorldRow:
+def _world_row(row: Mapping[str, Any], defaults: Mapping[str, Any]) -> WorldRow:
     _known(row, _WORLD_KEYS, "a row with a template")
+    for option in defaults:
+        raise TaskError(
+            f"{option}= of the environment does nothing for a built-in task, which has a template; write {option!r} "
+            "into the rows that need it, or leave out those that have a template"
+        )
     template, seed, difficulty = row["template"], row.get("seed", 0), row.get("difficulty", 1)
     if not isinstance(template, str):
         raise TaskError(f"its template is {template!r:.80}; it is a name such as 'retail/return-order'")
