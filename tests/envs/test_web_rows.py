@@ -10,7 +10,7 @@ import pytest
 from rllm_gym.core import Task, TaskError
 from rllm_gym.data import load_tasks
 from rllm_gym.envs.web.errands import errand_tasks, templates_of
-from rllm_gym.envs.web.judging import find_check
+from rllm_gym.envs.web.judging import PageCase
 from rllm_gym.envs.web.rows import ErrandRow, PageRow, origin_of, read_row, row_to_web_task
 
 PAGE = {"url": "http://127.0.0.1:8000/shop?x=1", "goal": "Buy a kettle.", "check": "checks:bought"}
@@ -85,7 +85,7 @@ def test_origins_are_what_a_browser_takes_them_for() -> None:
 )
 def test_a_row_cannot_name_just_any_function(name: str, says: str) -> None:
     with pytest.raises(TaskError, match=says):
-        find_check(name)
+        PageCase(read_row(PAGE | {"check": name}), check_timeout_s=1)
 
 
 def test_tasks_are_drawn_without_building_worlds() -> None:

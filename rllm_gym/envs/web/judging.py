@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib
-import inspect
-import os
 import random
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from rllm_gym.core import EnvironmentFault, TaskError
 from rllm_gym.envs.web.page_state import PageState
 from rllm_gym.envs.web.rows import ErrandRow, PageRow
 from rllm_gym.grading.answers import matches
+from rllm_gym.grading.checks import aside, find_function, verdict_of
 from rllm_gym.sites.errand import Errand, Template, World
 from rllm_gym.sites.http import Handler, Request, Response
-from rllm_gym.workers import DeadlineExceeded, WorkerPool
 
 WORLD_DEADLINE_S = 60.0
 """Seconds that making a world, or comparing it at the end, may take."""
-
-Check = Callable[[PageState, str | None], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +100,7 @@ class ErrandCase:
 
     async def solved(self, ending: Ending, state: Callable[[], Awaitable[PageState]]) -> bool:
         try:
-            return bool(await aside(self.is_solved, ending, timeout=WORLD_DEADLINE_S))
+            return bool(await aside(self.is_solved, ending, timeout_s=WORLD_DEADLINE_S))
         except Exception as error:
             raise _fault(f"the world of the errand {self.errand.goal!r:.200} cannot be compared", error) from error
 
@@ -129,7 +123,7 @@ async def set_up_errand(template: Template, row: ErrandRow) -> ErrandCase:
         EnvironmentFault: The template's own functions raise or take too long; kind ``"check"``.
     """
     try:
-        return await aside(ErrandCase, template, row, timeout=WORLD_DEADLINE_S)  # type: ignore[no-any-return]
+        return await aside(ErrandCase, template, row, timeout_s=WORLD_DEADLINE_S)  # type: ignore[no-any-return]
     except TaskError:
         raise
     except Exception as error:
@@ -154,7 +148,7 @@ class PageCase:
 
     def __init__(self, row: PageRow, *, check_timeout_s: float) -> None:
         self._row, self._timeout_s = row, check_timeout_s
-        self._check = None if row.check is None else find_check(row.check)
+        self._check = None if row.check is None else find_function(row.check, "state", "answer")
         self.goal, self.start, self.origins = row.goal, row.url, row.origins
         self.sites: Mapping[str, Handler] = {}
 
@@ -166,76 +160,4 @@ class PageCase:
             return False
         if self._check is None:
             return True
-        seen = await state()
-        try:
-            verdict = await aside(_run_check, self._check, seen, ending.answer, timeout=self._timeout_s)
-        except Exception as error:
-            raise _fault(f"the check {row.check!r} raised", error) from error
-        if not isinstance(verdict, bool):
-            raise EnvironmentFault(
-                f"the check {row.check!r} returned {verdict!r:.80}; a check returns True or False", kind="check"
-            )
-        return verdict
-
-
-def find_check(name: str) -> Check:
-    """The function that ``"module:function"`` names.
-
-    Raises:
-        TaskError: It cannot be imported, or is not a function of that module that takes (state, answer). Functions
-            that merely pass through a module, such as ``os:system``, are refused: rows are data.
-    """
-    module_name, _, attribute = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # whatever its top level raises
-        raise TaskError(
-            f"the check {name!r} cannot be imported ({type(error).__name__}: {error}); its module must lie on the "
-            "Python path (PYTHONPATH, or beside the script)"
-        ) from error
-    function = getattr(module, attribute, None)
-    if not inspect.isfunction(function) or function.__module__ != module.__name__:
-        raise TaskError(f"the check {name!r} is no function that {module_name} defines")
-    try:
-        inspect.signature(function).bind(None, None)
-    except TypeError as error:
-        raise TaskError(f"the check {name!r} does not take (state, answer): {error}") from error
-    return function
-
-
-def _run_check(check: Check, state: PageState, answer: str | None) -> Any:
-    verdict = check(state, answer)
-    if inspect.iscoroutine(verdict):
-        return asyncio.run(verdict)
-    return verdict
-
-
-# Beside the event loop ---------------------------------------------------------------------------------------------
-
-_MOST_ASIDE = 32
-_pool: WorkerPool | None = None
-
-
-def _forget_pool() -> None:
-    global _pool
-    _pool = None
-
-
-os.register_at_fork(after_in_child=_forget_pool)
-
-
-async def aside(function: Callable[..., Any], *arguments: Any, timeout: float) -> Any:  # noqa: ASYNC109
-    """``function(*arguments)`` in a thread, with a deadline in seconds.
-
-    Raises:
-        EnvironmentFault: It was late; kind ``"check"``.
-        Exception: What it raised.
-    """
-    global _pool
-    if _pool is None:
-        _pool = WorkerPool("thread", max_workers=_MOST_ASIDE, name="web-checks")
-    try:
-        return await _pool.arun(function, *arguments, timeout=timeout)
-    except DeadlineExceeded as error:
-        name = getattr(function, "__qualname__", repr(function))
-        raise EnvironmentFault(f"{name} was not done within {timeout:g} s", kind="check") from error
+        return await verdict_of(self._check, await state(), ending.answer, timeout_s=self._timeout_s)
