@@ -1,9 +1,10 @@
 """rllm-gym: tasks for training language agents, as real Gymnasium text environments.
 
-``import rllm_gym`` registers every ``rllm/…`` id with Gymnasium. It imports no torch.
+``import rllm_gym`` registers every ``rllm/…`` id with Gymnasium and with PettingZoo. It imports no torch.
 """
 
 from rllm_gym import envs as envs
+from rllm_gym import multiagent as multiagent
 from rllm_gym.core import (
     EnvironmentFault,
     Episode,

@@ -1,0 +1,172 @@
+"""Two players at a board: turns, legality and the result. What the board is lives in the files of its games."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar, Literal, Protocol, Self
+
+from rllm_gym.core import InvalidAction, Task, TaskError, TaskSource
+from rllm_gym.multiagent.game import TextGame, Turn
+from rllm_gym.parsing.choices import parse_choice
+
+PLAYERS = ("player_0", "player_1")
+MARKS = ("X", "O")
+
+
+class Board(Protocol):
+    """A position of a game for two without chance and without secrets. Immutable."""
+
+    @property
+    def to_move(self) -> int:
+        """Whose move it is, 0 (``X``, who begins) or 1 (``O``); whoever would be next where the game is over."""
+
+    @property
+    def winner(self) -> int | None: ...
+
+    @property
+    def over(self) -> bool: ...
+
+    def moves(self) -> tuple[int, ...]:
+        """The legal moves, counted from 1; none where the game is over."""
+
+    def after(self, move: int) -> Self:
+        """The position after a legal move."""
+
+    def text(self) -> str:
+        """On one line: the name of the game and the rows; what its class reads again with ``parse``."""
+
+    def shown(self) -> str:
+        """The rows, for models and people."""
+
+    def value(self) -> int:
+        """What the player to move gets under optimal play of both: 1 win, 0 draw, -1 loss. Exact."""
+
+
+class BoardGame(TextGame):
+    """Two players, ``player_0`` with ``X`` (who begins) and ``player_1`` with ``O``, one move a turn.
+
+    Subclasses say which board, and how a move is asked for.
+    """
+
+    choice: ClassVar[str]
+    """What a move is called: ``"a square"``."""
+
+    def __init__(self, *, tasks: TaskSource, illegal: Literal["retry", "lose"] = "retry", **arguments: Any) -> None:
+        if illegal not in ("retry", "lose"):
+            raise ValueError(f"illegal={illegal!r} is not 'retry' or 'lose'")
+        if illegal == "lose":
+            if "max_invalid" in arguments:
+                raise ValueError("illegal='lose' means max_invalid=0; leave max_invalid out")
+            arguments["max_invalid"] = 0
+        super().__init__(agents=PLAYERS, tasks=tasks, max_message_chars=1, **arguments)
+        self._board: Board | None = None
+        self._last = 0
+
+    @abstractmethod
+    def _parse(self, text: str) -> Board:
+        """A position from the content of a task.
+
+        Raises:
+            TaskError: It is none.
+        """
+
+    @abstractmethod
+    def _choices(self) -> tuple[str, ...]:
+        """All moves there ever are on this board, legal now or not."""
+
+    @abstractmethod
+    def _illegal(self, move: int) -> str:
+        """Why this move is not legal now, as a sentence."""
+
+    @abstractmethod
+    def _rules(self) -> str:
+        """The rules in a few lines, without whose turn it is."""
+
+    @property
+    def board(self) -> Board:
+        """The position.
+
+        Raises:
+            TaskError: No episode has begun.
+        """
+        if self._board is None:
+            raise TaskError("no position yet: call reset() first")
+        return self._board
+
+    # The contract -----------------------------------------------------------------------------------------
+
+    def _begin(self, task: Task) -> str:
+        board = self._parse(task.content)
+        if board.over:
+            raise TaskError(f"task {task.task_id!r}: the game is over already: {board.text()}")
+        self._board, self._last = board, 0
+        for agent, mark in zip(PLAYERS, MARKS):
+            self._tell(agent, f"You are {agent} and play {mark}. {self._rules()}\n{board.shown()}")
+        first = PLAYERS[board.to_move]
+        self._tell(first, "It is your move.")
+        return first
+
+    def _act(self, agent: str, action: str) -> Turn:
+        board = self.board
+        move = int(parse_choice(action, self._choices(), self.choice))
+        legal = board.moves()
+        if move not in legal:
+            raise InvalidAction(f"Illegal move: {self._illegal(move)} Legal moves: {_words(legal)}.")
+        self._board, self._last = after, _ = board.after(move), move
+        other = _other(agent)
+        if not after.over:
+            self._tell(other, f"{agent} played {move}.\n{after.shown()}\nIt is your move.")
+            return Turn(other, {agent: {"result": 0.0}})
+        winner = after.winner
+        end = "The game is drawn." if winner is None else f"{PLAYERS[winner]} wins."
+        for name in PLAYERS:
+            self._tell(name, f"{agent} played {move}.\n{after.shown()}\n{end}")
+        return self._end(None if winner is None else PLAYERS[winner])
+
+    def _forfeit(self, agent: str) -> Turn:
+        self._tell_all(f"{agent} made no legal move and loses the game.")
+        return self._end(_other(agent))
+
+    def _end(self, winner: str | None) -> Turn:
+        results = {name: 0.0 if winner is None else 1.0 if name == winner else -1.0 for name in PLAYERS}
+        rewards = {name: {"result": result} for name, result in results.items()}
+        return Turn(rewards=rewards, terminated=True, success=() if winner is None else (winner,))
+
+    def _add_info(self, agent: str, info: dict[str, Any]) -> None:
+        info["position"] = self.board.text()
+        info["legal_moves"] = _words(self.board.moves()) if info["active"] else ""
+
+    def _picture(self) -> str:
+        board = self.board
+        played = f"{PLAYERS[1 - board.to_move]} played {self._last}.\n" if self._last else ""
+        if not board.over:
+            return f"{played}{board.shown()}\n{PLAYERS[board.to_move]} ({MARKS[board.to_move]}) to move."
+        return f"{played}{board.shown()}\n{'Drawn.' if board.winner is None else f'{PLAYERS[board.winner]} wins.'}"
+
+    def _world_state(self) -> dict[str, Any]:
+        return {"board": self.board.text(), "last": self._last}
+
+    def _restore_world(self, state: dict[str, Any]) -> None:
+        self._board, self._last = self._parse(state["board"]), int(state["last"])
+
+    # For people, tests and baselines ------------------------------------------------------------------------
+
+    def oracle(self) -> str:
+        """An optimal move for whoever is to move: the first of :func:`~rllm_gym.multiagent.opponents.best_moves`.
+
+        Raises:
+            TaskError: The game is over, or no episode has begun.
+        """
+        from rllm_gym.multiagent.opponents import best_moves
+
+        if self.board.over:
+            raise TaskError(f"the game is over, there is no move: {self.board.text()}")
+        return str(best_moves(self.board)[0])
+
+
+def _other(agent: str) -> str:
+    return PLAYERS[1 - PLAYERS.index(agent)]
+
+
+def _words(moves: tuple[int, ...]) -> str:
+    return " ".join(map(str, moves))

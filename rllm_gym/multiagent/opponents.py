@@ -1,0 +1,79 @@
+"""Players of board games to learn against and to be measured by: random, optimal, and minimax of a given depth.
+
+They see what a model sees, the text of the position in ``info["position"]``, and need no environment: so they play
+in any process, over PettingZoo or within an engine.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rllm_gym.core import TaskError
+from rllm_gym.multiagent.board_game import Board
+from rllm_gym.multiagent.tic_tac_toe import TicTacToeBoard
+
+Opponent = Callable[[Mapping[str, Any], random.Random], str]
+"""Called with the player's info and a source of randomness; returns an action."""
+
+
+def board_in(info: Mapping[str, Any]) -> Board:
+    """The position of a player's info.
+
+    Raises:
+        TaskError: There is none, or it cannot be read.
+    """
+    text = info.get("position")
+    if not isinstance(text, str):
+        raise TaskError(f"the info has no position (its keys are {sorted(info)}); opponents are for board games")
+    return TicTacToeBoard.parse(text)
+
+
+def best_moves(board: Board) -> tuple[int, ...]:
+    """Every move that keeps the value of the position. Exact."""
+    values = {move: -board.after(move).value() for move in board.moves()}
+    best = max(values.values(), default=0)
+    return tuple(move for move, value in values.items() if value == best)
+
+
+def random_player(info: Mapping[str, Any], rng: random.Random) -> str:
+    """Any legal move."""
+    return str(rng.choice(board_in(info).moves()))
+
+
+def optimal_player(info: Mapping[str, Any], rng: random.Random) -> str:
+    """Any move that keeps the value of the position: it never loses what is drawn, nor draws what is won."""
+    return str(rng.choice(best_moves(board_in(info))))
+
+
+def minimax_player(depth: int) -> Opponent:
+    """A player that looks ``depth`` moves ahead, takes what is not decided by then for a draw, and else chooses freely.
+
+    Raises:
+        ValueError: ``depth`` is below 1.
+    """
+    if depth < 1:
+        raise ValueError(f"depth={depth!r} must be at least 1; for 0 there is random_player")
+
+    def play(info: Mapping[str, Any], rng: random.Random) -> str:
+        board = board_in(info)
+        values = {move: -_looked_ahead(board.after(move), depth - 1) for move in board.moves()}
+        best = max(values.values())
+        return str(rng.choice([move for move, value in values.items() if value == best]))
+
+    return play
+
+
+def _looked_ahead(board: Board, depth: int, least: int = -1, most: int = 1) -> int:
+    """Alpha-beta: the value for the player to move, 0 where it lies deeper than ``depth``."""
+    if board.over:
+        return 0 if board.winner is None else -1
+    if depth == 0:
+        return 0
+    value = -1
+    for move in board.moves():
+        value = max(value, -_looked_ahead(board.after(move), depth - 1, -most, -max(least, value)))
+        if value >= most:
+            break
+    return value
