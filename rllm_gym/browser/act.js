@@ -37,11 +37,17 @@ function within(node, element) {
   return is(element, "label") && element.control === node;
 }
 
-// The places of an element where a click may reach it: of each of its boxes the middle, then four others.
+// Shares of a box: the middle, around it, then just within its edges and corners, which what lies over it may leave.
+const PLACES = [
+  [0.5, 0.5], [0.2, 0.5], [0.8, 0.5], [0.5, 0.2], [0.5, 0.8],
+  [0.04, 0.5], [0.96, 0.5], [0.5, 0.04], [0.5, 0.96], [0.04, 0.04], [0.96, 0.04], [0.04, 0.96], [0.96, 0.96],
+];
+
+// The places of an element where a click may reach it, likely ones first.
 function* places(element) {
   let boxes = [...element.getClientRects()].filter((box) => box.width > 0 && box.height > 0).slice(0, 6);
   if (!boxes.length) boxes = [rectOf(element)].filter((box) => box.width > 0 && box.height > 0);
-  for (const [across, down] of [[0.5, 0.5], [0.2, 0.5], [0.8, 0.5], [0.5, 0.2], [0.5, 0.8]]) {
+  for (const [across, down] of PLACES) {
     for (const box of boxes) yield [box.left + box.width * across, box.top + box.height * down];
   }
 }

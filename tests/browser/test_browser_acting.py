@@ -205,6 +205,20 @@ def test_what_is_covered_stale_or_forged_is_said_in_words(pool):
     play(pool, page, scene)
 
 
+@pytest.mark.parametrize("free", ["left: 12px", "right: 12px", "top: 6px", "bottom: 6px", "left: 12px; top: 6px"])
+def test_an_element_is_clicked_where_what_lies_over_it_leaves_it_free(pool, free):
+    page = f"""<div style="position:relative; width:300px; height:100px">
+    <button style="position:absolute; inset:0; width:300px; height:100px" onclick="out.textContent = 'paid'">Pay</button>
+    <div style="position:absolute; inset:0; {free}; background:#fff8" onclick="out.textContent = 'covered'">Wait</div>
+    </div>"""
+
+    async def scene(hands: Hands) -> None:
+        assert await hands.do("click(<Pay>)") == ""
+        assert await hands.out() == "paid"
+
+    play(pool, page, scene)
+
+
 def test_keys_reach_the_element_or_what_has_the_focus(pool):
     page = """<form onsubmit="out.textContent = 'sent ' + q.value; return false"><input id=q aria-label=Query></form>
     <input aria-label=Other>"""
