@@ -37,18 +37,25 @@ function within(node, element) {
   return is(element, "label") && element.control === node;
 }
 
-// Shares of a box: the middle, around it, then just within its edges and corners, which what lies over it may leave.
+// Shares of a box: the middle, around it, then its edges and corners, which what lies over it may leave free.
 const PLACES = [
   [0.5, 0.5], [0.2, 0.5], [0.8, 0.5], [0.5, 0.2], [0.5, 0.8],
-  [0.04, 0.5], [0.96, 0.5], [0.5, 0.04], [0.5, 0.96], [0.04, 0.04], [0.96, 0.04], [0.04, 0.96], [0.96, 0.96],
+  [0, 0.5], [1, 0.5], [0.5, 0], [0.5, 1], [0, 0], [1, 0], [0, 1], [1, 1],
 ];
+const EDGE_PX = 3;
+
+// A share of a stretch as a place in it, not nearer to its ends than a hand would come.
+function along(start, length, share) {
+  const edge = Math.min(EDGE_PX, length / 4);
+  return start + Math.min(Math.max(length * share, edge), length - edge);
+}
 
 // The places of an element where a click may reach it, likely ones first.
 function* places(element) {
   let boxes = [...element.getClientRects()].filter((box) => box.width > 0 && box.height > 0).slice(0, 6);
   if (!boxes.length) boxes = [rectOf(element)].filter((box) => box.width > 0 && box.height > 0);
   for (const [across, down] of PLACES) {
-    for (const box of boxes) yield [box.left + box.width * across, box.top + box.height * down];
+    for (const box of boxes) yield [along(box.left, box.width, across), along(box.top, box.height, down)];
   }
 }
 
