@@ -137,6 +137,13 @@ class KVSlots(Cache):  # type: ignore[misc]
             self._plain.reserve(new_length)
         self._head_offsets_H1 = (torch.arange(heads, device=self.device) * new_length).unsqueeze(1)
 
+    def free(self) -> None:
+        """Give the memory back; what is stored is forgotten."""
+        self._keys = self._values = torch.empty(0, device=self.device)
+        self._flat_keys, self._flat_values = [], []
+        self.slots = self.length = 0
+        self.generation += 1
+
     def take(self, slot: int, length: int) -> tuple[Tensor, Tensor]:
         """A copy of the first ``length`` positions of a slot: keys and values ``[L, H, length, D]``."""
         return self._keys[:, slot, :, :length].clone(), self._values[:, slot, :, :length].clone()

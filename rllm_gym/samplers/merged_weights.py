@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,12 +29,17 @@ class MergedWeights:
 
     Args:
         model: The model whose parameters are overwritten.
+        before_overwriting: Called with a parameter that other models share, and what is kept of it (``None`` if nothing
+            is), before it is written to for the first time.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(
+        self, model: nn.Module, before_overwriting: Callable[[Tensor, Tensor | None], None] | None = None
+    ) -> None:
         self._model = model
         self._base: dict[str, Tensor] = {}
         self._unmerged = UnmergedAdapters()
+        self._before_overwriting = before_overwriting or (lambda parameter, kept: None)
 
     @property
     def layout(self) -> tuple[int, ...]:
@@ -76,9 +81,27 @@ class MergedWeights:
                 "state_dict()"
             )
         for name, tensor in tensors.items():
-            if own[name].data_ptr() != tensor.data_ptr():
-                own[name].data.copy_(tensor)
+            if name not in self._base:
+                self._before_overwriting(own[name], None)
+            self._write(own[name], tensor)
         self._base.clear()
+
+    def bases(self) -> dict[str, Tensor]:
+        """Every weight without the adapters that were merged into it. Not to be written to."""
+        own = self._model.state_dict(keep_vars=True)
+        kept = {id(own[name]): base for name, base in self._base.items()}  # weights that are tied have several names
+        return {name: kept.get(id(tensor), tensor.data) for name, tensor in own.items()}
+
+    def _write(self, parameter: Tensor, value: Tensor) -> None:
+        if parameter.data_ptr() != value.data_ptr():
+            parameter.data.copy_(value)
+
+    def _keep_base(self, names: Iterable[str], own: Mapping[str, Tensor]) -> None:
+        """Keep what adapters are merged into."""
+        for name in names:
+            if name not in self._base:
+                self._base[name] = own[name].data.clone()
+                self._before_overwriting(own[name], self._base[name])
 
     def _apply_lora(self, update: WeightUpdate) -> None:
         config = dict(update.lora_config or {})
@@ -117,18 +140,16 @@ class MergedWeights:
                 continue
             adapted[name] = layer, _checked(module_name, layer, own[name].data, parts, config)
         # Everything fits.
-        for name in replaced.keys() | adapted.keys():
-            if name not in self._base:
-                self._base[name] = own[name].data.clone()
+        self._keep_base(sorted(replaced.keys() | adapted.keys()), own)
         self._unmerged.apply(unmerged)
         # One at a time: all sums at once, in float32, would take twice the memory of a model in half precision.
         for name in sorted(self._base, key=lambda name: name in replaced or name in adapted):
             base = self._base[name]
             if name in adapted:
-                own[name].data.copy_(_merge(base, *adapted[name]))
+                self._write(own[name], _merge(base, *adapted[name]).to(base.dtype))
             else:
                 # What an earlier adapter changed and this one does not goes back to the base.
-                own[name].data.copy_(replaced.get(name, base))
+                self._write(own[name], replaced.get(name, base))
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,14 @@ class PrefixStore:
         self._kept[name] = source
         self._names[id(source)] = name
         self.bytes += source.size
+        self._trim()
+
+    def limit(self, max_bytes: int) -> None:
+        """Keep to less memory from now on, or to more."""
+        self._max_bytes = max_bytes
+        self._trim()
+
+    def _trim(self) -> None:
         while self.bytes > self._max_bytes:
             self.drop(next(iter(self._kept)))
 

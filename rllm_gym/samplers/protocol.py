@@ -76,7 +76,7 @@ class Completion:
         text: The ids decoded without special tokens, cut before a stop string.
         finish_reason: ``"stop"`` (end of turn or a stop condition), ``"length"``, or ``"context_length"``: a sampler
             that cannot know beforehand found that the prompt does not fit its model; nothing was sampled.
-        weight_version: The version of the weights that drew it.
+        weight_version: The version of the weights that drew it: the number of the push that brought them.
     """
 
     ids: tuple[int, ...]
@@ -128,6 +128,15 @@ class WeightUpdate:
     name: str = ""
 
 
+def unknown_weights(name: str, known: Iterable[str]) -> ValueError:
+    """The error of a request, or of a :meth:`Sampler.drop`, that names weights which were never pushed."""
+    names = ", ".join(repr(each) for each in sorted(known) if each) or "none with a name"
+    return ValueError(
+        f"there are no weights named {name!r}: this sampler has {names} beside those without one; push them first "
+        "(WeightUpdate(name=...))"
+    )
+
+
 class SamplerError(RuntimeError):
     """The sampler cannot serve: closed, out of memory, or its engine died. Names what to do."""
 
@@ -136,10 +145,14 @@ class SamplerError(RuntimeError):
 class Sampler(Protocol):
     """What the engine needs. Close it with ``async with`` or ``await sampler.close()``.
 
+    Beside the weights that every request gets, a sampler may hold others under names (``WeightUpdate.name``), for
+    requests that name them (``Request.weights``). One counter numbers the pushes of all of them; a completion carries
+    the number of the push that brought the weights it was drawn by.
+
     Attributes:
         returns_tokens: Completions carry ids and log-probs. Without them episodes can be evaluated, not trained on.
         context_length: Most tokens of prompt and reply together, or ``None`` where unknown.
-        weight_version: Version of the weights that serve now; 0 before the first push.
+        weight_version: Number of the last push; 0 before the first.
     """
 
     returns_tokens: bool
@@ -152,13 +165,21 @@ class Sampler(Protocol):
         """One completion per request, in order. Calls may overlap: requests of all calls share one batch.
 
         Raises:
-            ValueError: A prompt is empty or does not fit; names it.
+            ValueError: A prompt is empty or does not fit, or a request names weights that were never pushed; names it.
             SamplerError: The sampler cannot serve.
         """
         ...
 
     async def push(self, update: WeightUpdate) -> int:
         """Load new weights; returns the new version. Replies already under way keep their version."""
+        ...
+
+    async def drop(self, name: str) -> None:
+        """Free the weights that were pushed under a name, once the replies under way are done.
+
+        Raises:
+            ValueError: There are none of that name; or it is ``""``, whose weights stay.
+        """
         ...
 
     async def release(self, conversation: str) -> None:

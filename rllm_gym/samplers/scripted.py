@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rllm_gym.samplers.protocol import Completion, Request, SamplerError, WeightUpdate
+from rllm_gym.samplers.protocol import Completion, Request, SamplerError, WeightUpdate, unknown_weights
 
 Reply = str | Completion
 ReplyFunction = Callable[[Request], Reply | Awaitable[Reply]]
@@ -60,15 +60,20 @@ class ScriptedSampler:
         self.returns_tokens = tokenizer is not None
         self.context_length = context_length
         self.weight_version = 0
+        self._versions = {"": 0}
 
     async def sample(self, requests: Sequence[Request]) -> list[Completion]:
         """The next replies. See :class:`~rllm_gym.samplers.Sampler`.
 
         Raises:
+            ValueError: A request names weights that nobody pushed.
             SamplerError: The script has ended, or the sampler is closed.
         """
         if self._closed:
             raise SamplerError("this sampler is closed; make a new one")
+        for request in requests:
+            if request.weights not in self._versions:
+                raise unknown_weights(request.weights, self._versions)
         completions = []
         for request in requests:
             reply: Any = self._function(request) if self._function is not None else self._next(request)
@@ -78,9 +83,20 @@ class ScriptedSampler:
         return completions
 
     async def push(self, update: WeightUpdate) -> int:
-        """A script has no weights; only the version goes up."""
+        """A script has no weights; only the version goes up, and the name is known from now on."""
         self.weight_version += 1
+        self._versions[update.name] = self.weight_version
         return self.weight_version
+
+    async def drop(self, name: str) -> None:
+        """Forget a name.
+
+        Raises:
+            ValueError: It is not known, or ``""``.
+        """
+        if not name or name not in self._versions:
+            raise unknown_weights(name, self._versions)
+        del self._versions[name]
 
     async def release(self, conversation: str) -> None:
         self._places.pop(conversation, None)
@@ -111,7 +127,7 @@ class ScriptedSampler:
         for stop in request.params.stop:
             text = text.split(stop, 1)[0]
         if self.tokenizer is None:
-            return Completion((), (), text, "stop", self.weight_version)
+            return Completion((), (), text, "stop", self._versions[request.weights])
         room = request.params.max_tokens
         if self.context_length is not None:
             room = min(room, self.context_length - len(request.ids))
@@ -127,7 +143,7 @@ class ScriptedSampler:
         if len(ids) > room:
             ids, finish = ids[:room], "length"
             text = self.tokenizer.decode(ids, skip_special_tokens=True)
-        return Completion(tuple(ids), (0.0,) * len(ids), text, finish, self.weight_version)
+        return Completion(tuple(ids), (0.0,) * len(ids), text, finish, self._versions[request.weights])
 
 
 def _read(path: Path) -> tuple[str, ...]:

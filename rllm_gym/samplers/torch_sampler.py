@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 
-from rllm_gym.samplers.decode_loop import DecodeLoop, Job, Push
-from rllm_gym.samplers.fixed_shape_loop import FixedShapeLoop
+from rllm_gym.samplers.decode_loop import DecodeLoop, Drop, Push
+from rllm_gym.samplers.fixed_shape_lane import FixedShapeLane
+from rllm_gym.samplers.lane import Job, Lane
 from rllm_gym.samplers.protocol import Completion, Request, SamplerError, WeightUpdate
 
 
@@ -26,6 +27,10 @@ class TorchSampler:
     of a conversation are kept until its next turn, and a prompt that begins like another, running or kept, is computed
     only from where they part; the replies of a group share their prompt. A push waits until the replies under way are
     done (they keep their version) and forgets what is kept.
+
+    Weights pushed under a name (an adapter for each role, a frozen opponent) are served beside those of the model; each
+    set decodes in a batch of its own, with a cache of its own. All together keep to ``max_batch``, ``cache_bytes`` and
+    ``slot_bytes``.
 
     The model is used as it is, not copied. A trainer that trains all its weights can give the very model it trains,
     never stepping while replies are under way, and say ``push(WeightUpdate((), kind="shared"))`` after each step.
@@ -82,10 +87,13 @@ class TorchSampler:
         self._vocabulary = model.get_input_embeddings().weight.shape[0]
         self._eos = frozenset(_eos_ids(model, tokenizer) if eos_token_ids is None else eos_token_ids)
         self._outbox = _Outbox()
-        self._loop = (FixedShapeLoop if deterministic else DecodeLoop)(
+        if deterministic and num_threads is None:
+            num_threads = 1  # threads split sums, and the splits depend on how many there are
+        self._loop = DecodeLoop(
             model,
             lambda ids: tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False),
             self._outbox.flush,
+            lane=FixedShapeLane if deterministic else Lane,
             max_batch=max_batch,
             cache_bytes=cache_bytes,
             slot_bytes=slot_bytes,
@@ -96,7 +104,7 @@ class TorchSampler:
 
     @property
     def weight_version(self) -> int:
-        """Version of the weights that serve now."""
+        """Number of the last push; 0 before the first."""
         return self._loop.version
 
     @property
@@ -108,7 +116,8 @@ class TorchSampler:
         """One completion per request, in order. See :class:`~rllm_gym.samplers.Sampler`.
 
         Raises:
-            ValueError: A prompt is empty, too long, or has ids outside the vocabulary; nothing was sampled.
+            ValueError: A prompt is empty, too long, or has ids outside the vocabulary, or a request names weights that
+                nobody pushed; nothing was sampled.
             SamplerError: The sampler is closed or failed.
         """
         if not requests:
@@ -147,7 +156,9 @@ class TorchSampler:
             update: ``kind="full"``: the whole state dict, copied in place. ``"lora"``: a PEFT adapter, merged into
                 weights of the sampler's own (LoRA, rsLoRA and DoRA); over a base in 4 or 8 bits it stays unmerged
                 (LoRA and rsLoRA), which takes the memory of the adapter alone. ``"shared"``: no tensors; the model was
-                changed in place by whoever shares it.
+                changed in place by whoever shares it. With a name, ``"full"`` takes the memory of a whole model,
+                ``"lora"`` that of the weights it adapts (merged into the model's, without adapters of its own, as they
+                are at the time), and ``"shared"`` none: it serves the adapter of that name which the model itself has.
 
         Raises:
             ValueError: The tensors do not fit the model; nothing was changed.
@@ -156,6 +167,17 @@ class TorchSampler:
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._loop.put([Push(update, lambda result: self._outbox.add(future, result))])
         return await future
+
+    async def drop(self, name: str) -> None:
+        """Free the weights that were pushed under a name. Requests that were made before are drawn by them yet.
+
+        Raises:
+            ValueError: There are none of that name, or it is ``""``.
+            SamplerError: The sampler is closed.
+        """
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._loop.put([Drop(name, lambda result: self._outbox.add(future, result))])
+        await future
 
     async def release(self, conversation: str) -> None:
         """Forget what is kept for a conversation."""

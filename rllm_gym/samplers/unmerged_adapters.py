@@ -42,6 +42,14 @@ class UnmergedAdapters:
             for layer, down, up, scale in adapters
         ]
 
+    @staticmethod
+    def strip(model: nn.Module) -> None:
+        """Take those that came along out of a copy of a model."""
+        for layer in model.modules():
+            for key, hook in list(layer._forward_hooks.items()):
+                if isinstance(hook, _Addition):
+                    del layer._forward_hooks[key]
+
 
 class _Addition:
     def __init__(self, down_RI: Tensor, up_OR: Tensor) -> None:

@@ -210,7 +210,7 @@ def test_long_conversations_wait_for_memory(model: Any, tokenizer: Any, run: Any
                 assert completion.logprobs == pytest.approx(
                     plain_logprobs(model, request.ids, completion.ids), abs=1e-4
                 )
-            kv = sampler._loop._kv
+            kv = sampler._loop._lanes[""]._kv
             assert (kv.slots + 1) * kv.length * per_token <= limit
 
     run(go())

@@ -14,31 +14,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rllm_gym.samplers.decode_loop import DecodeLoop, Job
+from rllm_gym.samplers.lane import Job, Lane
 from rllm_gym.samplers.prefix_store import Source
 
 _CHUNK = 64
 _TRIALS = 12
 
 
-class FixedShapeLoop(DecodeLoop):
-    """A :class:`~rllm_gym.samplers.decode_loop.DecodeLoop` with fixed shapes, and one torch thread unless told."""
+class FixedShapeLane(Lane):
+    """A :class:`~rllm_gym.samplers.lane.Lane` with fixed shapes. It wants one torch thread: threads split sums, and the
+    splits depend on how many there are."""
 
     _block = _CHUNK
 
-    def _setup(self) -> None:
-        if self._num_threads is None:
-            torch.set_num_threads(1)  # threads split sums, and the splits depend on how many there are
-        super()._setup()
+    def _make_tables(self, rows: int) -> None:
+        # The tables have a row for each row of a step, whether a reply is in it or not.
         self._rows = self._find_rows()
         self._max_batch = min(self._max_batch, self._rows)
-        # The tables have a row for each row of a step, whether a reply is in it or not.
-        self._ints = torch.zeros(4, self._rows, dtype=torch.long, device=self._device)
-        self._floats = torch.ones(2, self._rows, dtype=torch.float32, device=self._device)
-        self._uniform = torch.ones(self._rows, 64, dtype=torch.float64, device=self._device)
-        self._slot_numbers = torch.arange(self._rows, device=self._device)
+        super()._make_tables(self._rows)
 
-    def _fits(self, count: int, longest: int) -> bool:
+    def fits(self, more: list[Job]) -> bool:
         return True  # the rows are there whether anybody is in them or not
 
     def _find_rows(self) -> int:
@@ -66,14 +61,14 @@ class FixedShapeLoop(DecodeLoop):
 
     # Joining ----------------------------------------------------------------------------------------------
 
-    def _join(self, jobs: list[Job]) -> None:
-        begin = len(self._jobs)
-        self._jobs.extend(jobs)
+    def join(self, jobs: list[Job]) -> None:
+        begin = len(self.jobs)
+        self.jobs.extend(jobs)
         longest = max(len(job.request.ids) for job in jobs)
         self._kv.reserve(self._rows, _span(longest + 1))
         self._start(begin)
         # The last token of a prompt goes through a step, like a token that was drawn.
-        self._ints[0, begin : len(self._jobs)] = torch.tensor([job.request.ids[-1] for job in jobs])
+        self._ints[0, begin : len(self.jobs)] = torch.tensor([job.request.ids[-1] for job in jobs])
         for slot, job in enumerate(jobs, begin):
             ids = job.request.ids
             hashes = self._store.hashes(ids)
@@ -101,9 +96,9 @@ class FixedShapeLoop(DecodeLoop):
 
     # Stepping ---------------------------------------------------------------------------------------------
 
-    def _step(self) -> None:
-        count = len(self._jobs)
-        spans = [_span(len(job.request.ids) + len(job.ids)) for job in self._jobs]
+    def step(self) -> None:
+        count = len(self.jobs)
+        spans = [_span(len(job.request.ids) + len(job.ids)) for job in self.jobs]
         self._kv.reserve(self._rows, max(spans))
         logits_NV = torch.empty(0)
         for span in sorted(set(spans)):

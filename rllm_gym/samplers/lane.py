@@ -1,0 +1,378 @@
+"""The replies that one set of weights draws: their slots, the beginnings that are computed already, one step for all.
+
+A request goes through: joined → its prompt computed, from the longest beginning at hand → one token a step → finished,
+its keys and values kept aside for the conversation's next turn. Who joins when is ``decode_loop``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rllm_gym.samplers.draw import draw_tokens
+from rllm_gym.samplers.kv_slots import KVSlots
+from rllm_gym.samplers.prefix_store import PrefixStore, Source
+from rllm_gym.samplers.protocol import Completion, Request, SamplerError
+from rllm_gym.samplers.static_steps import StaticSteps
+
+_BLOCK = 16
+_PREFILL_TOKENS = 4096  # most new tokens in one pass
+_STOP_MARGIN = 8
+_BROKEN = "nan"
+_SEED_BITS = (1 << 128) - 1
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """One request and who waits for it.
+
+    Attributes:
+        done: Called from the decode thread with the completion or the exception; ``flush`` follows.
+    """
+
+    request: Request
+    limit: int
+    stops: frozenset[int]
+    done: Callable[[Completion | BaseException], None]
+    cancelled: bool = False
+    keep: bool = True
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    finish: str = ""
+    source: Source = field(init=False)
+
+    @property
+    def most(self) -> int:
+        """Tokens of the prompt and the longest reply together."""
+        return len(self.request.ids) + self.limit
+
+    @property
+    def window(self) -> int:
+        """Last tokens that can hold a stop string, each at least one byte of it."""
+        return 4 * max(map(len, self.request.params.stop)) + _STOP_MARGIN
+
+
+class Lane:
+    """Draws the replies of one model, many at once. Used by one thread.
+
+    Args:
+        model: The decoder.
+        decode: Ids to text, special tokens left out.
+        max_batch: Most replies under way at once.
+        cache_bytes: Most memory for kept prefixes.
+        slot_bytes: Most memory for the replies under way; ``None`` for the usual.
+
+    Attributes:
+        jobs: The replies under way, by slot.
+        version: Of the weights.
+        prefilled: Prompt tokens computed so far.
+    """
+
+    _block = _BLOCK
+
+    def __init__(
+        self,
+        model: nn.Module,
+        decode: Callable[[list[int]], str],
+        *,
+        max_batch: int,
+        cache_bytes: int,
+        slot_bytes: int | None,
+    ) -> None:
+        self._model = model
+        self._decode = decode
+        self._max_batch = max_batch
+        self._kv = KVSlots(model, max_batch, slot_bytes)
+        self.slot_bytes = self._kv.max_bytes
+        self._device = self._kv.device
+        self._static = StaticSteps.of(self._kv, max_batch)
+        self._store = PrefixStore(self._block, cache_bytes)
+        self.jobs: list[Job] = []
+        self.version = 0
+        self.prefilled = 0
+        self._unnamed = 0
+        self._make_tables(max_batch)
+
+    def _make_tables(self, rows: int) -> None:
+        self._ints = torch.zeros(4, rows, dtype=torch.long, device=self._device)
+        self._floats = torch.ones(2, rows, dtype=torch.float32, device=self._device)
+        self._uniform = torch.ones(rows, 64, dtype=torch.float64, device=self._device)
+        self._slot_numbers = torch.arange(rows, device=self._device)
+
+    # What the loop asks ------------------------------------------------------------------------------------
+
+    @property
+    def max_batch(self) -> int:
+        """Most replies under way at once."""
+        return self._max_batch
+
+    def fits(self, more: list[Job]) -> bool:
+        """Whether these fit the memory for slots beside those under way; one alone always may try."""
+        jobs = [*self.jobs, *more]
+        return len(jobs) == 1 or self._kv.fits(len(jobs), max(job.most for job in jobs))
+
+    def evaluate(self) -> None:
+        """No dropout: a trainer may share this model."""
+        if self._model.training:
+            self._model.eval()
+
+    def leave_cancelled(self) -> None:
+        """Let those go whom nobody waits for any more."""
+        gone = [slot for slot, job in enumerate(self.jobs) if job.cancelled]
+        if gone:
+            for slot in gone:
+                self._store.remove(self.jobs[slot].source)
+            self._close_gaps(gone)
+
+    def forget(self, conversation: str) -> None:
+        """Keep nothing of a conversation, nor of its reply under way."""
+        self._store.drop(conversation)
+        for job in self.jobs:
+            if job.request.conversation == conversation:
+                job.keep = False
+
+    def renew(self, version: int) -> None:
+        """The weights are new: what was computed with the old ones is forgotten."""
+        self._store.clear()
+        self.version = version
+
+    def forget_steps(self) -> None:
+        """The weights lie elsewhere, or other modules take part: recorded steps are no more."""
+        if self._static is not None:
+            self._static.forget()
+
+    def limit_memory(self, *, cache_bytes: int, slot_bytes: int) -> None:
+        """Keep to this memory from now on. Nothing may be under way."""
+        self._store.limit(cache_bytes)
+        self._kv.max_bytes = slot_bytes
+        self._kv.free()
+
+    def clear(self) -> None:
+        """Forget the replies under way and whatever is cached."""
+        self.jobs = []
+        self._store.clear()
+
+    # Joining ----------------------------------------------------------------------------------------------
+
+    def join(self, jobs: list[Job]) -> None:
+        """Give jobs slots behind the running ones and compute their prompts."""
+        begin = len(self.jobs)
+        leaders: dict[tuple[int, ...], list[Job]] = {}
+        for job in jobs:
+            leaders.setdefault(job.request.ids, []).append(job)
+        hashes = {ids: self._store.hashes(ids) for ids in leaders}
+        found = {ids: self._store.find(ids, len(ids) - 1, hashes[ids]) for ids in leaders}
+        order = sorted(leaders, key=lambda ids: len(ids) - found[ids][1])
+        followers = [(number, job) for number, ids in enumerate(order) for job in leaders[ids][1:]]
+        self.jobs.extend(leaders[ids][0] for ids in order)
+        self.jobs.extend(job for _, job in followers)
+        self._kv.reserve(len(self.jobs), self._longest() + 1)
+        self._start(begin)
+        for slot, ids in enumerate(order, begin):
+            self.jobs[slot].source.hashes = hashes[ids]
+            source, length = found[ids]
+            if source is not None:
+                self._copy_prefix(source, length, slot)
+        logits_NV = self._prefill(begin, order, [found[ids][1] for ids in order])
+        for slot, (number, job) in enumerate(followers, begin + len(order)):
+            self._kv.put(slot, *self._kv.view(begin + number, len(job.request.ids)))
+        if followers:
+            rows = [*range(len(order)), *(number for number, _ in followers)]
+            logits_NV = logits_NV[torch.tensor(rows, device=self._device)]
+        self._absorb(logits_NV, begin, len(self.jobs))
+
+    def _start(self, begin: int) -> None:
+        """Set up the rows of the jobs that joined at ``begin`` and behind."""
+        jobs = self.jobs[begin:]
+        longest = max(job.limit for job in jobs)
+        if longest >= self._uniform.shape[1]:
+            # One more than is drawn: where shapes are fixed, the rows of replies that ended are read along.
+            wider = torch.ones(self._uniform.shape[0], longest + 1, dtype=torch.float64, device=self._device)
+            wider[:, : self._uniform.shape[1]] = self._uniform
+            self._uniform = wider
+        uniform = np.ones((len(jobs), longest))
+        ints, floats = [], []
+        for row, job in enumerate(jobs):
+            params = job.request.params
+            if params.temperature > 0:
+                # 1 - u: never 0, so that a token without probability is never drawn.
+                generator = np.random.Generator(np.random.PCG64(job.request.seed & _SEED_BITS))
+                uniform[row, : job.limit] -= generator.random(job.limit)
+            # The last token (drawn soon), its position, tokens drawn, top_k.
+            ints.append((0, len(job.request.ids) - 1, 0, params.top_k))
+            floats.append((params.temperature, params.top_p))
+            job.source = Source(job.request.ids, slot=begin + row)
+        rows = slice(begin, len(self.jobs))
+        self._uniform[rows, :longest] = torch.from_numpy(uniform).to(self._device)
+        self._ints[:, rows] = torch.tensor(ints, device=self._device).T
+        self._floats[:, rows] = torch.tensor(floats, device=self._device).T
+
+    def _copy_prefix(self, source: Source, length: int, slot: int) -> None:
+        if source.kept is not None:
+            keys, values = source.kept
+            self._kv.put(slot, keys[:, :, :length], values[:, :, :length])
+        else:
+            self._kv.put(slot, *self._kv.view(source.slot, length))
+
+    def _prefill(self, begin: int, prompts: list[tuple[int, ...]], lengths: list[int]) -> Tensor:
+        """Compute the rest of each prompt; logits ``[N, V]`` of their last tokens. Rows come by growing rest."""
+        logits = []
+        first = 0
+        while first < len(prompts):
+            last = first + 1
+            # Rows of like length share a pass: padding at most doubles the work.
+            base = len(prompts[first]) - lengths[first]
+            while last < len(prompts):
+                rest = len(prompts[last]) - lengths[last]
+                if rest > max(2 * base, 32) or rest * (last + 1 - first) > _PREFILL_TOKENS:
+                    break
+                last += 1
+            logits.append(self._prefill_rows(begin + first, prompts[first:last], lengths[first:last]))
+            first = last
+        for slot in range(begin, begin + len(prompts)):
+            job = self.jobs[slot]
+            self._store.add(job.source)
+        return torch.cat(logits)
+
+    def _prefill_rows(self, begin: int, prompts: list[tuple[int, ...]], lengths: list[int]) -> Tensor:
+        """Compute prompts in neighbouring slots, padded on the left so that all end in the last column."""
+        width = max(len(ids) - length for ids, length in zip(prompts, lengths, strict=True))
+        rows, positions, slots = [], [], []
+        for slot, (ids, length) in enumerate(zip(prompts, lengths, strict=True), begin):
+            rest = len(ids) - length
+            pad = [0] * (width - rest)
+            rows.append(pad + list(ids[length:]))
+            positions.append(pad + list(range(length, len(ids))))
+            slots.append([self._kv.slots] * len(pad) + [slot] * rest)
+            self.prefilled += rest
+        ids_NQ, positions_NQ, slots_NQ = torch.tensor([rows, positions, slots], device=self._device)
+        chunk = max(_PREFILL_TOKENS // len(prompts), 1)
+        longest = max(map(len, prompts))
+        logits = torch.empty(0)
+        for column in range(0, width, chunk):
+            end = min(column + chunk, width)
+            logits = self._kv.forward(
+                ids_NQ[:, column:end],
+                positions_NQ[:, column:end],
+                slots_NQ[:, column:end],
+                longest,
+                first=begin,
+            )
+        return logits[:, -1]
+
+    def _longest(self) -> int:
+        return max(len(job.request.ids) + len(job.ids) for job in self.jobs)
+
+    # Stepping ---------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """One token for every running reply."""
+        count = len(self.jobs)
+        tokens, positions = self._ints[0, :count], self._ints[1, :count]
+        longest = self._longest()
+        if self._static is not None and self._kv.is_plain:
+            self._absorb(self._static.logits(tokens, positions, longest), 0, count)
+            return
+        self._kv.reserve(count, longest)
+        span = min(-(-longest // 16) * 16, self._kv.length)
+        slots_N1 = self._slot_numbers[:count].unsqueeze(1)
+        logits_NV = self._kv.forward(tokens.unsqueeze(1), positions.unsqueeze(1), slots_N1, span)[:, -1]
+        self._absorb(logits_NV, 0, count)
+
+    def _absorb(self, logits_NV: Tensor, begin: int, end: int) -> None:
+        """Draw a token for each row ``begin … end``, and let the finished leave."""
+        ints = self._ints[:, begin:end]
+        jobs = self.jobs[begin:end]
+        cut = any(job.request.params.top_k or job.request.params.top_p < 1 for job in jobs)
+        tokens_N, logp_N = self._draw(logits_NV, begin, end, cut)
+        ints[0] = tokens_N
+        ints[1:3] += 1
+        leaving = []
+        for slot, job, token, logp in zip(range(begin, end), jobs, tokens_N.tolist(), logp_N.tolist(), strict=True):
+            ids = job.ids
+            ids.append(token)
+            job.logprobs.append(logp)
+            if logp != logp:  # NaN
+                job.finish = _BROKEN
+            elif token in job.stops or (job.request.params.stop and self._meets_stop(job)):
+                job.finish = "stop"
+            elif len(ids) >= job.limit:
+                job.finish = "length"
+            else:
+                continue
+            leaving.append(slot)
+        if leaving:
+            for slot in leaving:
+                self._finish(slot)
+            self._close_gaps(leaving)
+
+    def _draw(self, logits_NV: Tensor, begin: int, end: int, cut: bool) -> tuple[Tensor, Tensor]:
+        ints, floats = self._ints[:, begin:end], self._floats[:, begin:end]
+        uniform_N = self._uniform[begin:end].gather(1, ints[2].unsqueeze(1)).squeeze(1)
+        greedy = any(job.request.params.temperature == 0 for job in self.jobs[begin:end])
+        return draw_tokens(
+            logits_NV, floats[0], uniform_N, floats[1] if cut else None, ints[3] if cut else None, greedy=greedy
+        )
+
+    def _meets_stop(self, job: Job) -> bool:
+        tail = self._decode(job.ids[-job.window :])
+        return any(stop in tail for stop in job.request.params.stop)
+
+    def _finish(self, slot: int) -> None:
+        job = self.jobs[slot]
+        if job.finish == _BROKEN:
+            self._store.remove(job.source)
+            job.done(
+                SamplerError("the model gives NaN for log-probs: its weights have diverged; go back to a checkpoint")
+            )
+            return
+        self._set_aside(slot, job)
+        text = self._decode(job.ids)
+        cut = min((text.find(stop) for stop in job.request.params.stop if stop in text), default=None)
+        job.done(
+            Completion(
+                tuple(job.ids), tuple(job.logprobs), text if cut is None else text[:cut], job.finish, self.version
+            )
+        )
+
+    def _set_aside(self, slot: int, job: Job) -> None:
+        """Keep the keys and values of a slot for the conversation's next turn."""
+        self._store.remove(job.source)
+        if not job.keep:
+            return
+        # The last token drawn has not been through the model.
+        ids = job.request.ids + tuple(job.ids[:-1])
+        kept = self._kv.take(slot, len(ids))
+        size = len(ids) * self._kv.bytes_per_token
+        self._store.keep(self._name(job), Source(ids, kept=kept, size=size, hashes=job.source.hashes))
+
+    def _name(self, job: Job) -> object:
+        if job.request.conversation:
+            return job.request.conversation
+        self._unnamed += 1
+        return self._unnamed
+
+    def _close_gaps(self, leaving: list[int]) -> None:
+        """Move the last rows into the slots that became free, so that the running ones stay neighbours."""
+        remaining = len(self.jobs) - len(leaving)
+        gaps = [slot for slot in leaving if slot < remaining]
+        gone = set(leaving)
+        movers = [slot for slot in range(remaining, len(self.jobs)) if slot not in gone]
+        if gaps:
+            sources = torch.tensor(movers, device=self._device)
+            targets = torch.tensor(gaps, device=self._device)
+            longest = 0
+            for source, target in zip(movers, gaps, strict=True):
+                job = self.jobs[source]
+                self.jobs[target] = job
+                job.source.slot = target
+                longest = max(longest, len(job.request.ids) + len(job.ids))
+            self._kv.move(sources, targets, longest)
+            self._ints[:, targets] = self._ints[:, sources]
+            self._floats[:, targets] = self._floats[:, sources]
+            self._uniform[targets] = self._uniform[sources]
+        del self.jobs[remaining:]

@@ -1,0 +1,164 @@
+"""Several sets of weights in one process: the sampler's model, and beside it models under names.
+
+A named model is the same code over parameters of its own only where they differ: an adapter costs the weights it
+adapts, a whole update a whole model, and an adapter that the model itself has (PEFT, several of them) costs nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rllm_gym.samplers.merged_weights import MergedWeights
+from rllm_gym.samplers.protocol import WeightUpdate
+from rllm_gym.samplers.unmerged_adapters import UnmergedAdapters, is_quantised
+
+
+class WeightSets:
+    """The models of a sampler, by the name of their weights; ``""`` is the one it was made with.
+
+    Args:
+        model: That one.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._main = MergedWeights(model, self._let_go)
+        self._beside: dict[str, _Beside | _ActiveAdapter] = {}
+
+    def model(self, name: str) -> nn.Module:
+        """The model that serves these weights."""
+        return self._beside[name].model if name else self._model
+
+    def layout(self, name: str) -> tuple[int, ...]:
+        """What a recorded step of these weights depends on; see :attr:`MergedWeights.layout`."""
+        return self._beside[name].layout if name else self._main.layout
+
+    def apply(self, update: WeightUpdate) -> bool:
+        """Take an update; whether there is a new model for its name.
+
+        Raises:
+            ValueError: It does not fit; nothing was changed.
+        """
+        # Also where this runs in inference mode: parameters made there could not share memory with others.
+        with torch.inference_mode(False), torch.no_grad():
+            if not update.name:
+                self._check_base_may_change(update)
+                self._main.apply(update)
+                return False
+            before = self._beside.get(update.name)
+            kind = _ActiveAdapter if update.kind == "shared" else _Beside
+            if isinstance(before, kind):
+                before.apply(update)
+                return False
+            made = kind(self._model, self._main)
+            made.apply(update)
+            self._beside[update.name] = made
+            return True
+
+    def drop(self, name: str) -> None:
+        """Forget a named model."""
+        del self._beside[name]
+
+    def _check_base_may_change(self, update: WeightUpdate) -> None:
+        adapters = [name for name, each in self._beside.items() if isinstance(each, _Beside) and each.shares]
+        if update.kind == "shared" and adapters:
+            raise ValueError(
+                "kind='shared' says that the model was changed in place, under adapters that were merged into what it "
+                f"was ({', '.join(adapters)}); push those as kind='full', or drop them first"
+            )
+
+    def _let_go(self, parameter: Tensor, kept: Tensor | None) -> None:
+        """A parameter of the model is about to be written to: those that share it go on with what it was."""
+        for each in self._beside.values():
+            if isinstance(each, _Beside) and each.has(parameter):
+                kept = parameter.data.clone() if kept is None else kept
+                each.move(parameter, kept)
+
+
+class _Beside(MergedWeights):
+    """A copy of a model's code, whose parameters are the model's until something else is pushed.
+
+    Adapters are merged into the model's weights as they are without adapters of its own, at the time of the push.
+    """
+
+    def __init__(self, model: nn.Module, main: MergedWeights) -> None:
+        quantised = {id(layer.weight) for layer in model.modules() if is_quantised(layer)}
+        memo: dict[int, Any] = {}
+        for parameter in model.parameters():
+            shared = id(parameter) in quantised  # adapters are added to its outputs; nobody writes to it
+            memo[id(parameter)] = parameter if shared else nn.Parameter(parameter.data, requires_grad=False)
+        self._of = {id(parameter): memo[id(parameter)] for parameter in model.parameters()}
+        self._twins = {id(twin) for twin in self._of.values()} - quantised
+        self._shared = set(self._twins)
+        self.model = copy.deepcopy(model, memo).eval()
+        UnmergedAdapters.strip(self.model)
+        super().__init__(self.model)
+        self._main = main
+
+    @property
+    def shares(self) -> bool:
+        """Whether some of its parameters are the model's own."""
+        return bool(self._shared)
+
+    def has(self, parameter: Tensor) -> bool:
+        """Whether it shares this parameter of the model."""
+        twin = self._of.get(id(parameter))
+        return twin is not None and id(twin) in self._shared and twin.data_ptr() == parameter.data_ptr()
+
+    def move(self, parameter: Tensor, kept: Tensor) -> None:
+        """Share this tensor, which nobody writes to, in place of a parameter of the model."""
+        self._of[id(parameter)].data = kept
+
+    def _write(self, parameter: Tensor, value: Tensor) -> None:
+        if id(parameter) in self._shared:
+            # A value may be a tensor that its owner goes on writing to.
+            parameter.data = value.detach().to(parameter.device, parameter.dtype, copy=True)
+            self._shared.discard(id(parameter))
+        else:
+            parameter.data.copy_(value)
+
+    def _keep_base(self, names: Iterable[str], own: Mapping[str, Tensor]) -> None:
+        """All goes back to the model's weights, without adapters; nothing is kept twice."""
+        bases = self._main.bases()
+        self._base = {name: bases[name] for name in names}
+        written = {id(own[name]) for name in self._base}
+        for name, parameter in own.items():
+            if id(parameter) in self._twins and id(parameter) not in written:
+                parameter.data = bases[name]
+                self._shared.add(id(parameter))
+
+
+class _ActiveAdapter:
+    """A copy of a PEFT model's code over the same parameters, one of its adapters switched on.
+
+    The model itself, which its trainer goes on using, has whatever adapter it has.
+    """
+
+    def __init__(self, model: nn.Module, main: MergedWeights) -> None:
+        memo: dict[int, Any] = {id(parameter): parameter for parameter in model.parameters()}
+        self.model = copy.deepcopy(model, memo).eval()
+
+    @property
+    def layout(self) -> tuple[int, ...]:
+        return tuple(parameter.data_ptr() for parameter in self.model.parameters())
+
+    def apply(self, update: WeightUpdate) -> None:
+        """
+        Raises:
+            ValueError: The model has no such adapter.
+        """
+        layers: list[Any] = [module for module in self.model.modules() if hasattr(module, "lora_A")]
+        known = sorted({name for layer in layers for name in (*layer.lora_A, *layer.lora_embedding_A)})
+        if update.name not in known:
+            raise ValueError(
+                f"kind='shared' with name={update.name!r} serves an adapter of the model that the sampler works on, "
+                f"which has {', '.join(known) or 'none'}; push tensors (kind='lora' or 'full') for others"
+            )
+        for layer in layers:
+            layer._disable_adapters = False
+            layer._active_adapter = [update.name]
