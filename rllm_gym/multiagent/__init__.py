@@ -7,14 +7,26 @@ games, whose agents differ in what they know or want, and every single-agent env
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, Literal
 
 import pettingzoo
 
+from rllm_gym.envs import MINIWOB, TABLE
 from rllm_gym.multiagent.game import TextGame, Turn
 from rllm_gym.multiagent.parallel import ParallelGame
+from rllm_gym.multiagent.teams import Team, team, team_parallel
 
-__all__ = ["GAMES", "ParallelGame", "TextGame", "Turn", "parallel_game", "register_all"]
+__all__ = [
+    "GAMES",
+    "ParallelGame",
+    "Team",
+    "TextGame",
+    "Turn",
+    "parallel_game",
+    "register_all",
+    "team",
+    "team_parallel",
+]
 
 # id -> entry point. An id, once released, never changes its meaning.
 GAMES: dict[str, str] = {
@@ -23,32 +35,33 @@ GAMES: dict[str, str] = {
 }
 
 
-def parallel_game(game_id: str, *, max_cycles: int | None = None, **arguments: Any) -> ParallelGame:
+def parallel_game(game_id: str, **arguments: Any) -> ParallelGame:
     """A game of the table behind PettingZoo's simultaneous interface.
 
     Args:
         game_id: Its id.
-        max_cycles: Steps before truncation; a step is one agent's turn.
         **arguments: Those of the game.
 
     Raises:
         KeyError: There is no such game.
     """
     module, _, name = GAMES[game_id].partition(":")
-    if max_cycles is not None:
-        if arguments.get("max_turns") is not None:
-            raise ValueError(f"max_cycles={max_cycles} and max_turns={arguments['max_turns']} say the same; give one")
-        arguments["max_turns"] = max_cycles
     return ParallelGame(getattr(importlib.import_module(module), name)(**arguments))
 
 
 def register_all() -> None:
     """Register every id with PettingZoo; ids already there are left as they are."""
     for game_id, entry_point in GAMES.items():
-        if game_id not in pettingzoo.aec_registry:
-            pettingzoo.register("aec", game_id, entry_point)
-        if game_id not in pettingzoo.parallel_registry:
-            pettingzoo.register("parallel", game_id, "rllm_gym.multiagent:parallel_game", kwargs={"game_id": game_id})
+        _register("aec", game_id, entry_point)
+        _register("parallel", game_id, "rllm_gym.multiagent:parallel_game", game_id=game_id)
+    for env_id in TABLE | MINIWOB:
+        _register("aec", env_id, "rllm_gym.multiagent:team", env_id=env_id)
+        _register("parallel", env_id, "rllm_gym.multiagent:team_parallel", env_id=env_id)
+
+
+def _register(kind: Literal["aec", "parallel"], name: str, entry_point: str, **arguments: str) -> None:
+    if name not in (pettingzoo.aec_registry if kind == "aec" else pettingzoo.parallel_registry):
+        pettingzoo.register(kind, name, entry_point, kwargs=arguments)
 
 
 register_all()

@@ -38,6 +38,8 @@ class Turn:
         terminated: The game has been decided, for everybody.
         truncated: It ends undecided, because the game's own count of something is used up.
         success: The agents that reached what they wanted. Only meaningful with ``terminated``.
+        invalid: The world itself refused the reply, and has counted it as a turn and explained it.
+        stop_reason: Why it ended, where the world says it; ``""`` to derive it from the above.
     """
 
     next: str = ""
@@ -45,6 +47,8 @@ class Turn:
     terminated: bool = False
     truncated: bool = False
     success: Collection[str] = ()
+    invalid: bool = False
+    stop_reason: str = ""
 
 
 class TextGame(AECEnv):  # type: ignore[misc]
@@ -81,6 +85,7 @@ class TextGame(AECEnv):  # type: ignore[misc]
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["human", "ansi"], "is_parallelizable": False}
 
     _constructor: tuple[tuple[Any, ...], dict[str, Any]]
+    _unheard: dict[str, list[str]]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         # Remembered so that fork() can build a twin of any subclass.
@@ -389,7 +394,7 @@ class TextGame(AECEnv):  # type: ignore[misc]
         self._turn = 0
         self._refusals = 0
         everybody = self.possible_agents
-        self._unheard: dict[str, list[str]] = {agent: [] for agent in everybody}
+        self._unheard = {agent: [] for agent in everybody}
         self._earned: dict[str, Components] = {agent: {} for agent in everybody}
         self._earned_now: dict[str, Components] = {agent: {} for agent in everybody}
         self._invalid = dict.fromkeys(everybody, False)
@@ -416,7 +421,7 @@ class TextGame(AECEnv):  # type: ignore[misc]
                 if turn.terminated and agent not in turn.success:
                     self._stop_reasons[agent] = StopReason.INVALID_ACTION.value
         else:
-            self._invalid[agent] = False
+            self._invalid[agent] = turn.invalid
             self._refusals = 0
         return turn
 
@@ -433,7 +438,9 @@ class TextGame(AECEnv):  # type: ignore[misc]
             self.rewards[name] = float(sum(components.values()))
             self._cumulative_rewards[name] += self.rewards[name]
             self.terminations[name], self.truncations[name] = turn.terminated, truncated
-            if truncated:
+            if turn.stop_reason and (turn.terminated or turn.truncated):
+                self._stop_reasons[name] = turn.stop_reason
+            elif truncated:
                 self._stop_reasons[name] = StopReason.MAX_TURNS.value
             elif turn.terminated and name in turn.success:
                 self._stop_reasons[name] = StopReason.SUCCESS.value
