@@ -74,9 +74,11 @@ class Rollouts:
         agent: An agent class or factory; ``None`` picks one by the environment's family. It must not rewrite its
             history: TRL takes one sequence an episode.
         sampler: One of ``rllm_gym.samplers`` that serves this model and returns tokens; it stays yours to close.
+        max_reply_tokens: Longest reply of one turn; ``None`` for TRL's ``max_completion_length``, which is the most
+            that is sampled in all turns of an episode together. What the environment says comes on top of that, and
+            ``max_context_tokens`` bounds both.
         n_parallel, workers, memory_mb, max_turns, max_prompt_tokens, max_context_tokens, deadlines, retries: As
-            :class:`~rllm_gym.engine.AgentExecutionEngine`. The tokens sampled in one episode are at most TRL's
-            ``max_completion_length``; what the environment says comes on top, and ``max_context_tokens`` bounds both.
+            :class:`~rllm_gym.engine.AgentExecutionEngine`.
         seed: Root of the seeds of all episodes.
 
     Attributes:
@@ -90,6 +92,7 @@ class Rollouts:
         env_kwargs: Mapping[str, Any] | None = None,
         agent: Callable[[], BaseAgent] | None = None,
         sampler: Sampler | None = None,
+        max_reply_tokens: int | None = None,
         n_parallel: int = 64,
         workers: Literal["thread", "process"] = "thread",
         memory_mb: int | None = None,
@@ -100,6 +103,8 @@ class Rollouts:
         retries: int = 2,
         seed: int = 0,
     ) -> None:
+        if max_reply_tokens is not None and max_reply_tokens < 1:
+            raise ValueError(f"max_reply_tokens={max_reply_tokens!r} must be at least 1, or None")
         if sampler is not None and not sampler.returns_tokens:
             raise ValueError(
                 f"{type(sampler).__name__} returns no token ids and log-probs, and TRL trains on those: use the torch "
@@ -121,6 +126,7 @@ class Rollouts:
         }
         self._seed = seed
         self._given_sampler = sampler
+        self._max_reply_tokens = max_reply_tokens
         self._play: _Play | None = None
         self.episodes: list[Episode] = []
 
@@ -162,12 +168,19 @@ class Rollouts:
                 agent rewrote its history.
             EnvironmentUnavailable: No environment could be made at all.
         """
-        if self._play is None or self._play.trainer() is not trainer:
-            self.close()
-            self._play = _Play(trainer, self._source, self._given_sampler, self._settings)
-        seeds = _seeds(self._seed, self._play.stream(trainer), len(prompts))
-        specs = [EpisodeSpec(_task_of(prompt), seed) for prompt, seed in zip(prompts, seeds, strict=True)]
-        self.episodes = self._play.run(specs, trainer)
+        training = bool(trainer.model.training)
+        try:
+            if self._play is None or self._play.trainer() is not trainer:
+                self.close()
+                self._play = _Play(trainer, self._source, self._given_sampler, self._max_reply_tokens, self._settings)
+            batch = self._play.batch(trainer, "train" if training else "evaluation")
+            specs = [
+                EpisodeSpec(_task_of(prompt), stream_seed("trl", self._seed, *batch, position) % 2**32)
+                for position, prompt in enumerate(prompts)
+            ]
+            self.episodes = self._play.run(specs, int(trainer.state.global_step))
+        finally:
+            trainer.model.train(training)  # sampling puts the model in evaluation mode
         eos = self._play.tokenizer.eos_token_id
         samples = [_sample(episode, eos if eos is not None else 0) for episode in self.episodes]
         kept = [episode.trainable for episode in self.episodes]
@@ -205,7 +218,12 @@ class _Play:
     """What one trainer's rollouts need: a loop, an engine kept open on it, and a sampler with the present weights."""
 
     def __init__(
-        self, trainer: Any, source: EnvSpec | Callable[..., Any], sampler: Sampler | None, settings: Mapping[str, Any]
+        self,
+        trainer: Any,
+        source: EnvSpec | Callable[..., Any],
+        sampler: Sampler | None,
+        max_reply_tokens: int | None,
+        settings: Mapping[str, Any],
     ) -> None:
         _refuse(trainer, embedded=sampler is None)
         self.trainer = weakref.ref(trainer)
@@ -214,7 +232,7 @@ class _Play:
         self._embedded = sampler is None
         self._model = trainer.accelerator.unwrap_model(trainer.model)
         self._pushed: int | None = None
-        self._stream: Counter[tuple[str | int, ...]] = Counter()
+        self._batches: Counter[tuple[str | int, ...]] = Counter()
         if sampler is None:
             from rllm_gym.samplers import TorchSampler
 
@@ -230,7 +248,7 @@ class _Play:
                 temperature=trainer.temperature,
                 top_p=trainer.top_p,
                 top_k=trainer.top_k or 0,
-                max_tokens=trainer.max_completion_length,
+                max_tokens=max_reply_tokens or trainer.max_completion_length,
             ),
             max_response_tokens=trainer.max_completion_length,
             **settings,
@@ -240,29 +258,26 @@ class _Play:
         self._loop.run(self.engine.__aenter__())
         self._finalizer = weakref.finalize(self, _end, self._loop, self.engine, sampler if self._embedded else None)
 
-    def stream(self, trainer: Any) -> tuple[str | int, ...]:
+    def batch(self, trainer: Any, mode: str) -> tuple[str | int, ...]:
         """Names this batch: the same in a run that was resumed, another for each process."""
-        rank = int(trainer.accelerator.process_index)
-        mode = "train" if trainer.model.training else "evaluation"
-        batch: tuple[str | int, ...] = (mode, int(trainer.state.global_step), rank)
-        self._stream = Counter({batch: self._stream[batch]})  # batches of earlier steps do not come again
-        self._stream[batch] += 1
-        return (*batch, self._stream[batch])
+        moment = mode, int(trainer.state.global_step), int(trainer.accelerator.process_index)
+        self._batches = Counter({moment: self._batches[moment] + 1})  # those of earlier steps do not come again
+        return (*moment, self._batches[moment])
 
-    def run(self, specs: Sequence[EpisodeSpec], trainer: Any) -> list[Episode]:
-        training = self._model.training
+    def run(self, specs: Sequence[EpisodeSpec], step: int) -> list[Episode]:
+        return self._loop.run(self._run(specs, step))
+
+    async def _run(self, specs: Sequence[EpisodeSpec], step: int) -> list[Episode]:
+        if not self._embedded and self._pushed != step:
+            await self._sampler.push(_weights(self._model))
+            self._pushed = step
         try:
-            self._loop.run(self._push(int(trainer.state.global_step)))
-            return self._loop.run(self.engine.run(specs))
+            return await self.engine.run(specs)
         finally:
-            self._model.train(training)  # sampling puts the model in evaluation mode
-
-    async def _push(self, step: int) -> None:
-        if self._pushed == step:
-            return
-        update = WeightUpdate((), kind="shared") if self._embedded else _weights(self._model)
-        await self._sampler.push(update)
-        self._pushed = step
+            if self._embedded:
+                # Nothing kept outlives the weights it was computed with; and when a push is done the decoding thread
+                # rests, and leaves the model to the trainer.
+                await self._sampler.push(WeightUpdate((), kind="shared"))
 
     def close(self) -> None:
         self._finalizer()
@@ -310,10 +325,6 @@ def _weights(model: Any) -> WeightUpdate:
     adapter = get_peft_model_state_dict(model, adapter_name=name, save_embedding_layers=False)
     settings = model.peft_config[name].to_dict()
     return WeightUpdate([(key, tensor.detach()) for key, tensor in adapter.items()], "lora", settings)
-
-
-def _seeds(root: int, stream: tuple[str | int, ...], count: int) -> list[int]:
-    return [stream_seed("trl", root, *stream, position) % 2**32 for position in range(count)]
 
 
 def _task_of(prompt: Any) -> str:
