@@ -50,7 +50,12 @@ def register_all() -> None:
     """Register every id of the tables with Gymnasium; ids already there are left as they are."""
     for env_id, (entry_point, kwargs) in (TABLE | MINIWOB).items():
         if env_id not in gymnasium.registry:
-            gymnasium.register(id=env_id, entry_point=entry_point, kwargs=kwargs)
+            gymnasium.register(
+                id=env_id,
+                entry_point=entry_point,
+                vector_entry_point=f"rllm_gym.vector.entry_points:{env_id}",
+                kwargs=kwargs,
+            )
 
 
 register_all()

@@ -1,0 +1,180 @@
+"""Between one and many: actions, seeds and options taken apart, observations and infos put together.
+
+Infos come out as Gymnasium's own vector environments make them: an array a key and a mask under ``_key``; only where
+those would fail or lose something (values of several types under one key) is the array one of objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+
+Options = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
+Seeds = int | Sequence[int | None] | np.ndarray | None
+
+
+def batch_observations(space: gymnasium.Space[Any], observations: Sequence[Any]) -> Any:
+    """What Gymnasium's ``concatenate`` makes of them; of texts a tuple."""
+    if isinstance(space, gymnasium.spaces.Text):
+        return tuple(observations)
+    return concatenate(space, observations, create_empty_array(space, n=len(observations)))  # type: ignore[arg-type]
+
+
+def blank_observation(space: gymnasium.Space[Any]) -> Any:
+    """What stands for the observation of an environment that never showed one."""
+    if isinstance(space, gymnasium.spaces.Text):
+        return ""
+    if isinstance(space, gymnasium.spaces.Dict):
+        return {key: blank_observation(part) for key, part in space.items()}
+    return next(iter(iterate(batch_space(space, 1), create_empty_array(space, n=1))))
+
+
+def batch_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One dictionary of arrays, with a mask ``_key`` beside every ``key``.
+
+    Numbers and bools become arrays of their type, arrays are stacked, dictionaries batched the same way, everything
+    else goes into arrays of objects (``None`` where an environment lacks the key; of ``fault`` and ``fault_kind``
+    always ``str``, ``""`` where there was none).
+    """
+    batched: dict[str, Any] = {}
+    count = len(infos)
+    for key in dict.fromkeys(key for info in infos for key in info):
+        mask = np.array([key in info for info in infos], dtype=np.bool_)
+        if mask.all():
+            values, places = [info[key] for info in infos], None
+        else:
+            places = np.flatnonzero(mask)
+            values = [infos[int(i)][key] for i in places]
+        if key != "final_obs" and all(isinstance(value, dict) for value in values):
+            batched[key] = batch_infos([info.get(key, {}) for info in infos])
+        else:
+            batched[key] = _column(values, places, count, objects=key == "final_obs")
+        batched[f"_{key}"] = mask
+    for key in ("fault", "fault_kind"):
+        if key in batched:
+            batched[key][~batched[f"_{key}"]] = ""
+    return batched
+
+
+def _column(values: list[Any], places: np.ndarray | None, count: int, *, objects: bool) -> np.ndarray:
+    kinds = set(map(type, values))
+    # An array of the first one's type, as Gymnasium makes it, would cut off what comes after the point.
+    kind = kinds.pop() if len(kinds) == 1 else float if kinds == {int, float} else None
+    column: np.ndarray | None = None
+    if objects or kind is None:
+        pass
+    elif kind in (int, float, bool) or issubclass(kind, np.number):
+        try:
+            column = np.zeros(count, dtype=kind)
+            column[slice(None) if places is None else places] = values
+        except OverflowError:  # a whole number beyond 64 bits
+            column = None
+    elif issubclass(kind, np.ndarray) and len({(value.shape, value.dtype) for value in values}) == 1:
+        column = np.zeros((count, *values[0].shape), dtype=values[0].dtype)
+        column[slice(None) if places is None else places] = values
+    if column is None:
+        column = np.full(count, None, dtype=object)
+        for place, value in zip(range(count) if places is None else places, values):
+            column[place] = value
+    return column
+
+
+def each_action(space: gymnasium.Space[Any], batched: gymnasium.Space[Any], actions: Any, count: int) -> list[Any]:
+    """One action an environment.
+
+    Raises:
+        TypeError: The actions are one string, or one of them is not.
+        ValueError: There are too many or too few.
+    """
+    text = isinstance(space, gymnasium.spaces.Text)
+    if isinstance(actions, str | bytes) and text:
+        raise TypeError(
+            f"the actions are one {type(actions).__name__}; give a sequence of {count} strings, one an environment"
+        )
+    listed: list[Any]
+    if isinstance(actions, np.ndarray) and text:
+        listed = actions.tolist()
+    else:
+        listed = list(actions if text else iterate(batched, actions))
+    if len(listed) != count:
+        raise ValueError(f"{len(listed)} actions were given for {count} environments; give one for each")
+    if text:
+        for index, action in enumerate(listed):
+            if not isinstance(action, str):
+                raise TypeError(f"action {index} is a {type(action).__name__}; an action is a str, the raw reply")
+    return listed
+
+
+def each_seed(seed: Seeds, indices: Sequence[int]) -> list[int | None]:
+    """One seed an environment: of a whole number ``seed + index``, of a sequence its elements.
+
+    Raises:
+        ValueError: The sequence has another length.
+        TypeError: A seed is no whole number.
+    """
+    if seed is None:
+        return [None] * len(indices)
+    if isinstance(seed, int | np.integer):
+        return [int(seed) + index for index in indices]
+    listed = list(seed)
+    if len(listed) != len(indices):
+        raise ValueError(
+            f"If seeds are passed as a list the length must match num_envs={len(indices)} but got length={len(listed)}."
+        )
+    for index, each in zip(indices, listed):
+        if each is not None and not isinstance(each, int | np.integer):
+            raise TypeError(f"the seed of environment {index} is a {type(each).__name__}, not a whole number")
+    return [None if each is None else int(each) for each in listed]
+
+
+def each_options(options: Options, count: int) -> list[dict[str, Any] | None]:
+    """One dictionary of options an environment.
+
+    A list, tuple or array under a key has one value an environment; any other value is for all. A sequence of
+    dictionaries has one an environment.
+
+    Raises:
+        ValueError: A list has another length than there are environments.
+    """
+    if options is None:
+        return [None] * count
+    if not isinstance(options, Mapping):
+        if len(options) != count:
+            raise ValueError(f"options has {len(options)} entries for {count} environments; give one for each")
+        return [None if each is None else dict(each) for each in options]
+    each: list[dict[str, Any] | None] = [{} for _ in range(count)]
+    for key, value in options.items():
+        shared = not isinstance(value, list | tuple | np.ndarray)
+        if not shared and len(value) != count:
+            raise ValueError(
+                f"options[{key!r}] has {len(value)} entries for {count} environments; give one for each, or one for all"
+            )
+        listed: Iterable[Any] = [value] * count if shared else value
+        for one, item in zip(each, listed):
+            assert one is not None
+            one[key] = item
+    return each
+
+
+def checked_mask(mask: Any, count: int) -> list[int]:
+    """The environments that ``options["reset_mask"]`` asks for; raises as Gymnasium does.
+
+    Raises:
+        TypeError: It is no array of bools.
+        ValueError: Its shape is not ``(count,)``, or nothing in it is true.
+    """
+    if not isinstance(mask, np.ndarray):
+        raise TypeError(f"`options['reset_mask']` must be a numpy array, got {type(mask)}")
+    if mask.shape != (count,):
+        raise ValueError(f"`options['reset_mask']` must have shape `({count},)`, got {mask.shape}")
+    if mask.dtype != np.bool_:
+        raise TypeError(f"`options['reset_mask']` must have `dtype=np.bool_`, got {mask.dtype}")
+    if not mask.any():
+        raise ValueError(
+            f"`options['reset_mask']` must contain a boolean array with at least one True value, got {mask}"
+        )
+    return [int(index) for index in np.flatnonzero(mask)]

@@ -1,0 +1,19 @@
+"""What ``gymnasium.make_vec`` calls: one attribute an id, so that an entry point is text and knows its id.
+
+Gymnasium tells a vector entry point no id, and the keyword arguments of a registration are the environment's own.
+``"rllm_gym.vector.entry_points:rllm/Math-v0"`` is the vector environment of that id; any registered id will do.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import gymnasium
+
+from rllm_gym.vector.text_vector_env import TextVectorEnv
+
+
+def __getattr__(env_id: str) -> partial[TextVectorEnv]:
+    if env_id not in gymnasium.registry:
+        raise AttributeError(f"{__name__} has an attribute for each registered id, and {env_id!r} is none")
+    return partial(TextVectorEnv, env_id=env_id)

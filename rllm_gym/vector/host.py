@@ -1,0 +1,230 @@
+"""Where the work is done: the environments of one place, made, reset, stepped and closed, every result checked.
+
+What leaves this file is what Gymnasium promises, or an :class:`~rllm_gym.core.EnvironmentFault` that says what broke.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
+
+from rllm_gym.core import EnvironmentFault, TaskError
+from rllm_gym.vector.orders import Begun, Recipe, Stepped
+
+_LONGEST_MESSAGE = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What the vector environment has to know of an environment."""
+
+    observation_space: gymnasium.Space[Any]
+    action_space: gymnasium.Space[Any]
+    metadata: dict[str, Any]
+    render_mode: str | None
+
+    @classmethod
+    def of(cls, env: gymnasium.Env[Any, Any]) -> Description:
+        return cls(env.observation_space, env.action_space, dict(env.metadata), env.render_mode)
+
+
+def build(recipe: Recipe, *, limit_steps: bool = True) -> gymnasium.Env[Any, Any]:
+    """Make the environment. What construction raises travels as itself: it is mostly the caller's mistake."""
+    limit = recipe.max_episode_steps if limit_steps else None
+    if isinstance(recipe.source, EnvSpec):
+        # Results are checked here, once, whatever the environment.
+        env = gymnasium.make(recipe.source, limit, disable_env_checker=True, **recipe.kwargs)
+    else:
+        env = recipe.source(**recipe.kwargs)
+        if not isinstance(env, gymnasium.Env):
+            raise TypeError(f"{recipe.source!r} returned {type(env).__name__}, which is no gymnasium.Env")
+        if limit is not None:
+            env = gymnasium.wrappers.TimeLimit(env, limit)
+    for wrapper in recipe.wrappers:
+        env = wrapper(env)
+    return env
+
+
+class Host:
+    """The environments of one place. One call at a time.
+
+    Args:
+        recipes: By name; an environment is made when it is first wanted, and kept.
+    """
+
+    def __init__(self, recipes: Mapping[str, Recipe]) -> None:
+        self._recipes = recipes
+        self._envs: dict[str, gymnasium.Env[Any, Any]] = {}
+        self._env: gymnasium.Env[Any, Any] | None = None
+        self._text = False
+
+    def made(self, member: str) -> bool:
+        return member in self._envs
+
+    def make(self, member: str) -> Description:
+        env = self._envs.get(member)
+        if env is None:
+            env = self._envs[member] = build(self._recipes[member])
+        if self._env is None:
+            self._use(env)
+        return Description.of(env)
+
+    def reset(self, member: str, seed: int | None, options: dict[str, Any] | None) -> Begun:
+        """
+        Raises:
+            TaskError: There is no such task.
+            EnvironmentFault: The world broke, or the environment returned garbage.
+        """
+        env = self._envs[member]
+        if env is not self._env:
+            self._use(env)
+        try:
+            result = env.reset(seed=seed, options=options)
+        except BaseException as error:
+            raise shown(error, "reset") from error
+        return checked_reset(result, env, self._text)
+
+    def step(self, action: Any) -> Stepped:
+        """
+        Raises:
+            EnvironmentFault: The world broke, or the environment returned garbage.
+        """
+        env = self._env
+        assert env is not None
+        try:
+            result = env.step(action)
+        except BaseException as error:
+            raise shown(error, "step") from error
+        return checked_step(result, env, self._text)
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A method's result, or an attribute's value, through the wrappers."""
+        assert self._env is not None
+        found = getattr(self._env, name) if name == "render" else self._env.get_wrapper_attr(name)
+        return found(*args, **kwargs) if callable(found) else found
+
+    def set(self, name: str, value: Any) -> None:
+        for env in self._envs.values():
+            env.set_wrapper_attr(name, value)
+
+    def close(self) -> None:
+        """Close every environment; what the first failing one raised is raised when all were tried."""
+        envs, self._envs, self._env = self._envs, {}, None
+        errors: list[BaseException] = []
+        for env in envs.values():
+            try:
+                env.close()
+            except BaseException as error:
+                errors.append(error)
+        if errors:
+            raise shown(errors[0], "close") from errors[0]
+
+    def _use(self, env: gymnasium.Env[Any, Any]) -> None:
+        self._env = env
+        self._text = isinstance(env.observation_space, gymnasium.spaces.Text)
+
+
+def awaitable(env: gymnasium.Env[Any, Any]) -> Any:
+    """The environment itself, whose coroutines can be awaited.
+
+    Raises:
+        TypeError: It has none, or a wrapper changes ``reset`` or ``step``, which coroutines would go past.
+    """
+    base: Any = env.unwrapped
+    if not all(callable(getattr(base, name, None)) for name in ("async_reset", "async_step", "async_close")):
+        raise TypeError(
+            f"workers='asyncio' awaits async_reset and async_step, which {type(base).__name__} does not have; "
+            "use workers='thread'"
+        )
+    layer: Any = env
+    while layer is not base:
+        looks_on = isinstance(layer, OrderEnforcing | PassiveEnvChecker)
+        passes = type(layer).reset is gymnasium.Wrapper.reset and type(layer).step is gymnasium.Wrapper.step
+        if not (looks_on or passes):
+            raise TypeError(
+                f"workers='asyncio' awaits the coroutines of {type(base).__name__}, past the wrapper "
+                f"{type(layer).__name__}, which changes reset or step; use workers='thread'"
+            )
+        layer = layer.env
+    return base
+
+
+def shown(error: BaseException, where: str) -> BaseException:
+    """What the vector environment sees of an exception: itself, where it says enough, else a fault that tells of it."""
+    if isinstance(error, EnvironmentFault | TaskError):
+        return error
+    if isinstance(error, MemoryError):
+        return EnvironmentFault(f"{where} needed too much memory: {error}", kind="memory")
+    # SystemExit and its like included: an environment that calls sys.exit() must not take the worker with it.
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return EnvironmentFault(f"{where} raised {_show(error)} at {place.filename}:{place.lineno}", kind="exception")
+
+
+def checked_reset(result: Any, env: gymnasium.Env[Any, Any], text: bool) -> Begun:
+    """
+    Raises:
+        EnvironmentFault: ``garbage``: not ``(observation, info)``.
+    """
+    if not (type(result) is tuple and len(result) == 2):
+        raise _garbage("reset", f"returned {_show(result)}, not a pair (observation, info)")
+    observation, info = result
+    _check_common("reset", observation, info, env, text)
+    return observation, info
+
+
+def checked_step(result: Any, env: gymnasium.Env[Any, Any], text: bool) -> Stepped:
+    """
+    Raises:
+        EnvironmentFault: ``garbage``: not a 5-tuple, a reward that is no finite number, an observation outside
+            the space, flags that are not true or false, info that is no dict.
+    """
+    if not (type(result) is tuple and len(result) == 5):
+        raise _garbage("step", f"returned {_show(result)}, not (observation, reward, terminated, truncated, info)")
+    observation, reward, terminated, truncated, info = result
+    _check_common("step", observation, info, env, text)
+    if type(reward) is not float:
+        if not isinstance(reward, int | float | np.integer | np.floating | np.bool_):
+            raise _garbage("step", f"returned the reward {_show(reward)}, not a finite number")
+        reward = float(reward)
+    if not math.isfinite(reward):
+        raise _garbage("step", f"returned the reward {reward!r}, not a finite number")
+    if type(terminated) is not bool or type(truncated) is not bool:
+        if not (isinstance(terminated, bool | np.bool_) and isinstance(truncated, bool | np.bool_)):
+            raise _garbage(
+                "step", f"returned terminated={_show(terminated)}, truncated={_show(truncated)}, not two bools"
+            )
+        terminated, truncated = bool(terminated), bool(truncated)
+    return observation, reward, terminated, truncated, info
+
+
+def _check_common(where: str, observation: Any, info: Any, env: gymnasium.Env[Any, Any], text: bool) -> None:
+    # Arrays are looked at when they are batched; asking the space of a screenshot would cost milliseconds.
+    fits = isinstance(observation, str) if text else _fits(observation, env.observation_space)
+    if not fits:
+        raise _garbage(where, f"returned the observation {_show(observation)}, which is not in {env.observation_space}")
+    if not isinstance(info, dict):
+        raise _garbage(where, f"returned info of type {type(info).__name__}, not a dict")
+
+
+def _fits(observation: Any, space: gymnasium.Space[Any]) -> bool:
+    return not isinstance(space, gymnasium.spaces.Dict) or space.contains(observation)
+
+
+def _garbage(where: str, what: str) -> EnvironmentFault:
+    return EnvironmentFault(f"garbage from {where}: it {what}", kind="garbage")
+
+
+def _show(value: Any) -> str:
+    try:
+        text = f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else repr(value)
+    except Exception:
+        return f"<{type(value).__name__} that cannot be shown>"
+    return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}… ({len(text)} characters)"

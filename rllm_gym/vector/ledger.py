@@ -1,0 +1,249 @@
+"""The books of a vector environment: what each environment is at, what to order next, and what an outcome means."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from gymnasium.vector import AutoresetMode
+
+from rllm_gym.core import EnvironmentFault, StopReason
+from rllm_gym.vector.orders import Order, Outcome, Stepped, fresh_seed
+
+_log = logging.getLogger(__name__)
+
+_TOLD = 20  # faults of a kind that are logged as warnings
+_FAULT = StopReason.FAULT.value
+
+
+@dataclass(slots=True)
+class VectorStats:
+    """Counters of one vector environment, from its making on.
+
+    Attributes:
+        steps: Steps that environments carried out.
+        resets: Episodes that began.
+        episodes: Episodes that ended by themselves, terminated or truncated.
+        faults: Broken worlds by kind; each ended one episode, or kept one from beginning.
+        replaced: Environments given up for fresh ones, those of repeated resets included.
+    """
+
+    steps: int = 0
+    resets: int = 0
+    episodes: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    replaced: int = 0
+
+
+@dataclass(slots=True)
+class Slot:
+    """One environment as its owner sees it.
+
+    Attributes:
+        observation: The last one.
+        info: The last one.
+        member: Which environment is played, in a suite of several; ``again`` the one after it.
+        episode: How many episodes began since the last seed.
+        begun: There is an episode, or was.
+        over: It ended; what comes next is a reset.
+        broken: Why an episode could not begin; told at the next step.
+        busy: What is under way, or was not fetched yet; else ``""``.
+        seed: The last one given.
+        seeded: Which members took up their random numbers from it.
+        lost: Environments given up since.
+    """
+
+    observation: Any = None
+    info: dict[str, Any] = field(default_factory=dict)
+    member: str = ""
+    again: str = ""
+    episode: int = 0
+    begun: bool = False
+    over: bool = False
+    broken: EnvironmentFault | None = None
+    busy: str = ""
+    seed: int | None = None
+    seeded: set[str] = field(default_factory=set)
+    lost: int = 0
+
+    def seed_for(self, member: str) -> int | None:
+        """What to seed the next reset with: ``None`` where the random numbers go on."""
+        if self.seed is None or member in self.seeded:
+            return None
+        return fresh_seed(self.seed, member, self.lost)
+
+    def root(self) -> tuple[int, int] | None:
+        return None if self.seed is None else (self.seed, self.lost)
+
+
+class Programme:
+    """Which environment each place plays next: here always the one there is."""
+
+    def next_member(self, index: int, slot: Slot) -> str:
+        """Of place ``index``, for the episode that follows; nothing changes by asking."""
+        return ""
+
+    def dress(self, member: str, info: dict[str, Any]) -> dict[str, Any]:
+        """The info of an episode of ``member``, with what is to be added."""
+        return info
+
+    def finished(self, member: str, info: dict[str, Any]) -> None:
+        """An episode of ``member`` ended by itself; faults are not told."""
+
+
+class Ledger:
+    """Turns what the caller asks into orders, and outcomes into what a step returns.
+
+    Args:
+        count: Number of environments.
+        mode: When an episode that is over is followed by the next.
+        programme: What is played.
+        submit: Hands orders over.
+    """
+
+    def __init__(
+        self, count: int, mode: AutoresetMode, programme: Programme, submit: Callable[[list[Order]], None]
+    ) -> None:
+        self.slots = [Slot() for _ in range(count)]
+        self.stats = VectorStats()
+        self.blank: Any = None
+        """What stands for the observation of an environment that never showed one."""
+        self._mode = mode
+        self._programme = programme
+        self._submit = submit
+
+    # Orders -----------------------------------------------------------------------------------------------
+
+    def reset_order(self, index: int, seed: int | None, options: dict[str, Any] | None) -> Order:
+        slot = self.slots[index]
+        slot.busy = "reset"
+        if seed is not None:
+            slot.seed, slot.lost, slot.episode = seed, 0, 0
+            slot.seeded.clear()
+        member = slot.member = self._programme.next_member(index, slot)
+        if seed is None:
+            seed = slot.seed_for(member)
+        return Order(index, "reset", member, seed, slot.root(), options)
+
+    def step_order(self, index: int, action: Any) -> Order | Outcome:
+        """What to hand over, or what has come of it already."""
+        slot = self.slots[index]
+        if self._mode is AutoresetMode.SAME_STEP:
+            if slot.broken is not None:
+                return self._reset_after(index, slot.broken)
+            slot.busy = "step"
+            member = slot.again = self._programme.next_member(index, slot)
+            return Order(
+                index, "step", slot.member, root=slot.root(), action=action, again=(member, slot.seed_for(member))
+            )
+        if slot.over and self._mode is AutoresetMode.NEXT_STEP:
+            return self.reset_order(index, None, None)
+        slot.busy = "step"
+        if slot.broken is not None:
+            return Outcome(index, fault=slot.broken)
+        return Order(index, "step", slot.member, action=action)
+
+    def _reset_after(self, index: int, fault: EnvironmentFault) -> Order:
+        """With ``SAME_STEP``: the fault ended the episode, and the next one begins within the same step."""
+        slot = self.slots[index]
+        final = (slot.observation, 0.0, False, True, self._fault_info(slot, fault))
+        order = self.reset_order(index, None, None)
+        slot.busy, slot.again = "step", order.member
+        order.final = final
+        return order
+
+    # Outcomes ---------------------------------------------------------------------------------------------
+
+    def settle(self, outcome: Outcome, *, told: bool) -> Stepped | Exception | None:
+        """What the caller is given: a step's five values (of a reset with reward 0), or what is raised at him;
+        ``None`` when something had to be ordered anew.
+
+        Args:
+            outcome: Of an order, or of :meth:`step_order`.
+            told: Whether the caller is shown flags, so that an episode that could not begin is one that was truncated.
+        """
+        slot = self.slots[outcome.index]
+        if outcome.lost:
+            self.stats.replaced += outcome.lost
+            slot.lost += outcome.lost
+            slot.seeded.clear()
+        if outcome.error is not None:
+            if outcome.stepped is not None or slot.busy == "reset":
+                slot.begun = False
+            return outcome.error
+        if outcome.fault is not None and outcome.fault is not slot.broken:
+            self._count(outcome.index, outcome.fault)
+        if slot.busy == "reset":
+            return self._settle_reset(slot, outcome, told)
+        if outcome.stepped is None:
+            assert outcome.fault is not None
+            slot.broken = None
+            if self._mode is AutoresetMode.SAME_STEP:
+                self._submit([self._reset_after(outcome.index, outcome.fault)])
+                return None
+            slot.over = True
+            slot.info = self._fault_info(slot, outcome.fault)
+            return slot.observation, 0.0, False, True, slot.info
+        return self._settle_step(slot, outcome)
+
+    def _settle_reset(self, slot: Slot, outcome: Outcome, told: bool) -> Stepped:
+        slot.begun = True
+        if outcome.begun is not None:
+            self._begin(slot, outcome.begun, slot.member)
+            return slot.observation, 0.0, False, False, slot.info
+        assert outcome.fault is not None
+        slot.over = told and self._mode is not AutoresetMode.SAME_STEP
+        slot.broken = None if slot.over else outcome.fault
+        if slot.observation is None:
+            slot.observation = self.blank
+        slot.info = self._fault_info(slot, outcome.fault)
+        return slot.observation, 0.0, False, True, slot.info
+
+    def _settle_step(self, slot: Slot, outcome: Outcome) -> Stepped:
+        assert outcome.stepped is not None
+        observation, reward, terminated, truncated, info = outcome.stepped
+        done = terminated or truncated
+        if "fault_kind" not in info:
+            info = self._programme.dress(slot.member, info)
+            self.stats.steps += 1
+            self.stats.episodes += done
+            if done:
+                self._programme.finished(slot.member, info)
+        if not (done and self._mode is AutoresetMode.SAME_STEP):
+            slot.observation, slot.info, slot.over = observation, info, done
+            return observation, reward, terminated, truncated, info
+        ended = {"final_obs": observation, "final_info": info}
+        if outcome.begun is not None:
+            self._begin(slot, outcome.begun, slot.again)
+            return slot.observation, reward, terminated, truncated, ended | slot.info
+        assert outcome.fault is not None
+        slot.broken = outcome.fault
+        slot.observation, slot.info = observation, self._fault_info(slot, outcome.fault)
+        return observation, reward, terminated, truncated, ended | slot.info
+
+    def _begin(self, slot: Slot, begun: tuple[Any, dict[str, Any]], member: str) -> None:
+        self.stats.resets += 1
+        slot.observation = begun[0]
+        slot.info = self._programme.dress(member, begun[1])
+        slot.member = member
+        slot.seeded.add(member)
+        slot.episode += 1
+        slot.over, slot.broken = False, None
+
+    def _count(self, index: int, fault: EnvironmentFault) -> None:
+        faults = self.stats.faults
+        faults[fault.kind] += 1
+        # A world that breaks a thousand times is told of often enough by then.
+        level = logging.WARNING if faults[fault.kind] <= _TOLD else logging.DEBUG
+        more = "; further ones of this kind are only counted" if faults[fault.kind] == _TOLD else ""
+        _log.log(level, "environment %d: fault (%s): %s%s", index, fault.kind, fault, more)
+
+    def _fault_info(self, slot: Slot, fault: EnvironmentFault) -> dict[str, Any]:
+        """The keys every text environment has, with the types they always have, and what broke."""
+        info: dict[str, Any] = {key: slot.info[key] for key in ("task_id", "turn") if key in slot.info}
+        if "stop_reason" in slot.info:
+            info |= {"invalid_action": False, "success": False, "stop_reason": _FAULT, "reward_components": {}}
+        return self._programme.dress(slot.member, info) | {"fault": str(fault), "fault_kind": fault.kind}

@@ -1,0 +1,544 @@
+"""The vector environment: many text environments behind Gymnasium's interface, and behind ``send`` and ``recv``."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError, ResetNeeded
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from rllm_gym.core import Text
+from rllm_gym.vector.batching import (
+    Options,
+    Seeds,
+    batch_infos,
+    batch_observations,
+    blank_observation,
+    checked_mask,
+    each_action,
+    each_options,
+    each_seed,
+)
+from rllm_gym.vector.errors import VectorTimeout
+from rllm_gym.vector.host import Description
+from rllm_gym.vector.inbox import Inbox
+from rllm_gym.vector.ledger import Ledger, Programme, VectorStats
+from rllm_gym.vector.orders import Deadlines, Order, Outcome, Recipe, Stepped
+from rllm_gym.vector.stages import open_stage
+
+Env = str | EnvSpec | Callable[..., gymnasium.Env[Any, Any]]
+
+
+class Received(NamedTuple):
+    """What :meth:`TextVectorEnv.recv` returns: a step's five values, of those environments that have answered."""
+
+    observations: Any
+    rewards: np.ndarray
+    terminations: np.ndarray
+    truncations: np.ndarray
+    infos: dict[str, Any]
+
+    @property
+    def env_ids(self) -> np.ndarray:
+        """Which environments they are, in the order of everything else; also ``infos["env_id"]``."""
+        return self.infos["env_id"]  # type: ignore[no-any-return]
+
+
+class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
+    """``num_envs`` environments of one id, stepped together (:meth:`step`) or each at its own pace (:meth:`send`,
+    :meth:`recv`). ``gymnasium.make_vec("rllm/…", num_envs=…)`` makes one.
+
+    Observations, rewards, flags and infos are batched as Gymnasium's own vector environments batch them; texts are a
+    tuple of ``str``. The same seeds show the same, whatever ``workers`` are.
+
+    **Faults.** When a world breaks (``EnvironmentFault``, any other exception, a passed deadline, a dead worker), that
+    environment's episode ends truncated with reward 0 and the observation it had last, ``infos["fault"]`` says why and
+    ``infos["fault_kind"]`` names the kind (``""`` for the others; the keys are there only when there was a fault). A
+    fresh environment takes its place at the next reset; the others do not notice. A reset is tried three times; an
+    episode that cannot begin is reported the same way.
+
+    Args:
+        num_envs: How many.
+        env_id: A registered id (``"module:id"`` imports the module first), a spec, or a callable that makes one.
+        workers: ``"thread"``; ``"process"``, one each, so that a crash or a kill is one environment's fault;
+            ``"asyncio"``, for environments with coroutines (:class:`~rllm_gym.core.AsyncTextEnv`), on one event loop;
+            ``"ray"``, actors of a Ray cluster.
+        autoreset_mode: Gymnasium's: when an episode is over, the next ``step`` resets (``"NextStep"``), the same one
+            does (``"SameStep"``), or the caller does (``"Disabled"``).
+        env_wrappers: Put around each environment, the first one innermost.
+        max_episode_steps: Steps after which an episode is truncated, as ``gymnasium.make`` has it.
+        deadlines: Seconds by name (``make``, ``reset``, ``step``, ``close``) after which an environment is at fault.
+        **env_kwargs: For each environment.
+
+    Raises:
+        ValueError: An argument is out of range.
+        RuntimeError: The environments do not have the same spaces.
+        Exception: What making the environment raises.
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        env_id: Env,
+        workers: str = "thread",
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        env_wrappers: Sequence[Callable[[Any], Any]] = (),
+        max_episode_steps: int | None = None,
+        deadlines: Mapping[str, float] | Deadlines | None = None,
+        **env_kwargs: Any,
+    ) -> None:
+        recipe = Recipe(resolve(env_id), env_kwargs, tuple(env_wrappers), max_episode_steps)
+        self._open(num_envs, {"": recipe}, Programme(), workers, autoreset_mode, Deadlines.of(deadlines))
+        if isinstance(recipe.source, EnvSpec):
+            self.spec = copy.deepcopy(recipe.source)
+            given = {
+                "workers": workers,
+                "autoreset_mode": self._mode.value,
+                "num_envs": num_envs,
+                "vectorization_mode": "vector_entry_point",
+            }
+            if max_episode_steps is not None:
+                given["max_episode_steps"] = max_episode_steps
+            self.spec.kwargs = {**self.spec.kwargs, **env_kwargs, **given}
+
+    def _open(
+        self,
+        num_envs: int,
+        recipes: Mapping[str, Recipe],
+        programme: Programme,
+        workers: str,
+        autoreset_mode: str | AutoresetMode,
+        deadlines: Deadlines,
+    ) -> None:
+        if isinstance(num_envs, bool) or not isinstance(num_envs, int | np.integer) or num_envs < 1:
+            raise ValueError(f"num_envs={num_envs!r} must be a whole number of at least 1")
+        self._mode = AutoresetMode(autoreset_mode)
+        self.num_envs = int(num_envs)
+        self._deadlines = deadlines
+        self._inbox = Inbox()
+        self._arrived: list[tuple[int, Stepped | Exception]] = []
+        self._pending = ""
+        self._asked: list[int] = []
+        self._stage = open_stage(workers, recipes, self.num_envs, deadlines, self._inbox)
+        self._ledger = Ledger(self.num_envs, self._mode, programme, self._stage.submit)
+        self._slots = self._ledger.slots
+        # A vector environment that is forgotten leaves no thread, no process and no browser behind.
+        self._finalizer = weakref.finalize(self, self._stage.close)
+        try:
+            self._describe(self._make(list(recipes)))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def stats(self) -> VectorStats:
+        """What happened so far: steps, episodes, faults by kind."""
+        return self._ledger.stats
+
+    # Gymnasium --------------------------------------------------------------------------------------------
+
+    def reset(self, *, seed: Seeds = None, options: Options = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode in every environment, or in those of ``options["reset_mask"]``.
+
+        Args:
+            seed: A whole number for ``seed + index`` each, or one (or ``None``) an environment.
+            options: Passed to each; a list under a key has one value an environment (``{"task": [3, 1, 2]}``), and a
+                list of dictionaries one an environment. ``reset_mask``, an array of bools, says which are reset.
+
+        Raises:
+            TaskError: There is no such task.
+            EnvironmentFault: Not one of the environments could be reset.
+            AlreadyPendingCallError: Something is under way.
+        """
+        self.reset_async(seed=seed, options=options)
+        return self.reset_wait()
+
+    def reset_async(self, seed: Seeds = None, options: Options = None) -> None:
+        """:meth:`reset` without waiting; :meth:`reset_wait` fetches the result."""
+        self._assert_free("reset_async")
+        indices: Sequence[int] = range(self.num_envs)
+        if isinstance(options, Mapping) and "reset_mask" in options:
+            indices = checked_mask(options["reset_mask"], self.num_envs)
+            options = {key: value for key, value in options.items() if key != "reset_mask"}
+            never = [index for index in set(range(self.num_envs)) - set(indices) if not self._slots[index].begun]
+            if never:
+                raise ResetNeeded(f"{these(never)} never began an episode: leave reset_mask out of the first reset()")
+        seeds = each_seed(seed, range(self.num_envs))
+        listed = each_options(options, self.num_envs)
+        orders = [self._ledger.reset_order(index, seeds[index], listed[index]) for index in indices]
+        self._begin("reset", indices, orders)
+
+    def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
+        """The result of :meth:`reset_async`.
+
+        Raises:
+            VectorTimeout: ``timeout`` seconds were not enough; ask again.
+        """
+        results = self._finish("reset", timeout)
+        faults = [self._slots[index].broken for index in results]
+        if faults[0] is not None and None not in faults:
+            raise faults[0]
+        infos = batch_infos([results[index][4] if index in results else {} for index in range(self.num_envs)])
+        return self._batched_observations(), infos
+
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """One action each.
+
+        Args:
+            actions: A sequence or array of ``num_envs`` strings.
+
+        Raises:
+            TypeError: An action is no string.
+            ValueError: There are too many or too few.
+            ResetNeeded: An episode is over and nobody reset it, or none began.
+            AlreadyPendingCallError: Something is under way.
+        """
+        self.step_async(actions)
+        return self.step_wait()
+
+    def step_async(self, actions: Any) -> None:
+        """:meth:`step` without waiting; :meth:`step_wait` fetches the result."""
+        self._assert_free("step_async")
+        listed = each_action(self.single_action_space, self.action_space, actions, self.num_envs)
+        self._assert_steppable(range(self.num_envs))
+        step_order = self._ledger.step_order
+        self._begin("step", range(self.num_envs), [step_order(index, action) for index, action in enumerate(listed)])
+
+    def step_wait(self, timeout: float | None = None) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """The result of :meth:`step_async`.
+
+        Raises:
+            VectorTimeout: ``timeout`` seconds were not enough. Names the environments that are still at it; they go
+                on, what has arrived is kept, and asking again fetches all.
+        """
+        results = self._finish("step", timeout)
+        ordered = [results[index] for index in range(self.num_envs)]
+        return (self._batched_observations(), *_flags(ordered), batch_infos([result[4] for result in ordered]))
+
+    def render(self) -> tuple[Any, ...]:
+        """What each environment renders."""
+        return self.call("render")
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """A method's result in each environment, or the value of an attribute."""
+        self._assert_free("call")
+        orders = [
+            Order(index, "call", slot.member, arguments=(name, args, kwargs)) for index, slot in enumerate(self._slots)
+        ]
+        return tuple(outcome.value for outcome in self._told(orders))
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """An attribute of each environment."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute of each environment, also of those that replace one later.
+
+        Args:
+            name: Of the attribute.
+            values: A list or tuple has one value an environment; anything else is for all.
+
+        Raises:
+            ValueError: The list has another length.
+        """
+        self._assert_free("set_attr")
+        listed = list(values) if isinstance(values, list | tuple) else [values] * self.num_envs
+        if len(listed) != self.num_envs:
+            raise ValueError(
+                "Values must be a list or tuple with length equal to the number of environments. "
+                f"Got `{len(listed)}` values for {self.num_envs} environments."
+            )
+        self._told(
+            [
+                Order(index, "set", slot.member, arguments=(name, value))
+                for (index, slot), value in zip(enumerate(self._slots), listed)
+            ]
+        )
+
+    @property  # type: ignore[misc]
+    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
+        """The random number generator of each environment."""
+        return self.get_attr("np_random")
+
+    @property
+    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The seed of each environment."""
+        return self.get_attr("np_random_seed")
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """Close every environment and end every worker.
+
+        Args:
+            timeout: Seconds that environments still under way get to finish; of ``None`` as many as ``close`` has.
+            terminate: Give them none.
+        """
+        busy = [slot for slot in self._slots if slot.busy]
+        if busy and not terminate and self._finalizer.alive:
+            missing = len(busy) - len(self._arrived)
+            self._inbox.take(missing, self._deadlines.close if timeout is None else timeout)
+        self._finalizer()
+
+    # Each at its own pace ---------------------------------------------------------------------------------
+
+    def async_reset(self, env_ids: Iterable[int] | None = None, *, seed: Seeds = None, options: Options = None) -> None:
+        """Begin an episode in these environments (of ``None`` in all) without waiting; :meth:`recv` has the results.
+
+        Args:
+            env_ids: Which; none of them may be under way.
+            seed: A whole number for ``seed + index`` each, or one (or ``None``) for each of ``env_ids``.
+            options: As for :meth:`reset`, with one value for each of ``env_ids``.
+        """
+        indices = self._named(env_ids, "async_reset")
+        seeds, listed = each_seed(seed, indices), each_options(options, len(indices))
+        self._hand_over([self._ledger.reset_order(*each) for each in zip(indices, seeds, listed)])
+
+    def send(self, actions: Any, env_ids: Iterable[int] | None = None) -> None:
+        """Give these environments (of ``None`` all) an action each without waiting; :meth:`recv` has the results.
+
+        With ``"NextStep"`` an environment whose episode is over resets, and its action is not looked at.
+
+        Raises:
+            ResetNeeded: An episode is over with ``"Disabled"``, or never began.
+            AlreadyPendingCallError: One of them is under way, or was not received yet.
+        """
+        indices = self._named(env_ids, "send")
+        space, batched = self.single_action_space, self.action_space
+        if len(indices) != self.num_envs and not isinstance(space, gymnasium.spaces.Text):
+            batched = batch_space(space, len(indices))
+        listed = each_action(space, batched, actions, len(indices))
+        self._assert_steppable(indices)
+        self._hand_over([self._ledger.step_order(*each) for each in zip(indices, listed)])
+
+    def recv(self, min_envs: int = 1, timeout: float | None = None) -> Received:
+        """What has arrived, once that is from ``min_envs`` environments or more. A reset has reward 0.
+
+        Args:
+            min_envs: How many at least.
+            timeout: Seconds to wait at most.
+
+        Raises:
+            VectorTimeout: They did not answer in time. Names those under way; nothing is lost, ask again.
+            NoAsyncCallError: So many are not under way.
+        """
+        self._assert_open()
+        if self._pending:
+            raise AlreadyPendingCallError(
+                f"`recv` while `{self._pending}_async` waits for `{self._pending}_wait`", self._pending
+            )
+        if min_envs < 1:
+            raise ValueError(f"min_envs={min_envs!r} must be at least 1")
+        under_way = sum(1 for slot in self._slots if slot.busy)
+        if under_way < min_envs:
+            raise NoAsyncCallError(
+                f"recv(min_envs={min_envs}) would wait for ever: {under_way} of {self.num_envs} environments are "
+                "under way; send() to more, or ask for fewer",
+                "recv",
+            )
+        self._gather(min_envs, timeout)
+        for place, (index, result) in enumerate(self._arrived):
+            if isinstance(result, Exception):
+                del self._arrived[place]
+                self._slots[index].busy = ""
+                raise result
+        arrived, self._arrived = self._arrived, []
+        indices = [index for index, _ in arrived]
+        results: list[Stepped] = [result for _, result in arrived]  # type: ignore[misc]
+        for index in indices:
+            self._slots[index].busy = ""
+        infos = batch_infos([result[4] for result in results])
+        infos["env_id"] = np.array(indices, dtype=np.int32)
+        observations = batch_observations(self.single_observation_space, [result[0] for result in results])
+        return Received(observations, *_flags(results), infos)
+
+    # What both share --------------------------------------------------------------------------------------
+
+    def _make(self, members: list[str]) -> dict[str, Description]:
+        """Make an environment in every place, and each member somewhere."""
+        found: dict[str, Description] = {}
+        for first in range(0, max(self.num_envs, len(members)), self.num_envs):
+            orders = [
+                Order(index, "make", members[(first + index) % len(members)])
+                for index in range(min(self.num_envs, max(len(members), self.num_envs) - first))
+            ]
+            for order, outcome in zip(orders, self._told(orders)):
+                self._slots[order.index].member = order.member
+                known = found.setdefault(order.member, outcome.value)
+                if (outcome.value.observation_space, outcome.value.action_space) != (
+                    known.observation_space,
+                    known.action_space,
+                ):
+                    raise RuntimeError(
+                        f"environment {order.index} has the spaces {outcome.value.observation_space} and "
+                        f"{outcome.value.action_space}; environment 0 has {known.observation_space} and "
+                        f"{known.action_space}. All must have the same"
+                    )
+        return found
+
+    def _describe(self, found: Mapping[str, Description]) -> None:
+        first = next(iter(found.values()))
+        self.metadata = {**first.metadata, "autoreset_mode": self._mode}
+        self.render_mode = first.render_mode
+        self.single_observation_space = _united(
+            "observation", {key: each.observation_space for key, each in found.items()}
+        )
+        self.single_action_space = _united("action", {key: each.action_space for key, each in found.items()})
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._ledger.blank = blank_observation(self.single_observation_space)
+
+    def _begin(self, what: str, indices: Iterable[int], asks: Sequence[Order | Outcome]) -> None:
+        self._pending, self._asked = what, list(indices)
+        self._hand_over(asks)
+
+    def _hand_over(self, asks: Sequence[Order | Outcome]) -> None:
+        orders = [ask for ask in asks if isinstance(ask, Order)]
+        if orders:
+            self._stage.submit(orders)
+        if len(orders) < len(asks):
+            for ask in asks:
+                if isinstance(ask, Outcome):
+                    self._inbox.put(ask)
+
+    def _finish(self, what: str, timeout: float | None) -> dict[int, Stepped]:
+        self._assert_open()
+        if self._pending != what:
+            raise NoAsyncCallError(f"`{what}_wait` without a call to `{what}_async` before it", what)
+        self._gather(len(self._asked), timeout)
+        arrived, self._arrived, self._pending = self._arrived, [], ""
+        for index in self._asked:
+            self._slots[index].busy = ""
+        for _, result in arrived:
+            if isinstance(result, Exception):
+                raise result
+        return dict(arrived)  # type: ignore[arg-type]
+
+    def _gather(self, count: int, timeout: float | None) -> None:
+        """Wait until so many results have arrived."""
+        give_up = None if timeout is None else time.monotonic() + timeout
+        told = self._pending != "reset"
+        while (missing := count - len(self._arrived)) > 0:
+            left = None if give_up is None else max(0.0, give_up - time.monotonic())
+            outcomes = self._inbox.take(missing, left)
+            for outcome in outcomes:
+                result = self._ledger.settle(outcome, told=told)
+                if result is not None:
+                    self._arrived.append((outcome.index, result))
+            if not outcomes and give_up is not None and time.monotonic() >= give_up:
+                here = {index for index, _ in self._arrived}
+                late = [index for index, slot in enumerate(self._slots) if slot.busy and index not in here]
+                what = {self._slots[index].busy for index in late}
+                raise VectorTimeout(
+                    f"{these(late)} did not finish {' and '.join(sorted(what))} within {timeout:g} s; nothing is lost: "
+                    "wait again, or give the environments a shorter deadline (deadlines={'step': …}) to replace them"
+                )
+
+    def _told(self, orders: Sequence[Order]) -> list[Outcome]:
+        """Carry out what is neither reset nor step, and wait for it."""
+        for order in orders:
+            self._slots[order.index].busy = order.op
+        self._stage.submit(orders)
+        outcomes: list[Outcome] = []
+        while len(outcomes) < len(orders):
+            outcomes += self._inbox.take(len(orders) - len(outcomes), None)
+        for outcome in outcomes:
+            slot = self._slots[outcome.index]
+            slot.busy = ""
+            if outcome.fault is not None:
+                slot.broken = outcome.fault
+        for outcome in outcomes:
+            error = outcome.fault or outcome.error
+            if error is not None:
+                raise error
+        return sorted(outcomes, key=lambda outcome: outcome.index)
+
+    def _batched_observations(self) -> Any:
+        return batch_observations(self.single_observation_space, [slot.observation for slot in self._slots])
+
+    def _named(self, env_ids: Iterable[int] | None, what: str) -> list[int]:
+        self._assert_open()
+        if self._pending:
+            raise AlreadyPendingCallError(f"`{what}` while a `{self._pending}_async` is under way", self._pending)
+        indices = list(range(self.num_envs)) if env_ids is None else [int(index) for index in env_ids]
+        outside = [index for index in indices if not 0 <= index < self.num_envs]
+        if outside or len(set(indices)) < len(indices):
+            raise ValueError(f"env_ids={indices} must be different numbers from 0 to {self.num_envs - 1}")
+        busy = [index for index in indices if self._slots[index].busy]
+        if busy:
+            raise AlreadyPendingCallError(f"{these(busy)} is under way: recv() it before `{what}`", what)
+        return indices
+
+    def _assert_steppable(self, indices: Iterable[int]) -> None:
+        never = [index for index in indices if not self._slots[index].begun]
+        if never:
+            raise ResetNeeded(f"{these(never)} never began an episode: call reset() first")
+        if self._mode is AutoresetMode.DISABLED:
+            over = [index for index in indices if self._slots[index].over]
+            if over:
+                raise ResetNeeded(
+                    f"the episode of {these(over)} is over, and with autoreset_mode='Disabled' the caller resets it: "
+                    "reset(options={'reset_mask': terminations | truncations})"
+                )
+
+    def _assert_free(self, what: str) -> None:
+        self._assert_open()
+        if self._pending:
+            raise AlreadyPendingCallError(
+                f"Calling `{what}` while waiting for a pending call to `{self._pending}` to complete.", self._pending
+            )
+        busy = [index for index, slot in enumerate(self._slots) if slot.busy]
+        if busy:
+            raise AlreadyPendingCallError(f"{these(busy)} is under way: recv() it before `{what}`", what)
+
+    def _assert_open(self) -> None:
+        if self.closed:
+            raise ClosedEnvironmentError(f"Trying to operate on `{type(self).__name__}`, after a call to `close()`.")
+
+
+def resolve(env_id: Env) -> EnvSpec | Callable[..., Any]:
+    """The registered spec of an id (``"module:id"`` imports the module first), or what was given.
+
+    Raises:
+        gymnasium.error.Error: There is no such id; Gymnasium's message names the nearest.
+        TypeError: It is neither an id, nor a spec, nor callable.
+    """
+    if isinstance(env_id, str):
+        module, colon, name = env_id.partition(":")
+        importlib.import_module(module if colon else "rllm_gym")  # registers the ids
+        return gymnasium.spec(name if colon else env_id)
+    if isinstance(env_id, EnvSpec) or callable(env_id):
+        return env_id
+    raise TypeError(f"env_id is an id, an EnvSpec, or something callable; got {type(env_id).__name__}")
+
+
+def these(indices: Sequence[int]) -> str:
+    """``environment 3`` or ``environments 3, 5, 7, …``, for messages."""
+    shown = ", ".join(map(str, indices[:8])) + (f" and {len(indices) - 8} more" if len(indices) > 8 else "")
+    return f"environment {shown}" if len(indices) == 1 else f"environments {shown}"
+
+
+def _united(what: str, spaces: Mapping[str, gymnasium.Space[Any]]) -> gymnasium.Space[Any]:
+    """One space for all: the one they share, or of texts the one with the longest."""
+    first, *others = spaces.values()
+    if all(space == first for space in others):
+        return first
+    if all(isinstance(space, Text) for space in spaces.values()):
+        return Text(max(space.max_length for space in spaces.values()))  # type: ignore[attr-defined]
+    raise RuntimeError(f"the {what} spaces do not go together: {dict(spaces)}")
+
+
+def _flags(results: Sequence[Stepped]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return (
+        np.array([result[1] for result in results], dtype=np.float64),
+        np.array([result[2] for result in results], dtype=np.bool_),
+        np.array([result[3] for result in results], dtype=np.bool_),
+    )
