@@ -205,7 +205,7 @@ class BaseEngine(ABC):
 
     def new_slot(
         self,
-        source: EnvSpec | Callable[..., Any],
+        source: EnvSpec | str | Callable[..., Any],
         kwargs: Mapping[str, Any],
         *,
         env_id: str,

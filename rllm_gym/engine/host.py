@@ -73,7 +73,7 @@ class EnvironmentHost:
 
     def begin(self, seed: int, options: dict[str, Any] | None) -> Begun:
         env = self._standing()
-        with _faults("reset"):
+        with faults("reset"):
             result = env.reset(seed=seed, options=options)
         return checked_reset(result, env)
 
@@ -81,7 +81,7 @@ class EnvironmentHost:
         env = self._standing()
         if not isinstance(action, str) and isinstance(getattr(env, "action_space", None), gymnasium.spaces.Text):
             raise WrongAction(f"its action is a {type(action).__name__}, and this environment takes a str")
-        with _faults("step"):
+        with faults("step"):
             result = env.step(action)
         return checked_step(result, env)
 
@@ -89,7 +89,7 @@ class EnvironmentHost:
         """Close the environment; the worker stays. Nothing to do where there is none."""
         env, self._env = self._env, None
         if env is not None:
-            with _faults("close"):
+            with faults("close"):
                 env.close()
 
     def forget(self) -> None:
@@ -123,11 +123,11 @@ def checked_reset(result: Any, env: gymnasium.Env[Any, Any]) -> Begun:
         EnvironmentFault: ``garbage``: not ``(observation, info)``.
     """
     if not (isinstance(result, tuple) and len(result) == 2):
-        raise _garbage("reset", f"returned {_show(result)}, not a pair (observation, info)")
+        raise garbage("reset", f"returned {show(result)}, not a pair (observation, info)")
     observation, info = result
     _check_observation("reset", observation, env)
     if not isinstance(info, dict):
-        raise _garbage("reset", f"returned info of type {type(info).__name__}, not a dict")
+        raise garbage("reset", f"returned info of type {type(info).__name__}, not a dict")
     task = getattr(env.unwrapped, "task", None)
     if isinstance(task, Task):
         task = task.to_json()
@@ -141,15 +141,15 @@ def checked_step(result: Any, env: gymnasium.Env[Any, Any]) -> Stepped:
             the space, flags that are not true or false, info that is no dict.
     """
     if not (isinstance(result, tuple) and len(result) == 5):
-        raise _garbage("step", f"returned {_show(result)}, not (observation, reward, terminated, truncated, info)")
+        raise garbage("step", f"returned {show(result)}, not (observation, reward, terminated, truncated, info)")
     observation, reward, terminated, truncated, info = result
     _check_observation("step", observation, env)
     if not isinstance(reward, int | float | np.integer | np.floating | np.bool_) or not math.isfinite(reward):
-        raise _garbage("step", f"returned the reward {_show(reward)}, not a finite number")
+        raise garbage("step", f"returned the reward {show(reward)}, not a finite number")
     if not (isinstance(terminated, bool | np.bool_) and isinstance(truncated, bool | np.bool_)):
-        raise _garbage("step", f"returned terminated={_show(terminated)}, truncated={_show(truncated)}, not two bools")
+        raise garbage("step", f"returned terminated={show(terminated)}, truncated={show(truncated)}, not two bools")
     if not isinstance(info, dict):
-        raise _garbage("step", f"returned info of type {type(info).__name__}, not a dict")
+        raise garbage("step", f"returned info of type {type(info).__name__}, not a dict")
     return observation, float(reward), bool(terminated), bool(truncated), info
 
 
@@ -158,15 +158,15 @@ def _check_observation(where: str, observation: Any, env: gymnasium.Env[Any, Any
         return
     space = getattr(env, "observation_space", None)
     if space is None or isinstance(space, gymnasium.spaces.Text) or not space.contains(observation):
-        raise _garbage(where, f"returned the observation {_show(observation)}, not a str (nor in {space})")
+        raise garbage(where, f"returned the observation {show(observation)}, not a str (nor in {space})")
 
 
-def _garbage(where: str, what: str) -> EnvironmentFault:
+def garbage(where: str, what: str) -> EnvironmentFault:
     return EnvironmentFault(f"garbage from {where}: it {what}", kind="garbage")
 
 
 @contextmanager
-def _faults(where: str) -> Iterator[None]:
+def faults(where: str) -> Iterator[None]:
     try:
         yield
     except (EnvironmentFault, TaskError, MemoryError):
@@ -176,11 +176,11 @@ def _faults(where: str) -> Iterator[None]:
     except BaseException as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         raise EnvironmentFault(
-            f"{where} raised {_show(error)} at {place.filename}:{place.lineno}", kind="exception"
+            f"{where} raised {show(error)} at {place.filename}:{place.lineno}", kind="exception"
         ) from error
 
 
-def _show(value: Any) -> str:
+def show(value: Any) -> str:
     if isinstance(value, str) and len(value) > _LONGEST_MESSAGE:
         return f"{value[:_LONGEST_MESSAGE]!r}… ({len(value)} characters)"
     try:

@@ -157,7 +157,7 @@ class Rollout:
             return True
         said = self.info.get("stop_reason")
         self.success = terminated and _succeeded(self.info, self.steps)
-        if isinstance(said, str) and said in _ENVIRONMENT_REASONS:
+        if isinstance(said, str) and said in ENVIRONMENT_REASONS:
             self.stop_reason = StopReason(said)
         elif terminated:
             self.stop_reason = StopReason.SUCCESS if self.success else StopReason.FAILURE
@@ -166,7 +166,7 @@ class Rollout:
         return True
 
 
-_ENVIRONMENT_REASONS = {
+ENVIRONMENT_REASONS = {
     StopReason.SUCCESS.value,
     StopReason.FAILURE.value,
     StopReason.INVALID_ACTION.value,

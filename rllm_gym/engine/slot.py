@@ -36,7 +36,7 @@ class Slot:
     def __init__(
         self,
         pool: WorkerPool,
-        source: EnvSpec | Callable[..., Any],
+        source: EnvSpec | str | Callable[..., Any],
         kwargs: Mapping[str, Any],
         deadlines: Deadlines,
         *,

@@ -79,6 +79,7 @@ class Deadlines:
         step: ``step``, the reward included.
         close: ``close``.
         episode: The whole episode, retries included. What has been played until then is kept, truncated.
+        call: A function that a workflow has called in a worker.
     """
 
     make: float = 120.0
@@ -86,6 +87,7 @@ class Deadlines:
     step: float = 60.0
     close: float = 10.0
     episode: float = 1800.0
+    call: float = 60.0
 
     def __post_init__(self) -> None:
         for entry in fields(self):

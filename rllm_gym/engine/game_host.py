@@ -1,0 +1,159 @@
+"""Inside a worker: one PettingZoo game in turns (AEC), and everything it returns checked."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rllm_gym.core import EnvironmentFault, Task
+from rllm_gym.engine.host import faults, garbage, show
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A game between two moves.
+
+    Attributes:
+        agent: Whose turn it is; ``""`` when the game is over.
+        observation: What that agent sees.
+        rewards: What the last move earned, for each agent.
+        infos: For each agent.
+        terminated: The game has been decided, for every agent.
+        truncated: It ended undecided, for at least one.
+        agents: Everybody who plays.
+        task: The task as JSON types where the game tells it.
+    """
+
+    agent: str
+    observation: str
+    rewards: dict[str, float]
+    infos: dict[str, dict[str, Any]]
+    terminated: bool = False
+    truncated: bool = False
+    agents: tuple[str, ...] = ()
+    task: dict[str, Any] | None = None
+
+    @property
+    def over(self) -> bool:
+        return not self.agent
+
+
+def resolve_game(game: str | Callable[..., Any]) -> str | Callable[..., Any]:
+    """The id of a registered game (``"module:id"`` imports the module first), or the callable itself.
+
+    Raises:
+        PettingZooRegistryError: There is no such id; PettingZoo's message names the nearest.
+        TypeError: ``game`` is neither an id nor callable.
+    """
+    if isinstance(game, str):
+        _registered(game)
+        return game
+    if callable(game):
+        return game
+    raise TypeError(f"a game is an id, or something callable that returns one; got {type(game).__name__}")
+
+
+def _registered(game: str) -> Any:
+    pettingzoo = importlib.import_module("pettingzoo")
+    module, colon, game_id = game.partition(":")
+    importlib.import_module(module if colon else "rllm_gym")  # registers its ids
+    return pettingzoo.spec("aec", game_id if colon else game)
+
+
+class GameHost:
+    """Holds the game of one worker. One call at a time."""
+
+    def __init__(self, source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> None:
+        self._source = source
+        self._kwargs = kwargs
+        self._game: Any = None
+        self._agents: tuple[str, ...] = ()
+
+    def make(self) -> None:
+        """Construct the game. What construction raises travels as itself: it is mostly the caller's mistake."""
+        if isinstance(self._source, str):
+            game = _registered(self._source)
+            self._game = importlib.import_module("pettingzoo").make("aec", game, **self._kwargs)
+        else:
+            self._game = self._source(**self._kwargs)
+        lacks = [name for name in ("reset", "step", "observe") if not callable(getattr(self._game, name, None))]
+        if lacks:
+            raise TypeError(f"{self._source!r} gave {type(self._game).__name__}, no AEC environment: it lacks {lacks}")
+
+    def begin(self, seed: int, options: dict[str, Any] | None) -> Position:
+        game = self._standing()
+        with faults("reset"):
+            game.reset(seed=seed, options=options)
+            self._agents = tuple(game.agents)
+            task = getattr(game.unwrapped, "task", None)
+        return self._position("reset", {}, task.to_json() if isinstance(task, Task) else None)
+
+    def step(self, action: str) -> Position:
+        game = self._standing()
+        with faults("step"):
+            game.step(action)
+            rewards = dict(game.rewards)
+        return self._position("step", rewards, None)
+
+    def observe(self, agent: str) -> str:
+        """What an agent sees now, whoever's turn it is."""
+        with faults("observe"):
+            return _text(self._standing().observe(agent), agent)
+
+    def close(self) -> None:
+        """Close the game; the worker stays."""
+        game, self._game = self._game, None
+        if game is not None:
+            with faults("close"):
+                game.close()
+
+    def awaitable(self) -> None:
+        """Games have no coroutines."""
+        return
+
+    def _standing(self) -> Any:
+        if self._game is None:
+            raise EnvironmentFault("the game was closed", kind="closed")
+        return self._game
+
+    def _position(self, where: str, rewards: dict[str, Any], task: dict[str, Any] | None) -> Position:
+        game = self._standing()
+        with faults(where):
+            playing = [name for name in game.agents if not (game.terminations[name] or game.truncations[name])]
+            # An agent that is out is stepped with None; nobody has to ask a model for that.
+            for _ in self._agents:
+                if not playing or game.agent_selection in playing:
+                    break
+                game.step(None)
+            agent = game.agent_selection if playing else ""
+            observation = _text(game.observe(agent), agent) if agent else ""
+            truncated = not playing and any(game.truncations.values())
+            infos = {name: dict(info) for name, info in game.infos.items()}
+        if playing and agent not in playing:
+            raise garbage(where, f"selected {show(agent)}, which does not play; {playing} do")
+        for name, reward in rewards.items():
+            if not isinstance(reward, int | float | np.number | np.bool_) or not math.isfinite(reward):
+                raise garbage(where, f"gave {name} the reward {show(reward)}, not a finite number")
+        return Position(
+            agent,
+            observation,
+            {name: float(reward) for name, reward in rewards.items()},
+            infos,
+            terminated=not playing and not truncated,
+            truncated=truncated,
+            agents=self._agents,
+            task=task,
+        )
+
+
+def _text(observation: Any, agent: str) -> str:
+    if isinstance(observation, Mapping):
+        observation = observation.get("text")
+    if not isinstance(observation, str):
+        raise garbage("observe", f"showed {agent} {show(observation)}, neither a str nor a dict with a 'text'")
+    return observation

@@ -1,0 +1,142 @@
+"""One attempt at an episode of a workflow, as the engine sees it: its code runs, and what it raises is data."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from rllm_gym.core import EnvironmentFault, Episode, StopReason, TaskError
+from rllm_gym.engine.crew import AgentFailed, unplayed
+from rllm_gym.engine.play import Play
+from rllm_gym.engine.speaker import Truncated
+from rllm_gym.engine.spec import EpisodeSpec
+from rllm_gym.engine.stage import Stage
+from rllm_gym.engine.workflow import Workflow
+from rllm_gym.samplers.protocol import SamplerError
+
+
+class Performance:
+    """A workflow, the play it runs in, and what came of it.
+
+    Args:
+        workflow: Whose ``run`` is awaited.
+        play: What it receives.
+        spec: What to run.
+        stage: The worlds of the play.
+    """
+
+    agent = None
+
+    def __init__(self, workflow: Workflow, play: Play, spec: EpisodeSpec, stage: Stage) -> None:
+        self.stop_reason = StopReason.NONE
+        self.seconds = play.seconds
+        self._workflow = workflow
+        self._play = play
+        self._spec = spec
+        self._stage = stage
+        self._episode: Episode | None = None
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(speaker.voice.prompt_tokens for speaker in self._play.speakers.values())
+
+    @property
+    def sampled_tokens(self) -> int:
+        return sum(speaker.voice.sampled_tokens for speaker in self._play.speakers.values())
+
+    @property
+    def begun(self) -> bool:
+        return any(speaker.steps for speaker in self._play.speakers.values())
+
+    @property
+    def conversations(self) -> Iterable[str]:
+        return [speaker.voice.name for speaker in self._play.speakers.values()]
+
+    async def play(self) -> None:
+        try:
+            self._episode = await self._run()
+        finally:
+            await self._play.aclose()
+        if self._play.broken is not None:
+            # The workflow went on in spite of it; nothing it made of that counts.
+            raise self._play.broken
+        self.stop_reason = self._episode.stop_reason
+        await self._stage.end()
+
+    def episode(
+        self, stop_reason: StopReason, why: str | None, *, env_id: str, attempts: int, seconds: float
+    ) -> Episode:
+        identity = unplayed(self._spec, stop_reason, why, env_id=env_id, attempts=attempts, seconds=seconds)
+        identity.seconds |= self.seconds
+        identity.task_id = self._play.task_id or identity.task_id
+        made = self._episode if why is None else None
+        if made is None and stop_reason is StopReason.TIMEOUT:
+            made = self._play.cut_off(stop_reason)
+        if made is None:
+            identity.trajectories = self._play.so_far()
+            identity.info = self._play.told()
+            return identity
+        return replace(
+            identity,
+            task_id=made.task_id or identity.task_id,
+            trajectories=made.trajectories,
+            reward=made.reward,
+            success=made.success,
+            info=made.info,
+            metrics=made.metrics,
+        )
+
+    async def _run(self) -> Episode:
+        try:
+            made = await self._workflow.run(self._spec.task, self._play)
+            return self._checked(self._play.finish() if made is None else made)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise self._failed(error) from error
+        except (Exception, SystemExit) as error:
+            leaves = list(_leaves(error))
+            if self._play.broken is not None:
+                raise self._play.broken from error
+            # Of several tasks that failed together: the world's and the sampler's errors explain the others.
+            for kind in (SamplerError, EnvironmentFault, TaskError):
+                for leaf in leaves:
+                    if isinstance(leaf, kind):
+                        self._play.break_off(leaf)
+                        raise leaf from None
+            wrong = [leaf for leaf in leaves if not isinstance(leaf, Truncated)]
+            if not wrong:
+                (cut, *_) = [leaf for leaf in leaves if isinstance(leaf, Truncated)]
+                return self._cut_off(cut)
+            if isinstance(wrong[0], AgentFailed):
+                raise wrong[0] from None
+            raise self._failed(wrong[0]) from error
+
+    def _cut_off(self, cut: Truncated) -> Episode:
+        try:
+            return self._play.cut_off(cut.stop_reason)
+        except ValueError as error:  # a metric that is no number
+            raise self._failed(error) from error
+
+    def _failed(self, error: BaseException) -> AgentFailed:
+        return AgentFailed(f"{type(self._workflow).__name__}.run raised {type(error).__name__}: {error}")
+
+    def _checked(self, made: object) -> Episode:
+        if not isinstance(made, Episode):
+            raise TypeError(f"it returned {type(made).__name__}, neither an Episode (play.finish()) nor None")
+        names = [trajectory.name for trajectory in made.trajectories]
+        if len(set(names)) != len(names):
+            raise ValueError(f"its episode has several trajectories of one name: {sorted(names)}")
+        if made.stop_reason is StopReason.NONE:
+            made.stop_reason = StopReason.SUCCESS if made.success else StopReason.FAILURE
+        return made
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error

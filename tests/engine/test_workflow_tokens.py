@@ -1,0 +1,114 @@
+"""In every built-in workflow each trainable token is of one agent alone, which sampled it upon what it was shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from recording import Recorder
+from templates import FAMILIES, make_tokenizer
+from worlds import Quiz
+
+from rllm_gym.agents import ChatAgent
+from rllm_gym.core import Episode
+from rllm_gym.engine import AgentWorkflowEngine, EpisodeSpec, Role, Workflow
+from rllm_gym.engine.workflows import (
+    BestOfN,
+    Debate,
+    MultiTurn,
+    PlanExecute,
+    SelfPlay,
+    SingleTurn,
+    SolverJudge,
+)
+from rllm_gym.samplers import SamplingParams
+
+WORKFLOWS: dict[str, tuple[Workflow, Any]] = {
+    "single turn": (SingleTurn(), Quiz),
+    "multi turn": (MultiTurn(agents={"agent": lambda: ChatAgent("Think.", keep_thoughts=False)}), Quiz),
+    "solver judge": (SolverJudge(3), Quiz),
+    "debate": (Debate(3, rounds=2), Quiz),
+    "best of n": (BestOfN(3), Quiz),
+    "plan execute": (PlanExecute(), Quiz),
+    "self play": (SelfPlay("rllm/TicTacToe-v0"), None),
+    "two sides": (SelfPlay("rllm/TicTacToe-v0", roles=("player", "opponent")), None),
+}
+WORDS = ("1", "2", "5", "9", "\\boxed{1}", "yes", "<think>so</think> 0", "give up")
+
+
+def assert_tokens_are_the_agents_own(episode: Episode, sampler: Recorder, conversation: str) -> None:
+    """Each trainable token of the episode was sampled once, by the agent in whose trajectory it is."""
+    drawn = {name: replies for name, replies in sampler.drawn.items() if name.startswith(conversation)}
+    assert {name.removeprefix(conversation) for name in drawn} == {
+        trajectory.name for trajectory in episode.trajectories if trajectory.steps
+    }
+    for trajectory in episode.trajectories:
+        replies = drawn.pop(conversation + trajectory.name, [])
+        assert len(replies) == len(trajectory.steps)
+        turns: list[int] = []
+        for sequence in trajectory.branches():
+            for turn in sorted({turn for turn in sequence.turns if turn >= 0}):
+                places = [place for place, of in enumerate(sequence.turns) if of == turn]
+                request, completion = replies[turn]
+                assert places == list(range(places[0], places[-1] + 1))
+                assert sequence.ids[places[0] : places[-1] + 1] == completion.ids
+                assert sequence.logprobs[places[0] : places[-1] + 1] == completion.logprobs
+                assert sequence.ids[: places[0]] == request.ids
+                assert sequence.rewards[places[-1]] == trajectory.steps[turn].reward
+                assert list(request.messages) == trajectory.steps[turn].chat_completions
+                turns.append(turn)
+            assert all(mask == (of >= 0) for mask, of in zip(sequence.mask, sequence.turns, strict=True))
+        assert sorted(turns) == list(range(len(replies)))  # each in one branch, and in no other
+    assert not drawn
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    which=st.sampled_from(sorted(WORKFLOWS)),
+    family=st.sampled_from(sorted(FAMILIES)),
+    seed=st.integers(0, 2**32),
+    max_tokens=st.integers(1, 15),
+    response=st.one_of(st.none(), st.integers(1, 60)),
+    together=st.one_of(st.none(), st.integers(1, 80)),
+    context=st.one_of(st.none(), st.integers(100, 900)),
+    deterministic=st.booleans(),
+)
+def test_trainable_tokens_are_of_one_agent_and_were_sampled_by_it(
+    which: str,
+    family: str,
+    seed: int,
+    max_tokens: int,
+    response: int | None,
+    together: int | None,
+    context: int | None,
+    deterministic: bool,
+) -> None:
+    workflow, env = WORKFLOWS[which]
+    sampler = Recorder(make_tokenizer(family), seed, context, words=WORDS)
+    frozen = {"opponent": Role(trainable=False)} if "opponent" in workflow.roles else {}
+    engine = AgentWorkflowEngine(
+        workflow,
+        env=env,
+        sampler=sampler,
+        roles=frozen,
+        sampling_params=SamplingParams(max_tokens=max_tokens),
+        max_response_tokens=response,
+        max_episode_tokens=together,
+        deterministic=deterministic,
+        n_parallel=2,
+    )
+    specs = [EpisodeSpec(None if env is None else n, seed=n, episode_id=f"e{n}") for n in range(3)]
+    for episode in engine.run_sync(specs):
+        assert episode.fault is None
+        assert_tokens_are_the_agents_own(episode, sampler, f"0/{episode.episode_id}/1/")
+        for trajectory in episode.trajectories:
+            assert trajectory.trainable is False or trajectory.role != "opponent"
+            assert response is None or _sampled(trajectory) <= response
+        assert together is None or sum(map(_sampled, episode.trajectories)) <= together
+    assert set(sampler.released) >= set(sampler.drawn)
+    assert len(sampler.released) == len(set(sampler.released))
+
+
+def _sampled(trajectory: Any) -> int:
+    return sum(len(step.tokens.ids) for step in trajectory.steps)
