@@ -13,6 +13,8 @@ import gymnasium
 import numpy as np
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
+from rllm_gym.vector.orders import Stepped
+
 Options = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
 Seeds = int | Sequence[int | None] | np.ndarray | None
 
@@ -42,13 +44,16 @@ def batch_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     batched: dict[str, Any] = {}
     count = len(infos)
-    for key in dict.fromkeys(key for info in infos for key in info):
-        mask = np.array([key in info for info in infos], dtype=np.bool_)
-        if mask.all():
-            values, places = [info[key] for info in infos], None
+    alike = all(info.keys() == infos[0].keys() for info in infos)
+    for key in infos[0] if alike else dict.fromkeys(key for info in infos for key in info):
+        places: np.ndarray | None = None
+        if alike:
+            mask = np.ones(count, dtype=np.bool_)
+            values = [info[key] for info in infos]
         else:
+            mask = np.array([key in info for info in infos], dtype=np.bool_)
             places = np.flatnonzero(mask)
-            values = [infos[int(i)][key] for i in places]
+            values = [info[key] for info in infos if key in info]
         if key != "final_obs" and all(isinstance(value, dict) for value in values):
             batched[key] = batch_infos([info.get(key, {}) for info in infos])
         else:
@@ -178,3 +183,18 @@ def checked_mask(mask: Any, count: int) -> list[int]:
             f"`options['reset_mask']` must contain a boolean array with at least one True value, got {mask}"
         )
     return [int(index) for index in np.flatnonzero(mask)]
+
+
+def batch_flags(results: Sequence[Stepped]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rewards, terminations and truncations."""
+    return (
+        np.array([result[1] for result in results], dtype=np.float64),
+        np.array([result[2] for result in results], dtype=np.bool_),
+        np.array([result[3] for result in results], dtype=np.bool_),
+    )
+
+
+def these(indices: Sequence[int]) -> str:
+    """``environment 3`` or ``environments 3, 5, 7, …``, for messages."""
+    shown = ", ".join(map(str, indices[:8])) + (f" and {len(indices) - 8} more" if len(indices) > 8 else "")
+    return f"environment {shown}" if len(indices) == 1 else f"environments {shown}"

@@ -13,12 +13,13 @@ class Inbox:
     """Filled from any thread, emptied by one at a time."""
 
     def __init__(self) -> None:
-        self._bell = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._bell = threading.Condition(self._lock)
         self._outcomes: deque[Outcome] = deque()
         self._wanted = 0
 
     def put(self, outcome: Outcome) -> None:
-        with self._bell:
+        with self._lock:
             self._outcomes.append(outcome)
             # A reader is woken once for a whole batch: waking costs more than a cheap environment's step.
             if 0 < self._wanted <= len(self._outcomes):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,10 +15,10 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rllm_gym.core import Text
 from rllm_gym.vector.batching import (
     Options,
     Seeds,
+    batch_flags,
     batch_infos,
     batch_observations,
     blank_observation,
@@ -27,15 +26,15 @@ from rllm_gym.vector.batching import (
     each_action,
     each_options,
     each_seed,
+    these,
 )
 from rllm_gym.vector.errors import VectorTimeout
 from rllm_gym.vector.host import Description
 from rllm_gym.vector.inbox import Inbox
 from rllm_gym.vector.ledger import Ledger, Programme, VectorStats
+from rllm_gym.vector.making import Env, resolve, united_space
 from rllm_gym.vector.orders import Deadlines, Order, Outcome, Recipe, Stepped
 from rllm_gym.vector.stages import open_stage
-
-Env = str | EnvSpec | Callable[..., gymnasium.Env[Any, Any]]
 
 
 class Received(NamedTuple):
@@ -126,6 +125,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self.num_envs = int(num_envs)
         self._deadlines = deadlines
         self._inbox = Inbox()
+        self._unsettled: list[Outcome] = []
         self._arrived: list[tuple[int, Stepped | Exception]] = []
         self._pending = ""
         self._asked: list[int] = []
@@ -223,7 +223,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         """
         results = self._finish("step", timeout)
         ordered = [results[index] for index in range(self.num_envs)]
-        return (self._batched_observations(), *_flags(ordered), batch_infos([result[4] for result in ordered]))
+        return (self._batched_observations(), *batch_flags(ordered), batch_infos([result[4] for result in ordered]))
 
     def render(self) -> tuple[Any, ...]:
         """What each environment renders."""
@@ -284,7 +284,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         """
         busy = [slot for slot in self._slots if slot.busy]
         if busy and not terminate and self._finalizer.alive:
-            missing = len(busy) - len(self._arrived)
+            missing = len(busy) - len(self._arrived) - len(self._unsettled)
             self._inbox.take(missing, self._deadlines.close if timeout is None else timeout)
         self._finalizer()
 
@@ -358,7 +358,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         infos = batch_infos([result[4] for result in results])
         infos["env_id"] = np.array(indices, dtype=np.int32)
         observations = batch_observations(self.single_observation_space, [result[0] for result in results])
-        return Received(observations, *_flags(results), infos)
+        return Received(observations, *batch_flags(results), infos)
 
     # What both share --------------------------------------------------------------------------------------
 
@@ -388,10 +388,10 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         first = next(iter(found.values()))
         self.metadata = {**first.metadata, "autoreset_mode": self._mode}
         self.render_mode = first.render_mode
-        self.single_observation_space = _united(
+        self.single_observation_space = united_space(
             "observation", {key: each.observation_space for key, each in found.items()}
         )
-        self.single_action_space = _united("action", {key: each.action_space for key, each in found.items()})
+        self.single_action_space = united_space("action", {key: each.action_space for key, each in found.items()})
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._ledger.blank = blank_observation(self.single_observation_space)
@@ -428,13 +428,18 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         told = self._pending != "reset"
         while (missing := count - len(self._arrived)) > 0:
             left = None if give_up is None else max(0.0, give_up - time.monotonic())
-            outcomes = self._inbox.take(missing, left)
-            for outcome in outcomes:
-                result = self._ledger.settle(outcome, told=told)
-                if result is not None:
-                    self._arrived.append((outcome.index, result))
-            if not outcomes and give_up is not None and time.monotonic() >= give_up:
-                here = {index for index, _ in self._arrived}
+            outcomes = self._inbox.take(missing - len(self._unsettled), left)
+            self._unsettled += outcomes
+            if not self._pending or len(self._unsettled) >= missing:
+                ready, self._unsettled = self._unsettled, []
+                if self._pending:  # in order, so that nothing depends on who was first
+                    ready.sort(key=lambda outcome: outcome.index)
+                for outcome in ready:
+                    result = self._ledger.settle(outcome, told=told)
+                    if result is not None:
+                        self._arrived.append((outcome.index, result))
+            if len(self._arrived) < count and give_up is not None and time.monotonic() >= give_up:
+                here = {index for index, _ in self._arrived} | {outcome.index for outcome in self._unsettled}
                 late = [index for index, slot in enumerate(self._slots) if slot.busy and index not in here]
                 what = {self._slots[index].busy for index in late}
                 raise VectorTimeout(
@@ -502,43 +507,3 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     def _assert_open(self) -> None:
         if self.closed:
             raise ClosedEnvironmentError(f"Trying to operate on `{type(self).__name__}`, after a call to `close()`.")
-
-
-def resolve(env_id: Env) -> EnvSpec | Callable[..., Any]:
-    """The registered spec of an id (``"module:id"`` imports the module first), or what was given.
-
-    Raises:
-        gymnasium.error.Error: There is no such id; Gymnasium's message names the nearest.
-        TypeError: It is neither an id, nor a spec, nor callable.
-    """
-    if isinstance(env_id, str):
-        module, colon, name = env_id.partition(":")
-        importlib.import_module(module if colon else "rllm_gym")  # registers the ids
-        return gymnasium.spec(name if colon else env_id)
-    if isinstance(env_id, EnvSpec) or callable(env_id):
-        return env_id
-    raise TypeError(f"env_id is an id, an EnvSpec, or something callable; got {type(env_id).__name__}")
-
-
-def these(indices: Sequence[int]) -> str:
-    """``environment 3`` or ``environments 3, 5, 7, …``, for messages."""
-    shown = ", ".join(map(str, indices[:8])) + (f" and {len(indices) - 8} more" if len(indices) > 8 else "")
-    return f"environment {shown}" if len(indices) == 1 else f"environments {shown}"
-
-
-def _united(what: str, spaces: Mapping[str, gymnasium.Space[Any]]) -> gymnasium.Space[Any]:
-    """One space for all: the one they share, or of texts the one with the longest."""
-    first, *others = spaces.values()
-    if all(space == first for space in others):
-        return first
-    if all(isinstance(space, Text) for space in spaces.values()):
-        return Text(max(space.max_length for space in spaces.values()))  # type: ignore[attr-defined]
-    raise RuntimeError(f"the {what} spaces do not go together: {dict(spaces)}")
-
-
-def _flags(results: Sequence[Stepped]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return (
-        np.array([result[1] for result in results], dtype=np.float64),
-        np.array([result[2] for result in results], dtype=np.bool_),
-        np.array([result[3] for result in results], dtype=np.bool_),
-    )

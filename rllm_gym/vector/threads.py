@@ -83,7 +83,9 @@ class ThreadStage:
     def __init__(self, recipes: Mapping[str, Recipe], count: int, deadlines: Deadlines, inbox: Inbox) -> None:
         self._recipes = recipes
         self._deadlines = deadlines
-        self._shortest = min(deadlines.make, deadlines.reset, deadlines.step, deadlines.close)
+        self._seconds = {name: getattr(deadlines, name) for name in ("make", "reset", "step", "close")}
+        self._shortest = min(self._seconds.values())
+        self._seconds |= {"call": deadlines.step, "set": deadlines.step}
         self._inbox = inbox
         self._closed = Inbox()
         self._name = f"vector-{next(_numbers)}"
@@ -222,8 +224,8 @@ class ThreadStage:
             return None
         order = runner.order = self._line.popleft()
         self._taken += 1
-        runner.phase = order.op if order.op in ("make", "reset", "step", "close") else "step"
-        runner.until = now + getattr(self._deadlines, runner.phase)
+        runner.phase = order.op
+        runner.until = now + self._seconds[order.op]
         place = self._places[order.index]
         runner.host = place.host
         if place.pace > _SLOW:
@@ -300,7 +302,7 @@ class ThreadStage:
             if host is not None:
                 host.close()
             return None
-        host = self._standing(runner, place, order.member, "step")
+        host = self._standing(runner, place, order.member, order.op)
         if order.op == "set":
             name, value = order.arguments
             place.settings[name] = value
@@ -344,7 +346,7 @@ class ThreadStage:
 
     def _enter(self, runner: _Runner, phase: str) -> None:
         runner.phase = phase
-        runner.until = time.monotonic() + getattr(self._deadlines, phase)
+        runner.until = time.monotonic() + self._seconds[phase]
 
     # The watch --------------------------------------------------------------------------------------------
 
@@ -398,7 +400,7 @@ class ThreadStage:
             self.abandoned += 1
             if self._line and self._leads == 0:
                 self._call_up()
-        seconds = getattr(self._deadlines, phase)
+        seconds = self._seconds[phase]
         where = "" if order is None else f" of environment {order.index}"
         _log.warning(
             "%s%s was not done within %g s; its thread cannot be killed and was left behind (%d so far)",

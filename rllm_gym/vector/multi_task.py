@@ -1,0 +1,120 @@
+"""A suite: different environments in one vector environment, drawn anew for every episode by weight or curriculum."""
+
+from __future__ import annotations
+
+import secrets
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+from gymnasium.vector import AutoresetMode
+
+from rllm_gym.core import stream_seed
+from rllm_gym.vector.curriculum import Curriculum, checked_weights
+from rllm_gym.vector.ledger import Programme, Slot
+from rllm_gym.vector.making import Env, resolve
+from rllm_gym.vector.orders import Deadlines, Recipe
+from rllm_gym.vector.text_vector_env import TextVectorEnv
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One environment of a suite.
+
+    Attributes:
+        env_id: A registered id, a spec, or a callable that makes one.
+        weight: How often it comes up beside the others, 0 or more.
+        kwargs: Its keyword arguments.
+        max_episode_steps: Steps after which its episodes are truncated.
+    """
+
+    env_id: Env
+    weight: float = 1.0
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    max_episode_steps: int | None = None
+
+
+class MultiTaskVectorEnv(TextVectorEnv):
+    """A :class:`TextVectorEnv` each of whose episodes is one of several environments; ``infos["env_name"]`` says which.
+
+    Which one is a pure function of the seed of ``reset``, the place, the number of its episode and the weights then:
+    the same seeds draw the same, whatever the workers are. With a curriculum, weights follow what episodes came to, in
+    the order of places for :meth:`step`, and in the order of arrival for :meth:`recv`. An environment is made when
+    its place first draws it, and kept.
+
+    Args:
+        num_envs: How many places.
+        envs: What is played: ids, ids with weights, or names of any kind with a :class:`Member` each.
+        curriculum: Weighs them anew after every episode; its weights are multiplied with those of ``envs``.
+        workers: As for :class:`TextVectorEnv`, like all that follow.
+
+    Raises:
+        ValueError: An argument is out of range.
+        RuntimeError: The spaces do not go together. Texts of different length do.
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        envs: Mapping[str, float | Member] | Sequence[str],
+        curriculum: Curriculum | None = None,
+        workers: str = "thread",
+        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+        env_wrappers: Sequence[Callable[[Any], Any]] = (),
+        deadlines: Mapping[str, float] | Deadlines | None = None,
+    ) -> None:
+        members = _members(envs)
+        recipes = {
+            name: Recipe(resolve(member.env_id), member.kwargs, tuple(env_wrappers), member.max_episode_steps)
+            for name, member in members.items()
+        }
+        self.curriculum = curriculum
+        suite = _Suite({name: member.weight for name, member in members.items()}, curriculum)
+        self._open(num_envs, recipes, suite, workers, autoreset_mode, Deadlines.of(deadlines))
+
+
+class _Suite(Programme):
+    """Draws the environment of each episode."""
+
+    def __init__(self, weights: Mapping[str, float], curriculum: Curriculum | None) -> None:
+        self._own = checked_weights(weights, "envs")
+        self._names = list(weights)
+        self._curriculum = curriculum
+        self._root = secrets.randbits(64)  # what an episode nobody seeded is drawn from
+        self._limits: list[float] | None = None
+        self._weigh()
+
+    def next_member(self, index: int, slot: Slot) -> str:
+        root = self._root if slot.seed is None else slot.seed
+        limits = self._limits or self._weigh()
+        point = (stream_seed("suite", root, index, slot.episode) >> 75) / (1 << 53) * limits[-1]
+        return self._names[min(bisect_right(limits, point), len(limits) - 1)]
+
+    def dress(self, member: str, info: dict[str, Any]) -> dict[str, Any]:
+        return {**info, "env_name": member}
+
+    def finished(self, member: str, info: dict[str, Any]) -> None:
+        if self._curriculum is not None:
+            self._curriculum.learn(member, bool(info.get("success", False)))
+            self._limits = None
+
+    def _weigh(self) -> list[float]:
+        weights = self._own
+        if self._curriculum is not None:
+            learnt = self._curriculum.weights(self._names)
+            weights = checked_weights({name: self._own[name] * learnt[name] for name in self._names}, "the curriculum")
+        self._limits = list(accumulate(weights.values()))
+        return self._limits
+
+
+def _members(envs: Mapping[str, float | Member] | Sequence[str]) -> dict[str, Member]:
+    if isinstance(envs, str):
+        raise TypeError(f"envs={envs!r} is one id; for a single environment use TextVectorEnv, else give a list")
+    if not isinstance(envs, Mapping):
+        envs = dict.fromkeys(envs, 1.0)
+    if not envs:
+        raise ValueError("envs is empty: there is nothing to play")
+    return {name: member if isinstance(member, Member) else Member(name, member) for name, member in envs.items()}
