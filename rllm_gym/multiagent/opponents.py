@@ -12,6 +12,7 @@ from typing import Any
 
 from rllm_gym.core import TaskError
 from rllm_gym.multiagent.board_game import Board
+from rllm_gym.multiagent.connect_four import ConnectFourBoard
 from rllm_gym.multiagent.tic_tac_toe import TicTacToeBoard
 
 Opponent = Callable[[Mapping[str, Any], random.Random], str]
@@ -27,11 +28,15 @@ def board_in(info: Mapping[str, Any]) -> Board:
     text = info.get("position")
     if not isinstance(text, str):
         raise TaskError(f"the info has no position (its keys are {sorted(info)}); opponents are for board games")
-    return TicTacToeBoard.parse(text)
+    return TicTacToeBoard.parse(text) if text.startswith("tic-tac-toe") else ConnectFourBoard.parse(text)
 
 
 def best_moves(board: Board) -> tuple[int, ...]:
-    """Every move that keeps the value of the position. Exact."""
+    """Every move that keeps the value of the position. Exact.
+
+    Raises:
+        TooManyPositions: The position is too early on too large a board of connect-four.
+    """
     values = {move: -board.after(move).value() for move in board.moves()}
     best = max(values.values(), default=0)
     return tuple(move for move, value in values.items() if value == best)

@@ -1,0 +1,164 @@
+"""Exact value of positions of connect-four: alpha-beta over bitboards with a table of positions seen.
+
+A column of ``rows`` cells takes ``rows + 1`` bits, the lowest cell first; the bit above each column stays empty, so
+that lines do not run from one column into the next. ``mine`` are the stones of the player to move, ``all_`` those of
+both. The representation and the two prunings (parry what the other threatens; do not play under it) are those of
+Allis, *A Knowledge-based Approach of Connect-Four* (1988), and Tromp's and Pons's solvers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rllm_gym.core import RllmGymError
+
+MOST_POSITIONS = 400_000
+# Later in the game mirror images seldom both occur, and looking for them costs more than it saves.
+_OFTEN_MIRRORED = 12
+
+
+class TooManyPositions(RllmGymError):
+    """A position cannot be solved within the bound; the message says what to do instead."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A board and what wins on it.
+
+    Attributes:
+        columns: 1 to 12.
+        rows: 1 to 12.
+        connect: Stones in a line that win.
+    """
+
+    columns: int
+    rows: int
+    connect: int
+    bottom: int = field(init=False, repr=False, compare=False)
+    full: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        bottom = sum(1 << column * (self.rows + 1) for column in range(self.columns))
+        object.__setattr__(self, "bottom", bottom)
+        object.__setattr__(self, "full", bottom * ((1 << self.rows) - 1))
+
+    @property
+    def directions(self) -> tuple[int, int, int, int]:
+        """Bits from a cell to its neighbour: up, and to the right falling, level and rising."""
+        return 1, self.rows, self.rows + 1, self.rows + 2
+
+    def column(self, number: int) -> int:
+        """The cells of a column, counted from 0, as bits."""
+        return ((1 << self.rows) - 1) << number * (self.rows + 1)
+
+    def mirrored(self, bits: int) -> int:
+        """The same with left and right exchanged, the bits above the columns included."""
+        height = self.rows + 1
+        one, turned = (1 << height) - 1, 0
+        for column in range(self.columns):
+            turned = turned << height | bits >> column * height & one
+        return turned
+
+    def wins(self, stones: int) -> bool:
+        """Whether these stones hold a winning line."""
+        for step in self.directions:
+            line = stones
+            for distance in range(1, self.connect):
+                line &= stones >> distance * step
+                if not line:
+                    break
+            if line:
+                return True
+        return False
+
+    def winning_cells(self, stones: int, all_: int) -> int:
+        """The empty cells, reachable now or not, that complete a line of these stones."""
+        cells = 0
+        need = self.connect - 1
+        for step in self.directions:
+            before, after = [-1], [-1]  # stones in a row on either side of a cell: AND of 0, 1, 2 … shifts
+            for distance in range(1, need + 1):
+                before.append(before[-1] & stones << distance * step)
+                after.append(after[-1] & stones >> distance * step)
+            for count in range(need + 1):
+                cells |= before[count] & after[need - count]
+        return cells & (self.full & ~all_)
+
+
+class Solver:
+    """Solves positions of one shape, and remembers what it has found.
+
+    Args:
+        shape: The board.
+        most_positions: How many positions one question may look at. What was found on the way stays known.
+    """
+
+    def __init__(self, shape: Shape, most_positions: int = MOST_POSITIONS) -> None:
+        self.shape, self.most_positions = shape, most_positions
+        self._bounds: dict[int, tuple[int, int]] = {}
+        self._left = 0
+        middle = (shape.columns - 1) / 2
+        self._columns = [shape.column(c) for c in sorted(range(shape.columns), key=lambda c: (abs(c - middle), c))]
+
+    def value(self, mine: int, all_: int) -> int:
+        """1, 0 or -1: what the player to move gets under optimal play, where nobody has won yet.
+
+        Raises:
+            TooManyPositions: It takes more positions than allowed.
+        """
+        if len(self._bounds) > 4 * self.most_positions:
+            self._bounds.clear()
+        self._left = self.most_positions
+        return self._search(mine, all_, -1, 1)
+
+    def _search(self, mine: int, all_: int, least: int, most: int) -> int:
+        shape = self.shape
+        playable = (all_ + shape.bottom) & shape.full
+        if not playable:
+            return 0
+        if shape.winning_cells(mine, all_) & playable:
+            return 1
+        threats = shape.winning_cells(all_ ^ mine, all_)
+        parries = threats & playable
+        if parries:
+            if parries & (parries - 1):
+                return -1  # two at once
+            playable = parries
+        playable &= ~(threats >> 1)  # whoever plays under a threat lets it be carried out
+        if not playable:
+            return -1
+        key = mine + all_ + shape.bottom
+        if all_.bit_count() < _OFTEN_MIRRORED:
+            key = min(key, shape.mirrored(key))
+        low, high = self._bounds.get(key, (-1, 1))
+        least, most = max(least, low), min(most, high)
+        if least >= most:
+            return least
+        self._left -= 1
+        if self._left < 0:
+            raise TooManyPositions(
+                f"this position of {shape.columns} x {shape.rows} takes more than {self.most_positions:,} positions to "
+                "solve; ask later in the game, use a smaller board, or minimax of a given depth"
+            )
+        best = -1
+        for move in self._ordered(mine, all_, playable):
+            value = -self._search(all_ ^ mine, all_ | move, -most, -max(least, best))
+            best = max(best, value)
+            if best >= most:
+                break
+        if best <= least:
+            high = best
+        elif best >= most:
+            low = best
+        else:
+            low = high = best
+        self._bounds[key] = (low, high)
+        return best
+
+    def _ordered(self, mine: int, all_: int, playable: int) -> list[int]:
+        """Most threatening first, then from the middle outwards."""
+        moves = [move for cells in self._columns if (move := cells & playable)]
+        if len(moves) > 1:
+            winning = self.shape.winning_cells
+            moves.sort(key=lambda move: -winning(mine | move, all_ | move).bit_count())
+        return moves
