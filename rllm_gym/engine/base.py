@@ -23,7 +23,7 @@ from rllm_gym.engine.slot import Slot
 from rllm_gym.engine.spec import Budget, Deadlines, EpisodeSpec
 from rllm_gym.engine.stats import EngineStats
 from rllm_gym.samplers.protocol import Sampler, SamplingParams
-from rllm_gym.workers import WorkerPool
+from rllm_gym.workers import KINDS, Kind, WorkerPool
 
 TaskLike = EpisodeSpec | int | str | Task | Mapping[str, Any] | None
 Specs = Iterable[TaskLike] | AsyncIterable[TaskLike]
@@ -48,7 +48,7 @@ class BaseEngine(ABC):
         tokenizer: Any,
         sampling_params: SamplingParams | None,
         n_parallel: int,
-        workers: Literal["thread", "process"],
+        workers: Kind,
         memory_mb: int | None,
         budget: Budget,
         deadlines: Deadlines | None,
@@ -62,14 +62,16 @@ class BaseEngine(ABC):
     ) -> None:
         if n_parallel < 1:
             raise ValueError(f"n_parallel={n_parallel!r} must be at least 1")
-        if workers not in ("thread", "process"):
-            raise ValueError(f"workers={workers!r} must be 'thread' or 'process'")
+        if workers not in KINDS:
+            raise ValueError(f"workers={workers!r} must be one of {', '.join(map(repr, KINDS))}")
         if retries < 0:
             raise ValueError(f"retries={retries!r} must be 0 or more")
         if on_sampler_error not in ("raise", "drop"):
             raise ValueError(f"on_sampler_error={on_sampler_error!r} must be 'raise' or 'drop'")
-        if memory_mb is not None and workers != "process":
-            raise ValueError(f"memory_mb={memory_mb!r} needs workers='process'; threads share this process's memory")
+        if memory_mb is not None and workers == "thread":
+            raise ValueError(
+                f"memory_mb={memory_mb!r} needs workers='process' or 'ray'; threads share this process's memory"
+            )
         self.env_id = env_id
         self.sampler = sampler
         self.renderer = renderer or _renderer(sampler, tokenizer)
@@ -199,7 +201,7 @@ class BaseEngine(ABC):
                     max_workers=1_000_000,
                     memory_mb=self.memory_mb,
                     name=f"{self.env_id} environment",
-                    preload=("rllm_gym.engine.host",) if self.workers == "process" else (),
+                    preload=() if self.workers == "thread" else ("rllm_gym.engine.host",),
                 )
             return self._pool
 

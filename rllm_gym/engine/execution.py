@@ -20,6 +20,7 @@ from rllm_gym.engine.slot import Slot
 from rllm_gym.engine.spec import Budget, Deadlines, EpisodeSpec
 from rllm_gym.engine.voice import Voice
 from rllm_gym.samplers.protocol import Sampler, SamplingParams
+from rllm_gym.workers import Kind
 
 __all__ = ["AgentExecutionEngine", "Specs", "TaskLike"]
 
@@ -49,8 +50,9 @@ class AgentExecutionEngine(BaseEngine):
         tokenizer: A Hugging Face tokenizer with a chat template.
         sampling_params: How replies are drawn. The token that ends a turn of the template is a stop id in any case.
         n_parallel: Episodes that run at a time in one run, and results that may wait to be read.
-        workers: ``"thread"``, or ``"process"``, which a hang or a crash cannot outlive.
-        memory_mb: Cap for each worker process; ``None`` for none.
+        workers: ``"thread"``; ``"process"``, which a hang or a crash cannot outlive; or ``"ray"``, processes on all
+            machines of a Ray cluster (extra ``ray``; :class:`~rllm_gym.workers.WorkerPool` says which cluster).
+        memory_mb: Cap for each worker process or Ray actor; ``None`` for none.
         max_turns, max_prompt_tokens, max_response_tokens, max_context_tokens: As :class:`Budget`.
         deadlines: Seconds for each phase.
         retries: Times an episode may begin again after a fault.
@@ -80,7 +82,7 @@ class AgentExecutionEngine(BaseEngine):
         tokenizer: Any = None,
         sampling_params: SamplingParams | None = None,
         n_parallel: int = 64,
-        workers: Literal["thread", "process"] = "thread",
+        workers: Kind = "thread",
         memory_mb: int | None = None,
         max_turns: int | None = None,
         max_prompt_tokens: int | None = None,

@@ -24,6 +24,7 @@ from rllm_gym.engine.stage import Stage
 from rllm_gym.engine.voice import Voice
 from rllm_gym.engine.workflow import Role, Workflow
 from rllm_gym.samplers.protocol import Completion, Request, Sampler, SamplingParams
+from rllm_gym.workers import Kind
 
 # Turns of the event loop between waking a task and what it asks for next: a few for each gather or TaskGroup it is in.
 _SETTLE = 50
@@ -81,7 +82,7 @@ class AgentWorkflowEngine(BaseEngine):
         tokenizer: Any = None,
         sampling_params: SamplingParams | None = None,
         n_parallel: int = 64,
-        workers: Literal["thread", "process"] = "thread",
+        workers: Kind = "thread",
         memory_mb: int | None = None,
         max_turns: int | None = None,
         max_prompt_tokens: int | None = None,

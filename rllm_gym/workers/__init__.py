@@ -1,13 +1,15 @@
-"""One killable pool: work with a deadline, in threads or processes. What the work *is* never lives here."""
+"""One killable pool: work with a deadline, in threads, processes or Ray actors. What the work *is* never lives here."""
 
 from rllm_gym.workers.background_loop import BackgroundLoop
 from rllm_gym.workers.errors import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError, WorkerStartFailed
-from rllm_gym.workers.pool import Actor, WorkerPool
+from rllm_gym.workers.pool import KINDS, Actor, Kind, WorkerPool
 
 __all__ = [
+    "KINDS",
     "Actor",
     "BackgroundLoop",
     "DeadlineExceeded",
+    "Kind",
     "MemoryExceeded",
     "WorkerDied",
     "WorkerError",

@@ -34,7 +34,7 @@ def serve(sock: socket.socket, memory_mb: int | None, template_pid: int) -> None
     try:
         connection.send(HELLO + str(os.getpid()).encode(), None)
         while True:
-            reply = _answer(desk, connection.recv(None), capped=memory_mb is not None)
+            reply = answer(desk, connection.recv(None), capped=memory_mb is not None)
             connection.send(reply, None)
             if reply == OUT_OF_MEMORY:
                 return
@@ -42,7 +42,8 @@ def serve(sock: socket.socket, memory_mb: int | None, template_pid: int) -> None
         return
 
 
-def _answer(desk: Desk, data: bytes, *, capped: bool) -> bytes:
+def answer(desk: Desk, data: bytes, *, capped: bool) -> bytes:
+    """Carry out one encoded request; the encoded reply, whatever happened."""
     try:
         try:
             return encode_result(desk.carry_out(decode_request(data)))

@@ -13,23 +13,28 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from rllm_gym.workers.calls import Request
 from rllm_gym.workers.errors import DeadlineExceeded, WorkerDied
 from rllm_gym.workers.process import ProcessWorker, Template
+from rllm_gym.workers.ray_workers import RayWorker, connect
 from rllm_gym.workers.thread import ThreadWorker
 
 _log = logging.getLogger(__name__)
 
-Worker = ProcessWorker | ThreadWorker
+Kind = Literal["thread", "process", "ray"]
+KINDS: tuple[str, ...] = get_args(Kind)
+"""What a pool's workers can be."""
+
+Worker = ProcessWorker | ThreadWorker | RayWorker
 
 QUEUE_TIMEOUT = 600.0
 """Seconds a call waits for a free worker by default before it is refused."""
 
 
 class WorkerPool:
-    """Work with deadlines, in at most ``max_workers`` threads or processes, from any thread and any event loop.
+    """Work with deadlines, in at most ``max_workers`` threads, processes or Ray actors, from any thread or event loop.
 
     Workers start when they are needed and are reused while they are well. Close the pool with ``with``,
     ``async with`` or :meth:`close`; a pool left open is closed when it is collected or the interpreter exits.
@@ -47,34 +52,47 @@ class WorkerPool:
 
     **Threads** cannot be killed: one that is late is abandoned, counted in :attr:`abandoned` and logged.
 
+    **Ray actors** are processes on the machines of a Ray cluster: the one this process is connected to
+    (``ray.init(...)``), else the one that runs here (``ray start``) or at ``RAY_ADDRESS``; none is started. rllm-gym,
+    and what the work imports, has to be installed on every node. They are killed like processes and end with this
+    process; programs the work started itself are left to end by themselves. What the work prints goes where Ray sends
+    it, and working directory and environment variables are those of the node.
+
     A fork of this process cannot use the pool (``RuntimeError``): let it make its own.
 
     Args:
-        kind: ``"process"`` or ``"thread"``.
+        kind: ``"process"``, ``"thread"`` or ``"ray"``.
         max_workers: Most workers alive at a time, actors included.
         memory_mb: Private memory each process may take above what a fresh one holds; ``None`` sets no cap.
         name: Names the workers in messages.
-        preload: Modules imported once, in the template, before workers are forked. They must start no threads.
+        preload: Modules imported once, in the template, before workers are forked (they must start no threads); by
+            Ray actors each, as they start.
 
     Raises:
         ValueError: An argument is out of range, or threads were given a memory cap.
+        ModuleNotFoundError: ``kind="ray"`` without the extra ``ray``.
+        RuntimeError: ``kind="ray"`` and there is no cluster.
     """
 
     def __init__(
         self,
-        kind: Literal["thread", "process"] = "process",
+        kind: Kind = "process",
         *,
         max_workers: int,
         memory_mb: int | None = None,
         name: str = "worker",
         preload: Sequence[str] = (),
     ) -> None:
-        if kind not in ("thread", "process"):
-            raise ValueError(f"kind={kind!r} must be 'thread' or 'process'")
+        if kind not in KINDS:
+            raise ValueError(f"kind={kind!r} must be one of {', '.join(map(repr, KINDS))}")
         if max_workers < 1:
             raise ValueError(f"max_workers={max_workers!r} must be at least 1")
         if memory_mb is not None and (kind == "thread" or memory_mb < 1):
-            raise ValueError(f"memory_mb={memory_mb!r} needs kind='process' and at least 1 MB; threads share memory")
+            raise ValueError(
+                f"memory_mb={memory_mb!r} needs kind='process' or 'ray' and at least 1 MB; threads share memory"
+            )
+        if kind == "ray":
+            connect()
         self.kind = kind
         self.max_workers = max_workers
         self.memory_mb = memory_mb
@@ -82,7 +100,7 @@ class WorkerPool:
         self.abandoned = 0
         """Threads left behind because they were late, so far."""
         self.killed = 0
-        """Processes killed because they were late, or that died by themselves, so far."""
+        """Processes and Ray actors killed because they were late, or that died by themselves, so far."""
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._idle: list[Worker] = []
@@ -90,6 +108,7 @@ class WorkerPool:
         self._starting = 0
         self._line: deque[concurrent.futures.Future[Worker | None]] = deque()
         self._closed = False
+        self._preload = tuple(preload)
         self._template = Template(preload) if kind == "process" else None
         # Holds the template and the set of workers, not the pool: a forgotten pool is closed all the same.
         self._finalizer = weakref.finalize(self, _shut_down, self._template, self._workers)
@@ -252,6 +271,8 @@ class WorkerPool:
         try:
             if self._template is not None:
                 worker = ProcessWorker(self._template, self.memory_mb, self.name)
+            elif self.kind == "ray":
+                worker = RayWorker(self._preload, self.memory_mb, self.name)
             else:
                 worker = ThreadWorker(self.name, self._count_abandoned)
             return worker
@@ -279,7 +300,7 @@ class WorkerPool:
 
     def _drop(self, worker: Worker) -> None:
         self._workers.discard(worker)
-        if self.kind == "process":
+        if self.kind != "thread":
             self.killed += 1
         worker.kill()
 
@@ -353,7 +374,7 @@ class Actor:
     @property
     def pid(self) -> int | None:
         """The worker's process id, ``None`` for a thread."""
-        return self._worker.pid if isinstance(self._worker, ProcessWorker) else None
+        return self._worker.pid
 
     def call(self, method: str, *args: Any, timeout: float, **kwargs: Any) -> Any:
         """``object.method(*args, **kwargs)`` where the object lives; of an attribute that cannot be called, its value.

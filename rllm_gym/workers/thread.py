@@ -57,6 +57,8 @@ class ThreadWorker:
     killed, ends by itself when the work returns, and then closes an actor's object.
     """
 
+    pid = None  # it lives in this process
+
     def __init__(self, pool_name: str, abandon: Callable[[str], None]) -> None:
         self.name = f"{pool_name}-{next(_worker_numbers)}"
         self.alive = True

@@ -1,0 +1,190 @@
+"""Workers that are actors of a Ray cluster, so that the work runs on any of its machines."""
+
+# ruff: noqa: ASYNC109 - the timeout is the contract: passing it kills the worker
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import importlib
+import itertools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from rllm_gym.workers.calls import OUT_OF_MEMORY, Desk, Request, encode_request, open_reply
+from rllm_gym.workers.child import answer, cap_memory
+from rllm_gym.workers.errors import DeadlineExceeded, WorkerDied, WorkerStartFailed
+
+START_TIMEOUT = 300.0
+"""Seconds an actor may take to start. Generous: a node starts its processes a few at a time."""
+
+CPUS_EACH = 0.01
+"""What an actor asks of a node. Environments mostly wait, so a hundred of them share a CPU; a node started with
+``num_cpus=0`` gets none."""
+
+_LONGEST_REASON = 600  # characters of Ray's own words in an error message
+_worker_numbers = itertools.count()
+
+
+def connect() -> None:
+    """Join the cluster this process is connected to, else the one that runs here (or at ``RAY_ADDRESS``).
+
+    No cluster is ever started: how large it is and who ends it is for its owner to say.
+
+    Raises:
+        ModuleNotFoundError: Ray is not installed.
+        RuntimeError: There is no cluster.
+    """
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"kind='ray' needs the package ray ({error}): pip install 'rllm-gym[ray]'", name=error.name
+        ) from error
+    if ray.is_initialized():
+        return
+    try:
+        ray.init(address="auto")
+    except ConnectionError as error:
+        raise RuntimeError(
+            f"kind='ray' found no Ray cluster ({_short(error)}): call ray.init() first for one on this machine alone, "
+            "or start one with `ray start --head` and join it with ray.init(address='auto')"
+        ) from error
+
+
+class _Body:
+    """The actor itself, on whichever node: carries out requests one by one, as a worker process does."""
+
+    def __init__(self, preload: Sequence[str], memory_mb: int | None) -> None:
+        self._desk = Desk()
+        self._capped = memory_mb is not None
+        for module in preload:
+            importlib.import_module(module)
+        if memory_mb is not None:
+            cap_memory(memory_mb)
+
+    def hello(self) -> int:
+        return os.getpid()
+
+    def answer(self, data: bytes) -> bytes:
+        return answer(self._desk, data, capped=self._capped)
+
+
+@functools.cache
+def _actor_class() -> Any:
+    import ray
+
+    # What has failed or died is known to the owner, who decides; Ray must not quietly do it again elsewhere.
+    return ray.remote(num_cpus=CPUS_EACH, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD")(_Body)
+
+
+class RayWorker:
+    """One actor. It does one thing at a time.
+
+    Any failure to answer, a passed deadline and a cancelled wait included, kills it; then ``alive`` is False.
+    """
+
+    def __init__(self, preload: Sequence[str], memory_mb: int | None, pool_name: str) -> None:
+        self.name = f"{pool_name}-{next(_worker_numbers)}"
+        self.alive = True
+        self.pid: int | None = None
+        """Its process id, on whichever node."""
+        self._memory_mb = memory_mb
+        self._owner_pid = os.getpid()
+        self._require_connection()
+        self._body = _actor_class().remote(list(preload), memory_mb)
+
+    def idle_and_well(self) -> bool:
+        return self.alive and _connected()
+
+    def ask(self, request: Request, timeout: float) -> Any:
+        import ray
+
+        data = encode_request(request)
+        self._require_connection()
+        try:
+            if self.pid is None:
+                self.pid = ray.get(self._body.hello.remote(), timeout=START_TIMEOUT)
+            reply = ray.get(self._body.answer.remote(data), timeout=timeout)
+        except TimeoutError:  # Ray's GetTimeoutError is one
+            raise self._late(request, timeout) from None
+        except ray.exceptions.RayError as error:
+            raise self._dead(request, error) from error
+        except BaseException:
+            self.kill()
+            raise
+        return self._open(reply, request)
+
+    async def aask(self, request: Request, timeout: float) -> Any:
+        import ray
+
+        data = encode_request(request)
+        self._require_connection()
+        try:
+            if self.pid is None:
+                async with asyncio.timeout(START_TIMEOUT):
+                    self.pid = await asyncio.wrap_future(self._body.hello.remote().future())
+            async with asyncio.timeout(timeout):
+                reply = await asyncio.wrap_future(self._body.answer.remote(data).future())
+        except TimeoutError:
+            raise self._late(request, timeout) from None
+        except ray.exceptions.RayError as error:
+            raise self._dead(request, error) from error
+        except BaseException:
+            self.kill()
+            raise
+        return self._open(reply, request)
+
+    def kill(self) -> None:
+        """End the actor's process. Safe to call twice, and does not wait."""
+        if not self.alive:
+            return
+        self.alive = False
+        if self._owner_pid == os.getpid() and _connected():  # once disconnected, Ray has ended it itself
+            import ray
+
+            with contextlib.suppress(ray.exceptions.RayError, RuntimeError, ValueError):
+                ray.kill(self._body, no_restart=True)
+
+    def _require_connection(self) -> None:
+        if not _connected():
+            self.alive = False
+            raise WorkerDied(f"worker {self.name} is gone: this process has left the Ray cluster (ray.shutdown())")
+
+    def _open(self, reply: bytes, request: Request) -> Any:
+        if reply == OUT_OF_MEMORY:
+            self.kill()
+        return open_reply(reply, memory_mb=self._memory_mb, name=request.name)
+
+    def _late(self, request: Request, timeout: float) -> Exception:
+        self.kill()
+        if self.pid is None:
+            return WorkerStartFailed(
+                f"worker {self.name} did not start within {START_TIMEOUT:g} s: the cluster is too busy, or no node has "
+                f"{CPUS_EACH:g} CPU free; add nodes or ask for fewer workers"
+            )
+        return DeadlineExceeded(f"{request.name!r} was not done within {timeout:g} s; worker {self.name} was killed")
+
+    def _dead(self, request: Request, error: Exception) -> Exception:
+        if not self.alive:
+            return WorkerDied(f"worker {self.name} was closed while {request.name!r} was under way")
+        self.kill()
+        if self.pid is None:
+            return WorkerStartFailed(
+                f"worker {self.name} ended before it was ready: {_short(error)} (rllm-gym has to be installed on every "
+                "node, at one version)"
+            )
+        hint = f"; its memory is capped at {self._memory_mb} MB" if self._memory_mb is not None else ""
+        return WorkerDied(f"worker {self.name} ended during {request.name!r} ({_short(error)}{hint})")
+
+
+def _connected() -> bool:
+    import ray
+
+    return bool(ray.is_initialized())
+
+
+def _short(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
