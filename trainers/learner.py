@@ -19,6 +19,7 @@ from trainers.batching import MicroBatch, Row, make_micro_batches, rows_of, spli
 from trainers.batching.microbatch import Aggregation
 from trainers.config import OptimizerConfig, ValueConfig
 from trainers.model import Policy, TokenOutputs
+from trainers.model.value_head import ValueHead
 from trainers.optimizers import learning_rate, make_optimizer, set_learning_rate
 from trainers.run.parallel import ALONE, Ranks
 from trainers.run.throughput import TokenCount
@@ -50,6 +51,7 @@ class UpdateStats:
         tokens: Sampled tokens trained on.
         forward: Tokens that went through the model.
         skipped: Optimizer steps left out because loss or gradient were not finite.
+        roles: What each role's tokens were like, where there are roles.
     """
 
     loss: float = 0.0
@@ -65,25 +67,47 @@ class UpdateStats:
     tokens: int = 0
     skipped: int = 0
     forward: TokenCount = field(default_factory=TokenCount)
+    roles: dict[str, RoleTally] = field(default_factory=dict)
 
     def merge(self, parts: Sequence[UpdateStats]) -> None:
         """Take in what each of the ranks counted of its own micro-batches, before anything is averaged."""
         for name in ("entropy", "gap_mean", "clip_fraction", "kl", "value_loss", "tokens"):
             setattr(self, name, sum(getattr(part, name) for part in parts))
         self.forward = sum((part.forward for part in parts), TokenCount())
+        names = sorted({name for part in parts for name in part.roles})
+        self.roles = {name: sum((part.roles.get(name, RoleTally()) for part in parts), RoleTally()) for name in names}
         for name in ("gap_max", "ratio_max"):
             setattr(self, name, max(getattr(part, name) for part in parts))
 
 
+@dataclass(frozen=True, slots=True)
+class RoleTally:
+    """Sums over the tokens of a role that were trained on; fields as in :class:`UpdateStats`."""
+
+    tokens: int = 0
+    entropy: float = 0.0
+    gap_mean: float = 0.0
+    clip_fraction: float = 0.0
+    kl: float = 0.0
+
+    def __add__(self, other: RoleTally) -> RoleTally:
+        return RoleTally(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+
+    def means(self) -> dict[str, float]:
+        """Each but the number of tokens, per token."""
+        return {name: getattr(self, name) / max(1, self.tokens) for name in self.__slots__ if name != "tokens"}
+
+
 class Learner:
-    """Holds the optimizer.
+    """Holds the optimizer of one set of weights: a model, or one of its adapters.
 
     Args:
-        policy: The model. It gets a value head if there are options of one.
+        policy: The model. The adapter gets a value head if there are options of one.
         optimizer: Its options.
         steps: Length of the run, for the decay of the learning rate.
         value: Those of the value head, for algorithms that have one.
         ranks: Who computes with us. Each of them is given the same samples.
+        adapter: Which of the policy's adapters; by default its first.
 
     Attributes:
         version: How many optimizer steps have changed the policy; it stands still while the weights do.
@@ -96,8 +120,10 @@ class Learner:
         steps: int,
         value: ValueConfig | None = None,
         ranks: Ranks = ALONE,
+        adapter: str | None = None,
     ) -> None:
         self.policy = policy
+        self.adapter = policy.adapters[0] if adapter is None else adapter
         self.config = optimizer
         self.steps = steps
         self.value = value
@@ -107,15 +133,16 @@ class Learner:
         self._judged: list[_Judged] = []
         further: list[dict[str, Any]] = []
         if value is not None:
+            policy.activate(self.adapter)
             self._head = list(policy.add_value_head(detach=value.detach).parameters())
             further = [{"params": self._head, "lr_scale": value.lr / optimizer.lr}]
-        self.optimizer = make_optimizer(policy.model, optimizer, further)
+        self.optimizer = make_optimizer(policy.model, optimizer, further, trained=policy.parameters_of(self.adapter))
         self._bad_steps = 0
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
-        """All that is trained: the policy's parameters and those of the value head."""
-        return [parameter for _, parameter in self.policy.parameters] + self._head
+        """All that is trained: the adapter's parameters and those of its value head."""
+        return [parameter for _, parameter in self.policy.parameters_of(self.adapter)] + self._head
 
     def learning_rate(self, step: int) -> float:
         """The rate of a step; see :func:`trainers.optimizers.learning_rate`. Steps count from 0."""
@@ -126,6 +153,7 @@ class Learner:
         """What an algorithm asks to know of the samples before the update."""
         if not asked:
             return Signals()
+        self.policy.activate(self.adapter)
         rows, owners = rows_of(samples, {}), _owners(samples)
         columns: dict[str, list[FloatArray]] = {
             name: [np.zeros(sample.num_sampled) for sample in samples] for name in asked
@@ -160,6 +188,7 @@ class Learner:
         Raises:
             TrainingDiverged: Too many steps in a row were not finite.
         """
+        self.policy.activate(self.adapter)
         keep = [index for index, kept in enumerate(targets.keep_B) if kept]
         if not keep:
             return self.measure([sample for sample in samples if not sample.greedy])
@@ -194,6 +223,7 @@ class Learner:
     @torch.no_grad()
     def measure(self, samples: Sequence[Sample]) -> UpdateStats:
         """Entropy and the gap to the sampler, of samples from which nothing is to be learnt."""
+        self.policy.activate(self.adapter)
         rows = rows_of(samples, {})
         sampled = sum(row.num_sampled for row in rows)
         stats = UpdateStats()
@@ -221,6 +251,7 @@ class Learner:
         Raises:
             TrainingDiverged: Too many steps in a row were not finite.
         """
+        self.policy.activate(self.adapter)
         stats, loss = UpdateStats(), 0.0
         for batch in self.ranks.share(batches, [batch.ids_BT.numel() for batch in batches]):
             batch = batch.to(self.policy.device)
@@ -246,9 +277,9 @@ class Learner:
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            "parameters": {name: parameter.detach() for name, parameter in self.policy.parameters},
+            "parameters": {name: parameter.detach() for name, parameter in self.policy.parameters_of(self.adapter)},
             "optimizer": self.optimizer.state_dict(),
-            "value_head": self.policy.value_head.state_dict() if self.policy.value_head is not None else None,
+            "value_head": None if self._value_head is None else self._value_head.state_dict(),
             "bad_steps": self._bad_steps,
             "version": self.version,
         }
@@ -258,26 +289,30 @@ class Learner:
         Raises:
             ValueError: The state belongs to another model, or to other adapters.
         """
-        own = dict(self.policy.parameters)
+        own = dict(self.policy.parameters_of(self.adapter))
         saved = state["parameters"]
         if own.keys() != saved.keys() or any(own[name].shape != saved[name].shape for name in own):
             raise ValueError(
                 "the checkpoint's trained weights are not this model's: resume with the same model settings, or start "
                 "anew in another output folder"
             )
-        if (self.policy.value_head is None) != (state["value_head"] is None):
+        if (self._value_head is None) != (state["value_head"] is None):
             raise ValueError(
                 "the checkpoint has a value head and the run has none, or the other way round: resume with the same "
                 "algorithm.name, or start anew in another output folder"
             )
-        if self.policy.value_head is not None:
-            self.policy.value_head.load_state_dict(state["value_head"])
+        if self._value_head is not None:
+            self._value_head.load_state_dict(state["value_head"])
         with torch.no_grad():
             for name, parameter in own.items():
                 parameter.copy_(saved[name])
         self.optimizer.load_state_dict(state["optimizer"])
         self._bad_steps = state["bad_steps"]
         self.version = state["version"]
+
+    @property
+    def _value_head(self) -> ValueHead | None:
+        return self.policy.value_heads.get(self.adapter)
 
     def _own_micro_batches(self, rows: Sequence[Row], aggregation: Aggregation) -> list[MicroBatch]:
         """This rank's part of the micro-batches of one optimizer step, whose weights are shares of the whole."""
@@ -304,6 +339,8 @@ class Learner:
         outputs = self.policy.outputs(batch, entropy_gradient=entropy_weight > 0)
         logp_N, entropy_N = outputs.logp_N, outputs.entropy_N
         loss_N, clipped_N = algorithm.loss(outputs, batch)
+        gap_N = logp_N.detach() - batch.sampler_logp_N
+        seen = {"entropy": entropy_N.detach(), "gap_mean": gap_N, "clip_fraction": clipped_N}
         if config.kl and config.kl_in == "loss":
             kl_N = kl_to_reference(
                 logp_N,
@@ -313,6 +350,7 @@ class Learner:
             )
             loss_N = loss_N + config.kl * kl_N
             stats.kl += kl_N.detach().sum().item()
+            seen["kl"] = kl_N.detach()
         if entropy_weight:
             loss_N = loss_N - entropy_weight * entropy_N
         loss = shares.scale * (batch.weight_N * loss_N).sum()
@@ -324,7 +362,6 @@ class Learner:
             self._judged.append(_Judged.of(outputs, batch))
         loss.backward()  # type: ignore[no-untyped-call]
 
-        gap_N = logp_N.detach() - batch.sampler_logp_N
         stats.entropy += entropy_N.detach().sum().item()
         stats.gap_mean += gap_N.sum().item() / shares.tokens
         stats.gap_max = max(stats.gap_max, gap_N.abs().max().item())
@@ -332,13 +369,17 @@ class Learner:
         stats.clip_fraction += clipped_N.sum().item()
         stats.tokens += len(logp_N)
         stats.forward.add(batch)
+        for role, number in shares.roles.items():
+            mine_N = shares.role_B.to(batch.sequence_N.device)[batch.sequence_N] == number
+            sums = {name: (value_N * mine_N).sum().item() for name, value_N in seen.items()}
+            stats.roles[role] = stats.roles.get(role, RoleTally()) + RoleTally(int(mine_N.sum()), **sums)
         return loss.item()
 
     def _fit_head(self, step: int, stats: UpdateStats) -> None:
         """Further steps of the value head alone, on the states that the passes over the batch have seen."""
         if self.value is None or not self.value.extra_steps:
             return
-        head = self.policy.value_head
+        head = self._value_head
         assert head is not None
         decisions = sum(self.ranks.gather(sum(len(judged.return_M) for judged in self._judged)))
         for _ in range(self.value.extra_steps):
@@ -359,7 +400,7 @@ class Learner:
 
     def _step(self, step: int, loss: float, stats: UpdateStats, *, head_only: bool = False) -> float:
         """Clip, step, clear. Returns the norm of the policy's gradient before clipping."""
-        parameters = [parameter for _, parameter in self.policy.parameters]
+        parameters = [parameter for _, parameter in self.policy.parameters_of(self.adapter)]
         head_only = head_only or self._warming_up(step)
         if head_only:  # the value loss may have reached the model
             for parameter in parameters:
@@ -410,21 +451,28 @@ class _Shares:
         decisions: Decisions that the value head judges.
         aggregation: How the tokens are weighed in the micro-batches.
         scale: And what all of them are multiplied by.
+        roles: The roles by name, each with its number.
+        role_B: The number of each row's role.
     """
 
     tokens: int
     decisions: float
     aggregation: Aggregation
     scale: float
+    roles: dict[str, int]
+    role_B: Tensor
 
     @classmethod
     def of(cls, rows: Sequence[Row], algorithm: Algorithm) -> _Shares:
         tokens = sum(row.num_sampled for row in rows)
         decisions = sum(float(row.targets["decision"].sum()) for row in rows if "decision" in row.targets)
+        roles = {name: number for number, name in enumerate(sorted({row.role for row in rows} - {""}))}
+        role_B = torch.tensor([roles.get(row.role, -1) for row in rows])
         aggregation = algorithm.aggregation
         if aggregation == "constant":  # Dr. GRPO: from the mean over what is there to that over what may be
-            return cls(tokens, decisions, "token-mean", tokens / (len(rows) * algorithm.max_tokens))
-        return cls(tokens, decisions, aggregation, 1.0)
+            scale = tokens / (len(rows) * algorithm.max_tokens)
+            return cls(tokens, decisions, "token-mean", scale, roles, role_B)
+        return cls(tokens, decisions, aggregation, 1.0, roles, role_B)
 
 
 def _owners(samples: Sequence[Sample]) -> list[tuple[int, int]]:

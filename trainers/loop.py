@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 
 from rllm_gym.samplers.protocol import Sampler
+from trainers.algorithms.by_role import targets_by_role
 from trainers.config import TrainConfig
 from trainers.rollouts import RolloutAbandoned, World
 from trainers.run.ahead import Harvest
@@ -46,13 +47,13 @@ def _step(run: Run, step: int) -> None:
         harvest, samples = _sample(run, step)
 
     with run.clock("update"):
-        targets = algorithm.targets(samples, run.learner.signals(samples, algorithm.asks))
-        update = run.learner.update(step, samples, targets, algorithm, run.entropy.weight)
-    run.push()
+        targets = targets_by_role(algorithm, samples, run.learners.signals(samples, algorithm.asks))
+        updates = run.learners.update(step, samples, targets, algorithm, run.entropy_weights())
+    run.push(step + 1)
 
     row = episode_metrics(harvest.episodes) | group_metrics(harvest.episodes, samples) | dict(targets.numbers)
-    row |= run.update_metrics(step, update) | run.engine_metrics(harvest.stats) | {"tasks": run.names(harvest.tasks)}
-    run.learn(step, harvest.tasks, harvest.episodes, update)
+    row |= run.update_metrics(step, updates) | run.engine_metrics(harvest.stats) | {"tasks": run.names(harvest.tasks)}
+    run.learn(step, harvest.tasks, harvest.episodes, updates)
     run.complete(step + 1, row, harvest.episodes)
 
 
@@ -63,7 +64,7 @@ def _sample(run: Run, step: int) -> tuple[Harvest, list[Sample]]:
     samples = run.samples(harvest)
     for _ in range(options.dynamic_sampling):
         keep_B = run.algorithm.informative(samples)
-        useful = {sample.group_id for sample, kept in zip(samples, keep_B, strict=True) if kept}
+        useful = {sample.task_group for sample, kept in zip(samples, keep_B, strict=True) if kept}
         if len(useful) >= options.groups_per_step:
             break
         more = run.ahead.more(step, options.groups_per_step - len(useful), first=len(harvest.groups))

@@ -19,7 +19,11 @@ _REAL_SIZE, _FULL_RATE = 50_000_000, 5e-5
 
 
 def make_optimizer(
-    model: nn.Module, config: OptimizerConfig, further: Sequence[Mapping[str, Any]] = ()
+    model: nn.Module,
+    config: OptimizerConfig,
+    further: Sequence[Mapping[str, Any]] = (),
+    *,
+    trained: Sequence[tuple[str, nn.Parameter]] | None = None,
 ) -> torch.optim.Optimizer:
     """AdamW over the trained parameters of a model, with states in 32 or 8 bits, in memory or paged.
 
@@ -29,11 +33,14 @@ def make_optimizer(
         model: The model.
         config: The options.
         further: Parameter groups that are no part of the model, with ``params`` and, if it is not 1, ``lr_scale``.
+        trained: Which parameters, by name; ``None`` for all that are trained.
 
     Raises:
         ConfigError: The optimizer needs a library that is not here.
     """
-    groups = parameter_groups(model, config) + [{"weight_decay": 0.0, "lr_scale": 1.0, **group} for group in further]
+    groups = parameter_groups(model, config, trained) + [
+        {"weight_decay": 0.0, "lr_scale": 1.0, **group} for group in further
+    ]
     options: dict[str, Any] = {
         "lr": config.lr,
         "betas": (config.beta1, config.beta2),
@@ -73,17 +80,19 @@ def check_library(config: OptimizerConfig) -> None:
         ) from error
 
 
-def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str, Any]]:
-    """The trained parameters, by weight decay and rate, each kind in the order of the model.
+def parameter_groups(
+    model: nn.Module, config: OptimizerConfig, trained: Sequence[tuple[str, nn.Parameter]] | None = None
+) -> list[dict[str, Any]]:
+    """The trained parameters (or those named), by weight decay and rate, each kind in the order of the model.
 
     Norms, biases and embeddings (an output head that shares their weight included) are not decayed: pulling them to 0
     regularises nothing.
     """
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-    for name, parameter in model.named_parameters():
-        if not parameter.requires_grad:
-            continue
+    if trained is None:
+        trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    for name, parameter in trained:
         plain = parameter.ndim < 2 or id(parameter) in embeddings
         decay = 0.0 if plain else config.weight_decay
         scale = config.lora_plus_ratio if ".lora_B." in name or ".lora_embedding_B." in name else 1.0

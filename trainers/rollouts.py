@@ -18,11 +18,19 @@ from gymnasium.envs.registration import load_env_creator
 from rllm_gym.agents import BaseAgent, default_agent
 from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import Episode, Task, stream_seed
-from rllm_gym.engine import AgentExecutionEngine, Deadlines, EngineStats, EpisodeSpec
+from rllm_gym.engine import (
+    AgentExecutionEngine,
+    AgentWorkflowEngine,
+    Deadlines,
+    EngineStats,
+    EpisodeSpec,
+    Role,
+    Workflow,
+)
 from rllm_gym.samplers.protocol import Sampler, SamplingParams, WeightUpdate
 from rllm_gym.workers import BackgroundLoop
 from trainers.algorithms import Draw
-from trainers.config import ConfigError, EnvConfig, SamplingConfig
+from trainers.config import Cast, ConfigError, EnvConfig, SamplingConfig
 from trainers.samples import TokensMissing
 
 _log = logging.getLogger(__name__)
@@ -41,20 +49,27 @@ class World:
     """The environment as objects.
 
     Attributes:
-        env: Id, class or function that makes the environment.
-        agent: Makes an agent; ``None`` for the one that fits the environment.
+        env: Id, class or function that makes the environment, or the game of a workflow.
+        agent: Makes an agent; ``None`` for the one that fits the environment, and with a workflow, which makes its own.
         train: Training tasks.
         validation: Validation tasks, or ``None`` where there are none.
         train_kwargs: Keyword arguments of the environment while training.
         validation_kwargs: And while validating.
+        workflow: Makes the workflow that episodes are played by; ``None`` for one agent in the environment.
     """
 
     env: str | Callable[..., Any]
-    agent: Callable[[], BaseAgent]
+    agent: Callable[[], BaseAgent] | None
     train: Tasks
     validation: Tasks | None = None
     train_kwargs: Mapping[str, Any] = field(default_factory=dict)
     validation_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    workflow: Callable[[], Workflow] | None = None
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The roles of the workflow; none without one."""
+        return () if self.workflow is None else tuple(self.workflow().roles)
 
 
 def open_world(config: EnvConfig, env: str | Callable[..., Any] | None = None) -> World:
@@ -73,11 +88,12 @@ def open_world(config: EnvConfig, env: str | Callable[..., Any] | None = None) -
     validated = takes_split or bool(config.validation_kwargs)
     return World(
         env,
-        make_agent(config),
+        None if config.workflow else make_agent(config),
         tasks_of(env, train_kwargs),
         tasks_of(env, validation_kwargs) if validated else None,
         train_kwargs,
         validation_kwargs,
+        make_workflow(config) if config.workflow else None,
     )
 
 
@@ -92,6 +108,25 @@ def make_agent(config: EnvConfig) -> Callable[[], BaseAgent]:
     agent = load_object(config.agent, "env.agent")
     kwargs = dict(config.agent_kwargs)
     return lambda: agent(**kwargs)
+
+
+def make_workflow(config: EnvConfig) -> Callable[[], Workflow]:
+    """A factory of the configured workflow.
+
+    Raises:
+        ConfigError: There is no such class, or it does not take these arguments.
+    """
+    workflow = load_object(config.workflow, "env.workflow")
+    kwargs = dict(config.workflow_kwargs)
+    try:
+        made = workflow(**kwargs)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"env.workflow={config.workflow!r} cannot be made with {kwargs}: {error}") from error
+    if not isinstance(made, Workflow):
+        raise ConfigError(
+            f"env.workflow={config.workflow!r} makes a {type(made).__name__}, not a rllm_gym.engine.Workflow"
+        )
+    return lambda: workflow(**kwargs)
 
 
 def load_object(path: str, option: str) -> Any:
@@ -137,9 +172,16 @@ def sandbox_tier_of(world: World) -> str:
 
 def _make(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
     try:
-        return gymnasium.make(source, **kwargs) if isinstance(source, str) else source(**kwargs)
+        if not isinstance(source, str):
+            return source(**kwargs)
+        if is_game(source):
+            return importlib.import_module("pettingzoo").make("aec", source.rpartition(":")[2], **kwargs)
+        return gymnasium.make(source, **kwargs)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"env.id={source!r} cannot be made with {dict(kwargs)}: {error}") from error
+
+
+Engine = AgentExecutionEngine | AgentWorkflowEngine
 
 
 class RolloutAbandoned(RuntimeError):
@@ -173,6 +215,7 @@ class Rollouts:
         tokenizer: The model's tokenizer.
         env: Limits and workers.
         sampling: How replies are drawn.
+        cast: How the roles of a workflow are played.
         seed: Of dynamics and sampled tokens.
         deterministic: Sample in rounds, in the order of the episodes.
 
@@ -192,6 +235,7 @@ class Rollouts:
         *,
         env: EnvConfig,
         sampling: SamplingConfig,
+        cast: Cast | None = None,
         seed: int,
         deterministic: bool,
     ) -> None:
@@ -210,37 +254,50 @@ class Rollouts:
         self._abandoned = False
         self._closed = False
 
-        renderer = ChatRenderer(tokenizer)
-        params = SamplingParams(temperature=sampling.temperature, max_tokens=sampling.max_tokens)
+        self._sampling = sampling
+        self._cast = cast
+        options: dict[str, Any] = {
+            "env": world.env,
+            "sampler": sampler,
+            "renderer": ChatRenderer(tokenizer),
+            "sampling_params": self._params(sampling.max_tokens),
+            "n_parallel": env.parallel,
+            "workers": env.workers,
+            "max_turns": env.max_turns,
+            "max_response_tokens": sampling.max_response_tokens,
+            "max_context_tokens": sampling.context_length,
+            "deadlines": Deadlines(
+                reset=env.step_timeout, step=env.step_timeout, close=env.step_timeout, episode=env.episode_timeout
+            ),
+            "retries": env.retries,
+            "seed": seed,
+            "deterministic": deterministic,
+        }
 
-        def engine(kwargs: Mapping[str, Any]) -> AgentExecutionEngine:
-            return AgentExecutionEngine(
-                env=world.env,
-                sampler=sampler,
-                env_kwargs=kwargs,
-                agent=world.agent,
-                renderer=renderer,
-                sampling_params=params,
-                n_parallel=env.parallel,
-                workers=env.workers,
-                max_turns=env.max_turns,
-                max_response_tokens=sampling.max_response_tokens,
-                max_context_tokens=sampling.context_length,
-                deadlines=Deadlines(
-                    reset=env.step_timeout,
-                    step=env.step_timeout,
-                    close=env.step_timeout,
-                    episode=env.episode_timeout,
-                ),
-                retries=env.retries,
-                seed=seed,
-                deterministic=deterministic,
-            )
+        def engine(kwargs: Mapping[str, Any]) -> Engine:
+            if world.workflow is None:
+                return AgentExecutionEngine(env_kwargs=kwargs, agent=world.agent, **options)
+            return AgentWorkflowEngine(world.workflow, env_kwargs=kwargs, roles=self._roles(()), **options)
 
         self._train = engine(world.train_kwargs)
         self._validation = engine(world.validation_kwargs)
         for each in (self._train, self._validation):
             self._loop.run(each.__aenter__())
+
+    def _params(self, max_tokens: int) -> SamplingParams:
+        return SamplingParams(temperature=self._sampling.temperature, max_tokens=max_tokens)
+
+    def _roles(self, pool: Sequence[str]) -> dict[str, Role]:
+        """How each role is played; opponents by what is in the pool."""
+        cast = self._cast
+        assert cast is not None
+        roles = {}
+        for name in self.world.roles:
+            most = cast.role(name).max_tokens
+            weights = tuple(pool) if pool and name == cast.opponents.role else cast.weights(name)
+            params = None if most is None else self._params(most)
+            roles[name] = Role(weights=weights, trainable=cast.trainable(name), params=params)
+        return roles
 
     def group_id(self, step: int, position: int, index: int) -> str:
         """The group of a training task at a position of a step."""
@@ -306,12 +363,25 @@ class Rollouts:
             _log.warning("closing the sampler that died: %s: %s", type(error).__name__, error)
         self.sampler = self._train.sampler = self._validation.sampler = make()
 
-    def push(self, update: WeightUpdate) -> int:
-        """Serve new weights; returns their version."""
-        version = self._loop.run(self.sampler.push(update))
+    def push(self, updates: Sequence[WeightUpdate]) -> None:
+        """Serve new weights, each under its name. All of them count as one push."""
         self.pushes += 1
-        self._pushed[version] = self.pushes
-        return version
+        for update in updates:
+            self._pushed[self._loop.run(self.sampler.push(update))] = self.pushes
+
+    def serve_beside(self, update: WeightUpdate) -> None:
+        """Serve frozen weights under a name: nobody learns from what they draw."""
+        self._loop.run(self.sampler.push(update))
+
+    def drop(self, name: str) -> None:
+        """Serve frozen weights no more."""
+        self._loop.run(self.sampler.drop(name))
+
+    def meet(self, pool: Sequence[str]) -> None:
+        """The names of the opponents from now on. Nothing may be under way."""
+        for engine in (self._train, self._validation):
+            assert isinstance(engine, AgentWorkflowEngine)
+            engine.roles = self._roles(pool)
 
     def close(self) -> None:
         """End every worker and free the sampler. Safe to call twice."""
@@ -340,14 +410,14 @@ class Rollouts:
             step.tokens.weight_version
             for trajectory in episode.trajectories
             for step in trajectory.steps
-            if step.tokens is not None
+            if trajectory.trainable and step.tokens is not None
         }
         return min((self._pushed.get(version, 0) for version in versions), default=self.pushes)
 
     async def _played_out(self) -> None:
         await asyncio.gather(*self._playing, return_exceptions=True)
 
-    async def _play(self, engine: AgentExecutionEngine, specs: list[EpisodeSpec]) -> Played:
+    async def _play(self, engine: Engine, specs: list[EpisodeSpec]) -> Played:
         task = asyncio.current_task()
         assert task is not None
         self._playing.add(task)
@@ -365,6 +435,20 @@ class Rollouts:
             self._playing.discard(task)
 
 
+def is_game(env_id: str) -> bool:
+    """Whether an id is a PettingZoo game's and no environment's."""
+    module, colon, name = env_id.partition(":")
+    if colon:
+        importlib.import_module(module)
+    name = name if colon else env_id
+    if name in gymnasium.registry:
+        return False
+    try:
+        return name in importlib.import_module("pettingzoo").aec_registry
+    except ImportError:
+        return False
+
+
 def _parameters(env_id: str | Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     """What the constructor of an environment takes.
 
@@ -377,7 +461,8 @@ def _parameters(env_id: str | Callable[..., Any]) -> Mapping[str, inspect.Parame
     try:
         if colon:
             importlib.import_module(module)
-        spec = gymnasium.spec(name if colon else env_id)
+        name = name if colon else env_id
+        spec = importlib.import_module("pettingzoo").spec("aec", name) if is_game(name) else gymnasium.spec(name)
     except (gymnasium.error.Error, ImportError) as error:
         raise ConfigError(f"env.id={env_id!r}: {error}") from error
     entry_point = spec.entry_point

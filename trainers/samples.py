@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from rllm_gym.core import Episode, Step, StopReason, TokenSequence
+from rllm_gym.core import Episode, Step, StopReason, TokenSequence, Trajectory
 from trainers.config import TrainConfig
 
 
@@ -15,11 +15,11 @@ class TokensMissing(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One finished episode, as an algorithm sees it.
+    """One finished episode, or what one agent did in it, as an algorithm sees it.
 
     Attributes:
         episode_id: Unique within a run.
-        group_id: Episodes whose rewards are compared share it.
+        group_id: Those whose rewards are compared share it; it ends with the role where agents have roles.
         reward: The reward to learn from, shaping included.
         sequences: Its token sequences, one per branch of the conversation.
         greedy: Sampled at temperature 0: a baseline, never trained on.
@@ -29,6 +29,8 @@ class Sample:
         turn_rewards: For each agent the reward of each of its steps, shaping included; each sums to ``reward``. Left
             out, the rewards on the sequences' tokens are taken, and the last turn gets what ``reward`` has beyond.
         trajectory_S: Which agent each sequence belongs to; left out, one agent owns all.
+        role: The role of the agent; ``""`` for a whole episode of an environment.
+        adapter: Which weights it is to teach; see :class:`~trainers.model.Policy`.
     """
 
     episode_id: str
@@ -40,12 +42,19 @@ class Sample:
     overlong: bool = False
     turn_rewards: tuple[tuple[float, ...], ...] = ()
     trajectory_S: tuple[int, ...] = ()
+    role: str = ""
+    adapter: str = ""
 
     def __post_init__(self) -> None:
         if not self.trajectory_S:
             object.__setattr__(self, "trajectory_S", (0,) * len(self.sequences))
         if not self.turn_rewards:
             object.__setattr__(self, "turn_rewards", (_paid_to_tokens(self.sequences, self.reward),))
+
+    @property
+    def task_group(self) -> str:
+        """The group of episodes, whatever the role."""
+        return self.group_id.removesuffix(f"/{self.role}") if self.role else self.group_id
 
     @property
     def num_sampled(self) -> int:
@@ -99,28 +108,50 @@ PLAIN = Shaping()
 """Nothing is taken."""
 
 
-def samples_of(episodes: Iterable[Episode], shaping: Shaping = PLAIN) -> list[Sample]:
+def samples_of(
+    episodes: Iterable[Episode], shaping: Shaping = PLAIN, adapter_of: Callable[[str], str] | None = None
+) -> list[Sample]:
     """The episodes that tell something about the model; faults, agent errors and cancelled ones are left out.
+
+    Args:
+        episodes: Finished ones.
+        shaping: What is taken from their rewards.
+        adapter_of: Of a role, the weights it teaches: each trainable trajectory is a sample then, with the reward of
+            its own, compared with those of the same role in its group. ``None``: an episode is a sample.
 
     Raises:
         TokensMissing: An episode has no token ids.
     """
-    return [_sample(episode, shaping) for episode in episodes if episode.trainable]
+    told = [episode for episode in episodes if episode.trainable]
+    if adapter_of is None:
+        return [_sample(episode, episode.trajectories, float(episode.reward), shaping) for episode in told]
+    return [
+        replace(
+            _sample(episode, [trajectory], float(trajectory.reward), shaping),
+            episode_id=f"{episode.episode_id}/{trajectory.name}",
+            group_id=f"{episode.group_id}/{trajectory.role}",
+            role=trajectory.role,
+            adapter=adapter_of(trajectory.role),
+        )
+        for episode in told
+        for trajectory in episode.trajectories
+        if trajectory.trainable
+    ]
 
 
 _TERMINATED = (StopReason.SUCCESS, StopReason.FAILURE, StopReason.INVALID_ACTION)
 _OVERLONG = (StopReason.MAX_TOKENS, StopReason.CONTEXT_LENGTH, StopReason.TIMEOUT)
 
 
-def _sample(episode: Episode, shaping: Shaping) -> Sample:
+def _sample(episode: Episode, played: Sequence[Trajectory], reward: float, shaping: Shaping) -> Sample:
     try:
-        branches = [trajectory.branches() for trajectory in episode.trajectories]
+        branches = [trajectory.branches() for trajectory in played]
     except ValueError as error:
         raise TokensMissing(f"episode {episode.episode_id!r} cannot be trained on: {error}") from error
     sequences = tuple(branch for mine in branches for branch in mine)
-    steps = [step for trajectory in episode.trajectories for step in trajectory.steps]
+    steps = [step for trajectory in played for step in trajectory.steps]
     part = shaping.format_penalty / len(steps) if steps else 0.0
-    reward = float(episode.reward) - part * sum(map(_invalid, steps))
+    reward -= part * sum(map(_invalid, steps))
     reward -= shaping.length_penalty(sum(sum(sequence.mask) for sequence in sequences))
     return Sample(
         episode.episode_id,
@@ -130,10 +161,10 @@ def _sample(episode: Episode, shaping: Shaping) -> Sample:
         episode.greedy,
         terminated=episode.stop_reason in _TERMINATED,
         # In an environment of one turn a reply that was cut ends the episode as any other does.
-        overlong=episode.stop_reason in _OVERLONG or any(_cut(mine.steps) for mine in episode.trajectories),
+        overlong=episode.stop_reason in _OVERLONG or any(_cut(mine.steps) for mine in played),
         turn_rewards=tuple(
             _settled([step.reward - part * _invalid(step) for step in trajectory.steps], reward)
-            for trajectory in episode.trajectories
+            for trajectory in played
         ),
         trajectory_S=tuple(index for index, mine in enumerate(branches) for _ in mine),
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from rllm_gym.samplers.protocol import Probe, Sampler, WeightUpdate
 from trainers.config import TrainConfig
+from trainers.config.roles import BASE
 from trainers.model import Policy
 
 # Letters, digits and signs of several kinds, so that hardly any change of the weights leaves all of them as they were.
@@ -67,12 +69,22 @@ def make_sampler(policy: Policy, config: TrainConfig) -> Sampler:
     )
 
 
-def weights_for(policy: Policy, config: TrainConfig) -> WeightUpdate:
-    """The present weights as the backend takes them, with a probe for one that loads them into code of its own."""
-    update = policy.weight_update(merged=policy.adapted and config.sampler.merge_adapters)
-    if not config.sampler.backend.startswith("vllm"):
-        return update
-    return WeightUpdate(update.tensors, update.kind, update.lora_config, probe=make_probe(policy))
+def weights_for(policy: Policy, config: TrainConfig) -> list[WeightUpdate]:
+    """The present weights of every adapter as the backend takes them, each with a probe for one that loads them into
+    code of its own."""
+    updates = []
+    for adapter in policy.adapters:
+        policy.activate(adapter)
+        update = policy.weight_update(merged=policy.adapted and config.sampler.merge_adapters)
+        if config.sampler.backend.startswith("vllm"):
+            update = replace(update, probe=make_probe(policy))
+        updates.append(update)
+    return updates
+
+
+def base_weights() -> WeightUpdate:
+    """The model as it was before training, to be served by name: an adapter that adapts nothing."""
+    return WeightUpdate((), "lora", {"r": 1}, name=BASE)
 
 
 @torch.no_grad()

@@ -136,6 +136,11 @@ def _convert(hint: Any, value: Any, where: str, path: str) -> Any:
         return _convert(alternatives[0], value, where, path)
     if origin is tuple:
         return tuple(_convert(arguments[0], item, where, f"{path}[{index}]") for index, item in enumerate(value))
+    if origin is Mapping and arguments and dataclasses.is_dataclass(arguments[1]):
+        if not isinstance(value, Mapping) or not all(isinstance(item, Mapping) for item in value.values()):
+            raise ConfigError(f"{where}: {path} maps names to options, such as {path}: {{name: {{…}}}}; got {value!r}")
+        kind = cast(type, arguments[1])
+        return {str(name): _build(kind, None, item, where, f"{path}.{name}.") for name, item in value.items()}
     if origin is Literal:
         if value in arguments:
             return value
@@ -153,6 +158,8 @@ def _convert(hint: Any, value: Any, where: str, path: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return to_mapping(value)
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):

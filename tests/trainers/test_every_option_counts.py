@@ -102,7 +102,7 @@ class Bench:
             for name, parameter in self.policy.parameters:
                 parameter.copy_(self.before[name])
         algorithm = make_algorithm(config.algorithm, config.value, config.sampling)
-        self.policy.value_head = None
+        self.policy.value_heads.clear()
         learner = Learner(self.policy, OptimizerConfig(lr=0.1, max_grad_norm=1e9, warmup_steps=0), 10, algorithm.value)
         learner.optimizer = torch.optim.SGD(
             learner.optimizer.param_groups, lr=0.1

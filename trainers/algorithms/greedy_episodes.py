@@ -15,7 +15,7 @@ class GreedyEpisodes:
 
     def __init__(self) -> None:
         self._version = -1
-        self._by_task: dict[int, Sample] = {}
+        self._by_task: dict[int, list[Sample]] = {}  # one for each agent that is trained
 
     def known(self, task: int, version: int) -> bool:
         """Whether these weights have played the task greedily before."""
@@ -31,24 +31,30 @@ class GreedyEpisodes:
         """
         if version != self._version:
             self._version, self._by_task = version, {}
-        played = {sample.group_id: sample for sample in samples if sample.greedy}
-        self._by_task |= {groups[group]: sample for group, sample in played.items()}
+        played: dict[str, list[Sample]] = {}
+        for sample in samples:
+            if sample.greedy:
+                played.setdefault(sample.task_group, []).append(sample)
+        self._by_task |= {groups[group]: those for group, those in played.items()}
         again = [
-            replace(self._by_task[task], group_id=group)
+            replace(sample, group_id=f"{group}/{sample.role}" if sample.role else group)
             for group, task in groups.items()
-            if group not in played and task in self._by_task
+            if group not in played
+            for sample in self._by_task.get(task, ())
         ]
         return [*samples, *again]
 
     def state_dict(self) -> dict[str, Any]:
-        return {"version": self._version, "by_task": {task: _row(sample) for task, sample in self._by_task.items()}}
+        by_task = {task: [_row(sample) for sample in samples] for task, samples in self._by_task.items()}
+        return {"version": self._version, "by_task": by_task}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._version = state["version"]
-        self._by_task = {
-            task: Sample(**{**row, "sequences": tuple(TokenSequence(**sequence) for sequence in row["sequences"])})
-            for task, row in state["by_task"].items()
-        }
+        self._by_task = {task: [_sample(row) for row in rows] for task, rows in state["by_task"].items()}
+
+
+def _sample(row: Mapping[str, Any]) -> Sample:
+    return Sample(**{**row, "sequences": tuple(TokenSequence(**sequence) for sequence in row["sequences"])})
 
 
 def _row(sample: Sample) -> dict[str, Any]:

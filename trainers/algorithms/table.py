@@ -45,6 +45,10 @@ class Signals:
     values: list[FloatArray] | None = None
     ref_logp: list[FloatArray] | None = None
 
+    def of(self, chosen: Sequence[int]) -> Signals:
+        """Those of some of the samples."""
+        return Signals(_chosen(self.values, chosen), _chosen(self.ref_logp, chosen))
+
 
 Asked = Literal["values", "ref_logp"]
 """What an algorithm may ask to be measured before the update; the fields of :class:`Signals`."""
@@ -64,6 +68,15 @@ class Targets:
     keep_B: BoolArray
     per_token: Mapping[str, list[FloatArray]]
     numbers: Mapping[str, float] = field(default_factory=dict)
+
+    def of(self, chosen: Sequence[int]) -> Targets:
+        """Those of some of the samples, without the numbers."""
+        per_token = {name: [values[index] for index in chosen] for name, values in self.per_token.items()}
+        return Targets(self.keep_B[list(chosen)], per_token)
+
+
+def _chosen(values: list[FloatArray] | None, chosen: Sequence[int]) -> list[FloatArray] | None:
+    return None if values is None else [values[index] for index in chosen]
 
 
 class Algorithm:

@@ -17,10 +17,12 @@ class Row:
     Attributes:
         sequence: The tokens.
         targets: By name (``"adv"``, ``"return"``, ``"ref_logp"`` …) one value per sampled token.
+        role: Whose words they are.
     """
 
     sequence: TokenSequence
     targets: Mapping[str, FloatArray]
+    role: str = ""
 
     @property
     def num_sampled(self) -> int:
@@ -45,7 +47,8 @@ def rows_of(samples: Sequence[Sample], targets: Mapping[str, Sequence[FloatArray
         for sequence in sample.sequences:
             end = start + sum(sequence.mask)
             if end > start:
-                rows.append(Row(sequence, {name: values[index][start:end] for name, values in targets.items()}))
+                per_token = {name: values[index][start:end] for name, values in targets.items()}
+                rows.append(Row(sequence, per_token, sample.role))
             start = end
     return rows
 

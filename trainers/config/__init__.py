@@ -15,6 +15,7 @@ from trainers.config.json_object import JsonObject
 from trainers.config.model import LoraConfig, ModelConfig, TinyConfig
 from trainers.config.offline import Files, HeldOutConfig, KeepConfig, LengthConfig
 from trainers.config.optimizer import OptimizerConfig
+from trainers.config.roles import Cast, OpponentsConfig, RoleConfig
 from trainers.config.sampler import SamplerConfig
 from trainers.config.sft import DemonstrationConfig, SftConfig, StopConfig, validate_sft
 from trainers.config.train import CurriculumConfig, TrainConfig, ValidationConfig, validate
@@ -23,6 +24,7 @@ from trainers.config.value import ValueConfig
 __all__ = [
     "AlgorithmConfig",
     "AsynchronyConfig",
+    "Cast",
     "CheckpointConfig",
     "ConfigError",
     "CurriculumConfig",
@@ -37,8 +39,10 @@ __all__ = [
     "LengthConfig",
     "LoraConfig",
     "ModelConfig",
+    "OpponentsConfig",
     "OptimizerConfig",
     "PreferenceConfig",
+    "RoleConfig",
     "SamplerConfig",
     "SamplingConfig",
     "SftConfig",

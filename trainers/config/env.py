@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trainers.config.checks import positive
+from trainers.config.checks import idle, positive
 from trainers.config.json_object import JsonObject
 
 
@@ -22,6 +22,11 @@ class EnvConfig:
     """Further ones for training. `split="train"` is added where the environment takes a `split`."""
     validation_kwargs: JsonObject = field(default_factory=dict)
     """Further ones for validation. `split="validation"` is added where the environment takes a `split`."""
+    workflow: str = ""
+    """Workflow class as `module:Class`, for episodes of several agents; see `roles`. Its tasks are those of the
+    environment or game `env.id`. Empty for one agent that plays the environment."""
+    workflow_kwargs: JsonObject = field(default_factory=dict)
+    """Keyword arguments of the workflow."""
     agent: str = ""
     """Agent class as `module:Class`; empty for the one that fits the environment."""
     agent_kwargs: JsonObject = field(default_factory=dict)
@@ -29,7 +34,8 @@ class EnvConfig:
     workers: Literal["thread", "process"] = "thread"
     """Where environments live. Threads are faster; processes survive environments that crash or hang."""
     max_turns: int | None = None
-    """Fewer turns than the environment allows; none keeps the environment's own limit."""
+    """Fewer turns than the environment allows; none keeps the environment's own limit. With a workflow: replies in one
+    episode, of all agents together."""
     step_timeout: float = 60.0
     """Seconds one step, reset or close of the environment may take."""
     episode_timeout: float = 600.0
@@ -61,6 +67,12 @@ def check_env(env: EnvConfig, problems: list[str]) -> None:
         problems.append(f"env.agent={env.agent!r} must have the form module:Class")
     if env.agent_kwargs and not env.agent:
         problems.append("env.agent_kwargs without env.agent: name the agent they belong to")
+    if env.workflow:
+        if ":" not in env.workflow:
+            problems.append(f"env.workflow={env.workflow!r} must have the form module:Class")
+        idle(env, "env.", ("agent",), "with env.workflow, which makes its own", problems)
+    elif env.workflow_kwargs:
+        problems.append("env.workflow_kwargs without env.workflow: name the workflow they belong to")
     if env.max_turns is not None and env.max_turns < 1:
         problems.append(f"env.max_turns={env.max_turns} must be at least 1")
     positive(env, "env.", ("step_timeout", "episode_timeout", "parallel"), problems)

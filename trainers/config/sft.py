@@ -106,6 +106,8 @@ def validate_sft(config: SftConfig) -> list[str]:
     from_policy = bool(config.demonstrations.policy)
     if from_policy or measured:
         check_env(config.env, problems)
+        why = "in fine-tuning: one agent plays for demonstrations and measures; imitate saved episodes or chats instead"
+        idle(config.env, "env.", ("workflow", "workflow_kwargs"), why, problems)
     elif config.env != EnvConfig():
         problems.append("env does nothing with demonstrations.file and no stop.metric; leave it out")
     if measured:

@@ -11,6 +11,7 @@ from trainers.config.checks import idle, positive, raise_if_any
 from trainers.config.env import EnvConfig, SamplingConfig, check_env, check_sampling
 from trainers.config.model import ModelConfig, check_model
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
+from trainers.config.roles import OpponentsConfig, Roles, check_roles
 from trainers.config.sampler import SamplerConfig, check_sampler
 from trainers.config.value import ValueConfig, check_value
 
@@ -58,6 +59,10 @@ class TrainConfig:
     threads: int = 1
     """Threads of torch. One is safe on a busy machine; as many as idle cores is faster for larger models."""
     env: EnvConfig = field(default_factory=EnvConfig)
+    roles: Roles = field(default_factory=dict)
+    """How the roles of `env.workflow` are played, by name; `adapter`, `trainable` and `max_tokens` of each. What is not
+    mentioned is played by the shared weights, and trained."""
+    opponents: OpponentsConfig = field(default_factory=OpponentsConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
@@ -88,6 +93,7 @@ def validate(config: TrainConfig) -> list[str]:
     algorithm, model = config.algorithm, config.model
 
     check_env(config.env, problems)
+    check_roles(config.roles, config.opponents, model, problems, workflow=config.env.workflow)
     check_model(model, problems, required=True, reference=algorithm.kl > 0)
     check_sampler(config.sampler, config.model, problems, deterministic=config.deterministic)
     check_sampling(config.sampling, problems)

@@ -91,7 +91,9 @@ class Player:
     """
 
     def __init__(self, world: World, policy: DemonstrationPolicy, policy_kwargs: Mapping[str, Any]) -> None:
-        self._world = world
+        if world.agent is None:
+            raise ConfigError("a policy plays one environment as one agent, and this world has a workflow")
+        self._make_agent = world.agent
         self._policy = policy
         self._policy_kwargs = dict(policy_kwargs)
         make = world.env
@@ -100,7 +102,7 @@ class Player:
 
     def play(self, task: Any, seed: int) -> Demonstration:
         """One episode on a task; the same arguments give the same one."""
-        agent = self._world.agent()
+        agent = self._make_agent()
         agent.reset()
         rng = random.Random(seed)
         observation, info = self._env.reset(seed=seed, options={"task": task})

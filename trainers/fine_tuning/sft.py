@@ -229,7 +229,7 @@ class _Rule:
 
     def measure(self, step: int) -> tuple[dict[str, float], bool]:
         """The numbers, and whether they are good enough."""
-        self._rollouts.push(self._policy.weight_update())
+        self._rollouts.push([self._policy.weight_update()])
         greedy = self._stop.metric == "greedy_success"
         episodes, _ = self._rollouts.validate(step, self._stop.tasks, 1, greedy=greedy)
         measured = validation_metrics(episodes, 1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,26 @@ from trainers.model.loading import ModelUnusable
 from trainers.model.quantization import dequantized_weight
 
 ADAPTER = "default"
-"""PEFT's name of the one adapter there is."""
+"""PEFT's name of the adapter that all share; those of roles have the role's."""
 
 TRAINED_ON = "trained_on.json"
 """Beside an adapter whose base was quantised while it was trained: how, and the type it computed in, for which PEFT's
 own file has no place."""
 
 
-def with_adapters(base: Any, config: ModelConfig, seed: int) -> Any:
-    """The base with adapters that change nothing yet; only they are trained.
+def peft_name(adapter: str) -> str:
+    """What PEFT calls the adapter of a role, or ``""``, the one that all share."""
+    return adapter or ADAPTER
+
+
+def with_adapters(base: Any, config: ModelConfig, seed: int, adapters: Sequence[str] = ("",)) -> Any:
+    """The base with adapters that change nothing yet; only they are trained, and the first is active.
+
+    Args:
+        base: The model.
+        config: How it is adapted.
+        seed: Of the adapters' first weights, which differ from adapter to adapter.
+        adapters: Roles that have one of their own; ``""`` is the one that all others share.
 
     Raises:
         ModelUnusable: The targets do not fit the model, or the base is itself an adapter.
@@ -57,7 +69,9 @@ def with_adapters(base: Any, config: ModelConfig, seed: int) -> Any:
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            model = get_peft_model(base, settings)
+            model = get_peft_model(base, settings, peft_name(adapters[0]))
+            for adapter in adapters[1:]:
+                model.add_adapter(peft_name(adapter), settings)
     except ValueError as error:
         raise ModelUnusable(f"model.lora.targets={config.lora.targets!r} does not fit the model: {error}") from error
     ends = (base.get_input_embeddings(), base.get_output_embeddings())
@@ -66,8 +80,30 @@ def with_adapters(base: Any, config: ModelConfig, seed: int) -> Any:
             f"model.lora.targets={config.lora.targets!r} adapts the embeddings or the output head, which often are one "
             "and the same weight and which samplers do not adapt; name linear layers of the blocks, or use all-linear"
         )
-    model.peft_config[ADAPTER].target_modules = _short_targets(base)
+    targets = _short_targets(base)
+    for adapter in adapters:
+        model.peft_config[peft_name(adapter)].target_modules = targets
+    activate(model, adapters[0])
     return model
+
+
+def activate(model: Any, adapter: str) -> None:
+    """Compute with this adapter from now on. All of them stay trained."""
+    model.set_adapter(peft_name(adapter))
+    for name, parameter in model.named_parameters():
+        if _ADAPTER_WEIGHT.search(name):
+            parameter.requires_grad_(True)  # PEFT freezes those that are not active
+
+
+def adapter_of(parameter_name: str) -> str:
+    """Whose parameter it is, by its name in a PEFT model: the name of the role, ``""`` of the shared one."""
+    match = _ADAPTER_WEIGHT.search(parameter_name)
+    if match is None:
+        raise ValueError(f"{parameter_name!r} is no weight of an adapter")
+    return "" if match["adapter"] == ADAPTER else match["adapter"]
+
+
+_ADAPTER_WEIGHT = re.compile(r"\.lora_(?:A|B|magnitude_vector)\.(?P<adapter>[^.]+)\.")
 
 
 def _short_targets(base: Any) -> list[str]:
@@ -79,24 +115,28 @@ def _short_targets(base: Any) -> list[str]:
     return sorted(ends if same else adapted)
 
 
-def save_adapter(model: Any, folder: Path, config: ModelConfig) -> None:
-    """Write the adapter as PEFT, transformers and vLLM load it. The same adapter gives the same bytes."""
+def save_adapters(model: Any, folder: Path, config: ModelConfig, adapters: Sequence[str]) -> list[Path]:
+    """Write each adapter as PEFT, transformers and vLLM load it: the shared one to the folder, that of a role to a
+    folder of its name in it. The same adapter gives the same bytes. Returns where they lie."""
     # The embeddings are never trained; PEFT would ask the hub whether they might have been.
     model.save_pretrained(folder, save_embedding_layers=False)
+    folders = [folder / adapter if adapter else folder for adapter in adapters]
     if config.tuning == "qlora":
-        (folder / TRAINED_ON).write_text(json.dumps({"quantization": "nf4", "dtype": config.dtype}) + "\n")
+        for each in folders:
+            (each / TRAINED_ON).write_text(json.dumps({"quantization": "nf4", "dtype": config.dtype}) + "\n")
+    return folders
 
 
 @torch.no_grad()
-def merged_tensors(model: Any) -> Iterator[tuple[str, Tensor]]:
-    """Name and tensor of every weight of the plain model, with the adapters in it, one at a time.
+def merged_tensors(model: Any, adapter: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Name and tensor of every weight of the plain model, with an adapter in it, one at a time.
 
     LoRA adds ``scale · B A``; DoRA then gives each row of the sum its own length (Liu et al. 2024, eq. 5). Sums are
     made in float32, and the base's type is kept.
     """
     for name, module in model.get_base_model().named_modules():
         if hasattr(module, "lora_A"):
-            yield f"{name}.weight", _merge(module)
+            yield f"{name}.weight", _merge(module, peft_name(adapter))
             if (bias := module.get_base_layer().bias) is not None:
                 yield f"{name}.bias", bias.detach()
         elif ".base_layer" not in name and ".lora_" not in name:
@@ -107,11 +147,11 @@ def merged_tensors(model: Any) -> Iterator[tuple[str, Tensor]]:
                     yield f"{name}.{leaf}", buffer
 
 
-def _merge(module: Any) -> Tensor:
+def _merge(module: Any, adapter: str) -> Tensor:
     weight = dequantized_weight(module.get_base_layer())
-    total = weight.float() + module.get_delta_weight(ADAPTER).float()
-    if ADAPTER in module.lora_magnitude_vector:
+    total = weight.float() + module.get_delta_weight(adapter).float()
+    if adapter in module.lora_magnitude_vector:
         length = torch.linalg.norm(total, dim=1, keepdim=True)
-        total = total * (module.lora_magnitude_vector[ADAPTER].weight.float()[:, None] / length)
+        total = total * (module.lora_magnitude_vector[adapter].weight.float()[:, None] / length)
     merged: Tensor = total.to(weight.dtype)
     return merged

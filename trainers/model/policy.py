@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,14 @@ from torch import Tensor
 from rllm_gym.samplers.protocol import WeightUpdate
 from trainers.batching import Costs, MicroBatch
 from trainers.config import ModelConfig
-from trainers.model.adapters import ADAPTER, merged_tensors, save_adapter, with_adapters
+from trainers.model.adapters import (
+    activate,
+    adapter_of,
+    merged_tensors,
+    peft_name,
+    save_adapters,
+    with_adapters,
+)
 from trainers.model.attention import hidden_states, teach_trees
 from trainers.model.loading import choose_device, load_causal_lm, load_tokenizer
 from trainers.model.quantization import dequantized_copy, load_quantized_lm
@@ -53,13 +60,17 @@ class Policy:
         tokens_per_chunk: Sampled tokens whose logits exist at once, at most; by default as many as fit a few megabytes.
         reference: Keep what the KL term needs: nothing with LoRA, a frozen copy in full fine-tuning.
         seed: Of the adapters' first weights.
+        adapters: The sets of weights that are trained, by the name they are served under: ``""`` for those that all
+            roles share, a role's name for an adapter of its own. In full fine-tuning there is ``""`` alone.
 
     Attributes:
         model: The model as trained: plain, or wrapped by PEFT.
         tokenizer: Its tokenizer.
         device: Where it lives.
         adapted: Adapters are trained, on a frozen base.
-        value_head: PPO's, where one was added. Its parameters are not among :attr:`parameters`.
+        adapters: Their names.
+        active: The one that everything is computed with; see :meth:`activate`.
+        value_heads: PPO's, of each adapter, where one was added. Their parameters are not among :attr:`parameters`.
         shares_prompts: Whether sequences may be laid out side by side, what they begin with alike computed once: with
             plain attention over all that came before.
         costs: What decides how sequences are laid out.
@@ -73,8 +84,11 @@ class Policy:
         tokens_per_chunk: int | None = None,
         reference: bool = False,
         seed: int = 0,
+        adapters: Sequence[str] = ("",),
     ) -> None:
         self.config = config
+        self.adapters = tuple(adapters)
+        self.active = self.adapters[0]
         self.device = choose_device(config.device)
         self.temperature = temperature
         self.tokens_per_chunk = tokens_per_chunk
@@ -89,7 +103,7 @@ class Policy:
         check_head(base, self.device)
         self.shares_prompts = teach_trees(base, self.device)
         self.costs = Costs.of(base.config, self.device, full=not self.adapted)
-        self.model = with_adapters(base, config, seed) if self.adapted else base
+        self.model = with_adapters(base, config, seed, self.adapters) if self.adapted else base
         self._reference = self._frozen_copy() if reference and not self.adapted else None
         if config.gradient_checkpointing:
             self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -102,12 +116,29 @@ class Policy:
                 module.p = 0.0
             if hasattr(module, "attention_dropout"):
                 module.attention_dropout = 0.0
-        self.value_head: ValueHead | None = None
+        self.value_heads: dict[str, ValueHead] = {}
 
     @property
     def parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
-        """The trained parameters by name, always in the same order."""
+        """The trained parameters by name, those of all adapters, always in the same order."""
         return [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
+
+    def parameters_of(self, adapter: str) -> list[tuple[str, torch.nn.Parameter]]:
+        """Those of one adapter; in full fine-tuning all."""
+        if not self.adapted:
+            return self.parameters
+        return [(name, parameter) for name, parameter in self.parameters if adapter_of(name) == adapter]
+
+    def activate(self, adapter: str) -> None:
+        """Compute with this adapter from now on."""
+        if adapter != self.active:
+            activate(self.model, adapter)
+            self.active = adapter
+
+    @property
+    def value_head(self) -> ValueHead | None:
+        """That of the active adapter."""
+        return self.value_heads.get(self.active)
 
     def outputs(self, batch: MicroBatch, *, entropy_gradient: bool = False) -> TokenOutputs:
         """What the model says of each sampled token. To announce that the entropy is differentiated saves time."""
@@ -126,10 +157,10 @@ class Policy:
         return value_N
 
     def add_value_head(self, *, detach: bool) -> ValueHead:
-        """Give the policy a value head; with ``detach`` its loss does not reach the model."""
+        """Give the active adapter a value head; with ``detach`` its loss does not reach the model."""
         width = self._plain().config.get_text_config().hidden_size
-        self.value_head = ValueHead(width, detach=detach).to(self.device)
-        return self.value_head
+        self.value_heads[self.active] = head = ValueHead(width, detach=detach).to(self.device)
+        return head
 
     @torch.no_grad()
     def reference_logprobs(self, batch: MicroBatch) -> Tensor:
@@ -140,7 +171,7 @@ class Policy:
             return self._logprobs(self._plain(), batch)[0]
 
     def weight_update(self, *, merged: bool = False) -> WeightUpdate:
-        """What a sampler needs to serve the present weights: the whole model, or the adapters.
+        """What a sampler needs to serve the present weights: the whole model, or the active adapter, under its name.
 
         Args:
             merged: The whole model with the adapters in it also where only they are trained, for samplers that cannot
@@ -150,13 +181,16 @@ class Policy:
             state = self.model.state_dict()
             return WeightUpdate([(name, tensor.detach()) for name, tensor in state.items()], kind="full")
         if merged:
-            return WeightUpdate(merged_tensors(self.model), kind="full")
+            return WeightUpdate(merged_tensors(self.model, self.active), kind="full", name=self.active)
         from peft import get_peft_model_state_dict
 
-        adapters = get_peft_model_state_dict(self.model, save_embedding_layers=False)
-        settings = self.model.peft_config[ADAPTER].to_dict()
+        name = peft_name(self.active)
+        tensors = get_peft_model_state_dict(self.model, adapter_name=name, save_embedding_layers=False)
         return WeightUpdate(
-            [(name, tensor.detach()) for name, tensor in adapters.items()], kind="lora", lora_config=settings
+            [(name, tensor.detach()) for name, tensor in tensors.items()],
+            kind="lora",
+            lora_config=self.model.peft_config[name].to_dict(),
+            name=self.active,
         )
 
     def sampling_model(self) -> Any:
@@ -178,13 +212,16 @@ class Policy:
         return str(folder)
 
     def save(self, folder: Path) -> None:
-        """Write what transformers (full) or PEFT (LoRA) loads, with the tokenizer."""
+        """Write what transformers (full) or PEFT (LoRA) loads, with the tokenizer; the adapters of roles each to a
+        folder of the role's name."""
         folder.mkdir(parents=True, exist_ok=True)
+        folders = [folder]
         if self.adapted:
-            save_adapter(self.model, folder, self.config)
+            folders = save_adapters(self.model, folder, self.config, self.adapters)
         else:
             self.model.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
+        for each in folders:
+            self.tokenizer.save_pretrained(each)
 
     def _plain(self) -> Any:
         return self.model.get_base_model() if self.adapted else self.model

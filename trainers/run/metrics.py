@@ -117,6 +117,7 @@ def episode_metrics(episodes: Sequence[Episode]) -> dict[str, Any]:
         "sampled_tokens": sum(_sampled_tokens(episode) for episode in counted),
         "invalid_actions": _mean([_invalid_share(episode) for episode in stochastic]),
     }
+    row |= _role_rewards(stochastic)
     reasons = Counter(episode.stop_reason.value for episode in episodes)
     return row | {f"stop/{reason or 'none'}": count for reason, count in sorted(reasons.items())}
 
@@ -125,11 +126,13 @@ def group_metrics(episodes: Sequence[Episode], samples: Sequence[Sample]) -> dic
     """Share of groups that teach something, and of those that do not because all succeeded (too easy) or not (too
     hard). The three sum to 1."""
     rewards: defaultdict[str, list[float]] = defaultdict(list)
+    tasks: dict[str, str] = {}
     for sample in samples:  # greedy ones too: they are what ReMax compares with
         rewards[sample.group_id].append(sample.reward)
+        tasks[sample.group_id] = sample.task_group
     solved = success_by_group(episodes)
     kinds = Counter(
-        "useful" if max(group) > min(group) else "too_easy" if solved.get(name) == 1.0 else "too_hard"
+        "useful" if max(group) > min(group) else "too_easy" if solved.get(tasks[name]) == 1.0 else "too_hard"
         for name, group in rewards.items()
     )
     return {f"groups/{kind}": kinds[kind] / max(1, len(rewards)) for kind in ("useful", "too_easy", "too_hard")}
@@ -161,9 +164,24 @@ def validation_metrics(episodes: Sequence[Episode], samples: int) -> dict[str, f
     }
     for k in sorted({1 << power for power in range(samples.bit_length())} | {samples}):
         row[f"validation/pass@{k}"] = _mean([pass_at_k(len(tries), sum(tries), k) for tries in by_task.values()])
+    trainable = [episode for episode in stochastic if episode.trainable]
+    row |= {f"validation/{name}": value for name, value in _role_rewards(trainable).items()}
     if greedy:
         row["validation/greedy_success"] = _mean([episode.success and episode.trainable for episode in greedy])
     return row
+
+
+def _role_rewards(episodes: Sequence[Episode]) -> dict[str, float]:
+    """``reward/{role}``, the mean over its agents, where agents have roles; and what a workflow measured of its own."""
+    rewards: defaultdict[str, list[float]] = defaultdict(list)
+    measured: defaultdict[str, list[float]] = defaultdict(list)
+    for episode in episodes:
+        for trajectory in episode.trajectories:
+            rewards[trajectory.role].append(trajectory.reward)
+        for name, value in episode.metrics.items():
+            measured[name].append(value)
+    roles = {} if set(rewards) <= {"agent"} else {f"reward/{role}": _mean(own) for role, own in sorted(rewards.items())}
+    return roles | {f"workflow/{name}": _mean(values) for name, values in sorted(measured.items())}
 
 
 def _sampled_tokens(episode: Episode) -> int:

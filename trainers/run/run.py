@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -18,11 +18,13 @@ import torch
 from rllm_gym.core import Episode
 from rllm_gym.engine import EngineStats, save_episodes, write_manifest
 from rllm_gym.samplers.protocol import Sampler, SamplerError
-from trainers.algorithms import make_algorithm
-from trainers.config import ConfigError, TrainConfig, validate
+from trainers.algorithms import Draw, make_algorithm
+from trainers.config import Cast, ConfigError, TrainConfig, validate
+from trainers.config.roles import check_cast
 from trainers.curriculum import Curriculum
 from trainers.entropy import EntropyBonus
-from trainers.learner import Learner, TrainingDiverged, UpdateStats
+from trainers.learner import TrainingDiverged, UpdateStats
+from trainers.learners import Learners
 from trainers.model import Policy
 from trainers.rollouts import RolloutAbandoned, Rollouts, World, open_world, sandbox_tier_of
 from trainers.run.ahead import Ahead, Harvest
@@ -34,9 +36,11 @@ from trainers.run.metrics import MetricsLog, PhaseClock, holds_run, success_by_g
 from trainers.run.parallel import open_ranks
 from trainers.run.recovery import changes, fingerprints, generator_states, obstacles, set_generator_states
 from trainers.run.run_folder import hold_folder
+from trainers.run.served import ServedWeights
 from trainers.run.throughput import PeakMemory
+from trainers.run.update_metrics import entropy_metrics, update_metrics
 from trainers.samples import Sample, Shaping, samples_of
-from trainers.serving import make_sampler, weights_for
+from trainers.serving import make_sampler
 from trainers.settings import to_mapping, write_yaml
 
 _log = logging.getLogger(__name__)
@@ -102,7 +106,6 @@ class Run:
         self._revivals = 0
         self._saved_step = -1
         self._watch = DivergenceWatch()
-        self._served = -1  # version of the weights that the sampler has
         self._versions: dict[int, int] = {}  # which push brought which
         self._closing = contextlib.ExitStack()
         with contextlib.ExitStack() as opened:
@@ -127,18 +130,23 @@ class Run:
         self.world = world or open_world(config.env)
         if config.validation.every and self.world.validation is None:
             _log.warning("the environment has no validation split: nothing is validated (env.validation_kwargs?)")
+        roles = self.world.roles
+        self.cast = Cast(config.roles, config.opponents)
+        if roles:
+            check_cast(self.cast, roles, config.sampler, config.model)
         self.policy = Policy(
             config.model,
             temperature=config.sampling.temperature,
             tokens_per_chunk=config.optimizer.tokens_per_chunk,
             reference=config.algorithm.kl > 0,
             seed=config.seed,
+            adapters=self.cast.adapters(roles) if roles else ("",),
         )
         self._memory = PeakMemory(self.policy.device)
         self.algorithm = make_algorithm(config.algorithm, config.value, config.sampling)
-        self.learner = Learner(self.policy, config.optimizer, config.steps, self.algorithm.value, self.ranks)
+        self.learners = Learners(self.policy, config.optimizer, config.steps, self.algorithm.value, self.ranks)
         self.curriculum = Curriculum(self.world.train, config.curriculum, config.seed)
-        self.entropy = EntropyBonus(config.entropy, config.steps)
+        self.entropy = {adapter: EntropyBonus(config.entropy, config.steps) for adapter in self.policy.adapters}
         self._made_sampler = sampler is None
         self.rollouts = Rollouts(
             self.world,
@@ -146,14 +154,16 @@ class Run:
             self.policy.tokenizer,
             env=config.env,
             sampling=config.sampling,
+            cast=self.cast,
             seed=config.seed,
             deterministic=config.deterministic,
         )
         opened.callback(self.rollouts.close)
+        self.served = ServedWeights(self.policy, self.rollouts, self.cast, config)
         self.ahead = Ahead(
             self.rollouts,
             self.curriculum,
-            plans=lambda tasks: self.algorithm.plans(tasks, self._served),
+            plans=self._plans,
             groups=config.algorithm.groups_per_step,
             steps=config.steps,
             steps_ahead=config.asynchrony.steps_ahead,
@@ -162,9 +172,9 @@ class Run:
         )
         self._fingerprints = fingerprints(self.policy, self.world.train)
         notes = self._restore()
-        self.ranks.copy_from_first(self.learner.parameters)
+        self.ranks.copy_from_first(self.learners.parameters)
+        self.push(self.step)  # also after a resume: the sampler begins with the base model
         self._complete = self._steps_state()
-        self.push()  # also after a resume: the sampler begins with the base model
         self._metrics: MetricsLog | None = None
         if self.ranks.leads:
             self._write_settings()
@@ -215,40 +225,49 @@ class Run:
         self._stale = len(harvest.episodes) - len(episodes)
         return episodes
 
-    def push(self) -> None:
-        """Give the sampler the present weights, once nothing is drawn by the old ones any more; unless it has them.
+    def push(self, step: int) -> None:
+        """Give the sampler the weights after so many steps, once nothing is drawn by the old ones any more; unless it
+        has them. A copy of them joins the opponents, where one is due.
 
         Raises:
             SamplerError: The sampler died, and so did those brought up in its place.
         """
-        if self._served == self.learner.version:
+        if not self.served.lacks(self.learners.version, step):
             return
         with self.clock("rollout"):
             self.ahead.settle()
         with self.clock("push"):
+            self.served.copy_opponent(step)
             try:
-                self.rollouts.push(weights_for(self.policy, self.config))
-                self._note_served()
+                self._push()
             except SamplerError as error:
                 self._revive(error)
 
-    def _note_served(self) -> None:
-        self._served = self.learner.version
+    def _push(self) -> None:
+        self.served.push(self.learners.version)
         # Two: those of the episodes that are learnt from, and those that draw the next ones meanwhile.
         before = dict(list(self._versions.items())[-1:])
-        self._versions = {**before, self.rollouts.pushes: self._served}
+        self._versions = {**before, self.rollouts.pushes: self.served.version}
+
+    def _plans(self, tasks: Sequence[int]) -> Sequence[Sequence[Draw]]:
+        if self.served.pool is not None:  # another group of a task may meet another opponent
+            return [self.algorithm.plan() for _ in tasks]
+        return self.algorithm.plans(tasks, self.served.version)
 
     def samples(self, harvest: Harvest) -> list[Sample]:
         """What of the episodes can be learnt from, with what the algorithm knew already and did not play again."""
-        samples = samples_of(self.fresh(harvest), Shaping.of(self.config))
-        drawn_by = self._versions.get(min(harvest.pushes, default=0), self._served)
+        adapter_of = self.cast.weights if self.world.workflow is not None else None
+        samples = samples_of(self.fresh(harvest), Shaping.of(self.config), adapter_of)
+        if self.served.pool is not None:
+            return samples
+        drawn_by = self._versions.get(min(harvest.pushes, default=0), self.served.version)
         return self.algorithm.complete(samples, harvest.groups, drawn_by)
 
     def names(self, tasks: list[int]) -> list[str]:
         """The ids of tasks, for the log."""
         return [str(getattr(self.world.train[index], "task_id", index)) for index in tasks]
 
-    def learn(self, step: int, tasks: list[int], episodes: list[Episode], update: UpdateStats) -> None:
+    def learn(self, step: int, tasks: list[int], episodes: list[Episode], updates: Mapping[str, UpdateStats]) -> None:
         """What follows from a step for the next ones: tasks that are not solved yet, the weight of the entropy.
 
         Raises:
@@ -264,34 +283,18 @@ class Run:
         position = {str(index): task for index, task in enumerate(tasks)}
         rates = success_by_group(episodes)
         self.curriculum.learn({position[name.rpartition(".")[2]]: rate for name, rate in rates.items()})
-        if update.tokens:
-            self.entropy.observe(step, update.entropy)
+        for adapter, update in updates.items():
+            if update.tokens:
+                self.entropy[adapter].observe(step, update.entropy)
 
-    def update_metrics(self, step: int, update: UpdateStats) -> dict[str, float]:
+    def entropy_weights(self) -> dict[str, float]:
+        """Of each adapter."""
+        return {adapter: bonus.weight for adapter, bonus in self.entropy.items()}
+
+    def update_metrics(self, step: int, updates: Mapping[str, UpdateStats]) -> dict[str, float]:
         """The numbers of an update."""
-        row = {
-            "lr": self.learner.learning_rate(step),
-            "entropy_weight": self.entropy.weight,
-            "trained_tokens": update.tokens,
-            "skipped_updates": update.skipped,
-        } | update.forward.metrics()
-        target = self.entropy.target(step)
-        if target is not None:
-            row["entropy_target"] = target
-        if not update.forward.padded:  # not one episode came to an end: there was nothing to measure
-            return row
-        row |= {
-            "loss": update.loss,
-            "entropy": update.entropy,
-            "sampler_gap/mean": update.gap_mean,
-            "sampler_gap/max": update.gap_max,
-            "clip_fraction": update.clip_fraction,
-            "grad_norm": update.grad_norm,
-            "ratio_max": update.ratio_max,
-        }
-        if self.algorithm.value is not None:
-            row |= {"value/loss": update.value_loss, "value/grad_norm": update.value_grad_norm}
-        return row | ({"kl_reference": update.kl} if self.config.algorithm.kl else {})
+        row = {"lr": self.learners.learning_rate(step)} | update_metrics(updates, self.config.algorithm)
+        return row | entropy_metrics(self.entropy, step)
 
     def engine_metrics(self, engine: EngineStats) -> dict[str, float]:
         """What broke while sampling, and how fast it was."""
@@ -437,8 +440,8 @@ class Run:
             _log.warning("the sampler died, another one takes its place: %s", error)
             try:
                 self.rollouts.replace_sampler(self._make_sampler)
-                self.rollouts.push(weights_for(self.policy, self.config))
-                self._note_served()
+                self.served.forget()
+                self._push()
                 return
             except SamplerError as again:
                 error = again
@@ -451,7 +454,8 @@ class Run:
             "algorithm": self.algorithm.state_dict(),
             "curriculum": self.curriculum.state_dict(),
             "ahead": self.ahead.state_dict(),
-            "entropy_weight": self.entropy.weight,
+            "entropy_weights": self.entropy_weights(),
+            "opponents": self.served.state_dict(),
             "generators": generator_states(),
             "validation": self._validation,
             "best": self._best,
@@ -465,7 +469,7 @@ class Run:
         if not options.every or not self.ranks.leads or self.step in (0, self._saved_step):
             return
         state = self._complete | {
-            "learner": self.learner.state_dict(),
+            "learners": self.learners.state_dict(),
             "fingerprints": self._fingerprints,
             "config": to_mapping(self.config),
         }
@@ -488,13 +492,15 @@ class Run:
                 "(config.yaml there), or start anew in another folder"
             )
         try:
-            self.learner.load_state_dict(state["learner"])
+            self.learners.load_state_dict(state["learners"])
             self.curriculum.load_state_dict(state["curriculum"])
         except ValueError as error:
             raise ConfigError(f"cannot go on from {self.output}: {error}") from error
         self.algorithm.load_state_dict(state["algorithm"])
         self.ahead.load_state_dict(state["ahead"])
-        self.entropy.weight = state["entropy_weight"]
+        for adapter, bonus in self.entropy.items():
+            bonus.weight = state["entropy_weights"][adapter]
+        self.served.load_state_dict(state["opponents"])
         set_generator_states(state["generators"])
         self._validation, self._best = state["validation"], state["best"]
         self._unvalidated = json.loads(state["unvalidated"])

@@ -1,0 +1,271 @@
+"""Several roles in one run: who speaks with which weights, who learns, and that no algorithm mixes them up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from echo_options import echo_config
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from rllm_gym.core import Episode
+from rllm_gym.engine import load_episodes
+from trainers.config import ConfigError, TrainConfig, validate
+from trainers.loop import train
+from trainers.model import Policy
+from trainers.run.metrics import read_metrics
+from trainers.run.run import Run, TrainResult
+
+ALGORITHMS = ["grpo", "dr-grpo", "rloo", "remax", "reinforce", "reinforce++", "rebn", "ppo"]
+LOSSES = ["gspo", "cispo", "dppo", "reinforce"]
+
+
+def team_config(folder: Path, workflow: str = "EchoTeam", **sections: Any) -> TrainConfig:
+    defaults: dict[str, Any] = {
+        "steps": 2,
+        "env": {"id": "echo_world:test/Echo-v0", "workflow": f"echo_team:{workflow}"},
+        "model": {"tuning": "lora", "lora": {"rank": 4, "alpha": 4.0}},
+        "algorithm": {"group_size": 4, "groups_per_step": 2},
+        "validation": {"every": 0, "tasks": 64, "samples": 1},
+        "checkpoint": {"every": 0},
+        "save_episodes_every": 1,
+    }
+    for name, value in sections.items():
+        defaults[name] = {**defaults[name], **value} if isinstance(defaults.get(name), dict) else value
+    return echo_config(folder, **defaults)
+
+
+def played(result: TrainResult, step: int = 1) -> list[Episode]:
+    return list(load_episodes(result.output / "episodes" / f"train-{step:06d}.jsonl"))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_trains_a_team_with_one_adapter_a_role(tmp_path: Path, name: str) -> None:
+    size = 4 if name in ("grpo", "dr-grpo", "rloo") else 2
+    options = {"name": name, "group_size": size, "kl": 0.01}
+    roles = {"solver": {"adapter": "own"}, "judge": {"adapter": "own"}}
+    value = {"value": {"warmup_steps": 0}} if name == "ppo" else {}
+    result = train(team_config(tmp_path, algorithm=options, roles=roles, **value))
+    row = read_metrics(result.output)[-1]
+    episodes = played(result)
+    assert len(episodes) == 2 * (size + (name == "remax"))
+    for episode in episodes:
+        assert [(each.name, each.role) for each in episode.trajectories] == [
+            ("solver_0", "solver"), ("solver_1", "solver"), ("judge_0", "judge")
+        ]  # fmt: skip
+    assert row["reward/solver"] == pytest.approx(
+        torch.tensor(
+            [t.reward for e in played(result, 2) if not e.greedy for t in e.trajectories if t.role == "solver"]
+        ).mean()
+    )
+    for role in ("solver", "judge"):
+        assert row[f"trained_tokens/{role}"] > 0
+        assert 0 < row[f"entropy/{role}"] < 6
+        assert f"kl_reference/{role}" in row
+        assert f"grad_norm/{role}" in row
+        assert changed(result, role)
+    assert row["trained_tokens"] == row["trained_tokens/solver"] + row["trained_tokens/judge"]
+    assert row["sampler_gap/max"] < 1e-3  # each was sampled by the very adapter that is trained
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_loss_trains_a_team_on_one_shared_adapter(tmp_path: Path, loss: str) -> None:
+    result = train(team_config(tmp_path, algorithm={"loss": loss}))
+    row = read_metrics(result.output)[-1]
+    assert row["trained_tokens/solver"] > 0 < row["trained_tokens/judge"]
+    assert row["sampler_gap/max"] < 1e-3
+    assert not {"grad_norm/solver", "grad_norm/shared"} & row.keys()
+    assert changed(result, "")
+
+
+def changed(result: TrainResult, role: str) -> bool:
+    """Whether the role's saved adapter does anything."""
+    assert result.model is not None
+    weights = load_file(result.model / role / "adapter_model.safetensors")
+    return any(bool(tensor.any()) for name, tensor in weights.items() if ".lora_B." in name)
+
+
+def test_a_frozen_role_keeps_its_weights_while_the_other_learns(tmp_path: Path) -> None:
+    result = train(team_config(tmp_path, roles={"solver": {"adapter": "own"}, "judge": {"adapter": "base"}}))
+    assert result.model is not None
+    assert changed(result, "solver")
+    assert {path.name for path in result.model.iterdir() if path.is_dir()} == {"solver"}
+    for episode in played(result, 2):
+        assert [each.trainable for each in episode.trajectories] == [True, True, False]
+        assert episode.info["weights"] == {"solver_0": "solver", "solver_1": "solver", "judge_0": "base"}
+    assert "trained_tokens/judge" not in read_metrics(result.output)[-1]
+
+
+def test_whole_weights_are_shared_and_the_base_stays_what_it_was(tmp_path: Path) -> None:
+    """The frozen judge is drawn by the model before training, also after whole models were pushed."""
+    config = team_config(tmp_path, model={"tuning": "full", "lora": {}}, roles={"judge": {"adapter": "base"}})
+    result = train(config)
+    model = AutoModelForCausalLM.from_pretrained(config.model.path, dtype=torch.float32)
+    for episode in played(result, 2):
+        (judge,) = [each for each in episode.trajectories if each.role == "judge"]
+        (sequence,) = judge.branches()
+        with torch.no_grad():
+            logp_TV = model(torch.tensor([sequence.ids])).logits[0].log_softmax(-1)
+        for place, (token, marked) in enumerate(zip(sequence.ids, sequence.mask, strict=True)):
+            if marked:
+                assert float(logp_TV[place - 1, token]) == pytest.approx(sequence.logprobs[place], abs=1e-4)
+
+
+def test_a_shared_role_that_is_not_trained_plays_with_the_newest_weights(tmp_path: Path) -> None:
+    result = train(team_config(tmp_path, roles={"judge": {"trainable": False}}))
+    for step in (1, 2):
+        for episode in played(result, step):
+            versions = {each.role: each.branches()[0].versions[-1] for each in episode.trajectories}
+            assert versions == {"solver": step, "judge": step}
+            assert not episode.trajectories[-1].trainable
+
+
+def test_an_adapter_of_a_role_is_merged_like_any_other(tmp_path: Path) -> None:
+    from trainers.config.merge import MergeConfig
+    from trainers.model.merge import merge_adapter
+
+    roles = {"solver": {"adapter": "own"}, "judge": {"adapter": "own"}}
+    result = train(team_config(tmp_path, roles=roles, optimizer={"lr": 0.05}))
+    assert result.model is not None
+    ids = torch.arange(1, 12)[None]
+    said = []
+    for role in roles:
+        merge_adapter(MergeConfig(str(result.model / role), str(tmp_path / f"merged-{role}")))
+        merged = AutoModelForCausalLM.from_pretrained(tmp_path / f"merged-{role}")
+        base = AutoModelForCausalLM.from_pretrained(tmp_path / "tiny")
+        adapted = PeftModel.from_pretrained(base, result.model / role)
+        with torch.no_grad():
+            said.append(merged(ids).logits)
+            assert torch.allclose(said[-1], adapted(ids).logits, atol=1e-4)
+    assert not torch.allclose(*said, atol=1e-3)
+
+
+def test_roles_have_limits_of_their_own(tmp_path: Path) -> None:
+    result = train(team_config(tmp_path, roles={"judge": {"max_tokens": 1}}))
+    for episode in played(result):
+        lengths = {each.role: max(len(step.tokens.ids) for step in each.steps) for each in episode.trajectories}  # type: ignore[union-attr]
+        assert lengths["judge"] == 1 < lengths["solver"]
+
+
+@pytest.mark.parametrize("evict", ["oldest", "random"])
+def test_opponents_are_frozen_copies_of_the_player(tmp_path: Path, evict: str) -> None:
+    opponents = {"role": "opponent", "pool": 2, "every": 1, "evict": evict}
+    config = team_config(tmp_path, "Duel", steps=5, opponents=opponents, optimizer={"lr": 0.02})
+    result = train(config)
+    pools = []
+    for step in range(1, 6):
+        met = {episode.info["weights"]["opponent_0"] for episode in played(result, step)}
+        by_group: dict[str, set[str]] = {}
+        for episode in played(result, step):
+            assert episode.trajectories[0].trainable
+            assert not episode.trajectories[1].trainable
+            by_group.setdefault(episode.group_id, set()).add(episode.info["weights"]["opponent_0"])
+        assert all(len(names) == 1 for names in by_group.values())
+        pools.append(met)
+    assert pools[0] == {"opponent.0"}
+    assert set().union(*pools) <= {f"opponent.{step}" for step in range(5)}
+    assert all(len(pool) <= 2 for pool in pools)
+    if evict == "oldest":
+        assert pools[4] <= {"opponent.3", "opponent.4"}
+
+
+def test_a_pool_survives_an_interruption(tmp_path: Path) -> None:
+    """Deterministic, resumed from its checkpoint: the same opponents, the same episodes, the same weights."""
+
+    def run(name: str, steps: int, **options: Any) -> TrainResult:
+        opponents = {"role": "opponent", "pool": 3, "every": 1, "evict": "random"}
+        config = team_config(
+            tmp_path, "Duel", steps=steps, opponents=opponents, deterministic=True, checkpoint={"every": 1}, **options,
+            output=str(tmp_path / name), optimizer={"lr": 0.02, "schedule": "constant"},
+        )  # fmt: skip
+        return train(config)
+
+    whole = run("whole", 6)
+    run("parts", 3)
+    parts = run("parts", 6, resume=True)
+    for step in range(4, 7):
+        assert [e.info["weights"] for e in played(whole, step)] == [e.info["weights"] for e in played(parts, step)]
+    assert whole.model is not None
+    assert parts.model is not None
+    one, other = (load_file(model / "adapter_model.safetensors") for model in (whole.model, parts.model))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_resumed_run_has_every_adapter_and_its_optimizer(tmp_path: Path) -> None:
+    roles = {"solver": {"adapter": "own"}, "judge": {"adapter": "own"}}
+    options: dict[str, Any] = {"roles": roles, "deterministic": True, "checkpoint": {"every": 1}}
+    options["optimizer"] = {"schedule": "constant"}
+    whole = train(team_config(tmp_path, steps=4, output=str(tmp_path / "whole"), **options))
+    train(team_config(tmp_path, steps=2, output=str(tmp_path / "parts"), **options))
+    parts = train(team_config(tmp_path, steps=4, output=str(tmp_path / "parts"), resume=True, **options))
+    for role in roles:
+        one, other = (load_file(r.model / role / "adapter_model.safetensors") for r in (whole, parts))  # type: ignore[operator]
+        assert all(torch.equal(one[name], other[name]) for name in one)
+    with pytest.raises(ConfigError, match="adapters"):
+        train(team_config(tmp_path, steps=5, output=str(tmp_path / "parts"), resume=True, **{**options, "roles": {}}))
+
+
+def test_adapters_are_independent_of_each_other(tmp_path: Path) -> None:
+    """Switching between them trains none of the others, and all stay in the optimizer's sight."""
+    config = team_config(tmp_path)
+    policy = Policy(config.model, adapters=("", "judge", "solver_b", "solver"))
+    assert len(policy.parameters) == sum(len(policy.parameters_of(adapter)) for adapter in policy.adapters)
+    for adapter in policy.adapters:
+        policy.activate(adapter)
+        assert len(policy.parameters) == 4 * len(policy.parameters_of(adapter))
+        tensors = dict(policy.weight_update().tensors)
+        assert len(tensors) == len(policy.parameters_of(adapter))
+        assert policy.weight_update().name == adapter
+
+
+IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
+    ({"env": {"workflow": ""}, "roles": {"solver": {}}}, "roles without env.workflow"),
+    ({"env": {"workflow": ""}, "opponents": {"role": "solver"}}, r"opponents.role='solver' does nothing"),
+    ({"env": {"workflow": "", "workflow_kwargs": {"solvers": 3}}}, "workflow_kwargs without env.workflow"),
+    ({"env": {"agent": "a:B"}}, r"env.agent='a:B' does nothing"),
+    ({"model": {"tuning": "full", "lora": {}}, "roles": {"solver": {"adapter": "own"}}}, "model.tuning=lora"),
+    ({"roles": {"solver": {"adapter": "base", "trainable": True}}}, "before training"),
+    ({"roles": {"solver": {"adapter": "own", "trainable": False}}}, "write adapter: base"),
+    ({"roles": {"base": {}}}, "roles.base"),
+    ({"roles": {"a.b": {}}}, "roles.a.b"),
+    ({"roles": {"solver": {"max_tokens": 0}}}, "at least 1"),
+    ({"opponents": {"pool": 3}}, "opponents.pool=3 does nothing without opponents.role"),
+    ({"opponents": {"role": "judge", "pool": 1, "evict": "random"}}, "opponents.evict='random' does nothing"),
+    ({"opponents": {"role": "judge", "every": 0}}, "opponents.every"),
+    ({"opponents": {"role": "judge"}, "roles": {"judge": {"adapter": "own"}}}, "roles.judge.adapter=own"),
+    ({"opponents": {"role": "judge"}, "roles": {"judge": {"trainable": True}}}, "roles.judge.trainable"),
+]
+
+
+@pytest.mark.parametrize(("options", "says"), IMPOSSIBLE)
+def test_options_of_roles_that_are_impossible_or_idle_are_refused(
+    tmp_path: Path, options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        validate(team_config(tmp_path, **options))
+
+
+MISCAST: list[tuple[dict[str, Any], str]] = [
+    ({"roles": {"sovler": {}}}, r"roles.sovler.*solver, judge"),
+    ({"opponents": {"role": "enemy"}}, r"opponents.role='enemy'.*solver, judge"),
+    ({"roles": {"solver": {"adapter": "base"}, "judge": {"adapter": "base"}}}, "no role is trained"),
+    ({"roles": {"solver": {"adapter": "own"}, "judge": {"trainable": False}}}, "write adapter: base"),
+    ({"opponents": {"role": "judge", "of": "solver"}}, "does nothing: only one set"),
+    ({"env": {"workflow": "echo_team:worth"}}, "cannot be made"),
+    ({"env": {"workflow": "echo_team:HALVES"}}, "cannot be made"),
+    ({"env": {"workflow": "echo_team:Missing"}}, "cannot be imported"),
+    ({"env": {"workflow_kwargs": {"judges": 2}}}, "judges"),
+    ({"roles": {"solver": {"adapter": "own"}}, "sampler": {"backend": "vllm", "merge_adapters": True}}, "whole models"),
+]
+
+
+@pytest.mark.parametrize(("options", "says"), MISCAST)
+def test_roles_that_the_workflow_cannot_play_are_refused_before_anything_is_loaded(
+    tmp_path: Path, options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says), Run(team_config(tmp_path, **options), None, None):
+        pass

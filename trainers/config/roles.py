@@ -1,0 +1,237 @@
+"""Who plays as what in a workflow: which adapter each role speaks with, which are trained, and frozen opponents."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from trainers.config.checks import ConfigError, idle, positive
+from trainers.config.model import ModelConfig
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+BASE = "base"
+"""The name under which a sampler serves the model as it was before training."""
+_RESERVED = (BASE, "default", "shared")
+
+
+@dataclass(frozen=True)
+class RoleConfig:
+    """How one role of a workflow is played."""
+
+    adapter: Literal["shared", "own", "base"] = "shared"
+    """`shared`: by the weights that all roles with this word share (one adapter, or in full fine-tuning the model).
+    `own`: by an adapter of its own on the same base. `base`: by the model as it was before training."""
+    trainable: bool | None = None
+    """Whether what it says is learnt from; none for yes, except with `adapter: base`, which never is, and for the role
+    of frozen opponents. `false` with `shared`: it plays with the newest weights, and only the other roles teach
+    them."""
+    max_tokens: int | None = None
+    """Longest reply of one turn of this role, in tokens; none for `sampling.max_tokens`."""
+
+
+@dataclass(frozen=True)
+class OpponentsConfig:
+    """Self-play against frozen copies of the policy: a pool of what it was at earlier steps."""
+
+    role: str = ""
+    """The role that they play. Empty for no pool."""
+    of: str = ""
+    """The role whose weights are copied; empty where only one set of weights is trained."""
+    pool: int = 4
+    """Most copies kept. Which of them an episode meets is the same for all episodes of a group."""
+    every: int = 20
+    """Steps between two copies; the first is the model before training."""
+    evict: Literal["oldest", "random"] = "oldest"
+    """Which copy goes when there is one too many: the oldest, or one drawn by the run's seed (never the newest)."""
+
+
+def _read_roles(words: list[str]) -> dict[str, RoleConfig]:
+    try:
+        value = json.loads(words[0])
+    except ValueError as error:
+        raise ValueError(f"{words[0]!r} is not JSON ({error}); write for example {_EXAMPLE}") from error
+    if not isinstance(value, dict) or not all(isinstance(role, dict) for role in value.values()):
+        raise ValueError(f"{words[0]!r} names no roles; write for example {_EXAMPLE}")
+    from trainers.settings import from_mapping
+
+    try:
+        return {name: from_mapping(RoleConfig, role, where=f"roles.{name}") for name, role in value.items()}
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+
+
+_EXAMPLE = '\'{"solver": {"adapter": "own"}, "judge": {"adapter": "base"}}\''
+
+Roles = Annotated[
+    Mapping[str, RoleConfig],
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="JSON",
+        instance_from_str=_read_roles,
+        is_instance=lambda value: isinstance(value, Mapping),
+        str_from_instance=lambda value: [json.dumps({name: asdict(role) for name, role in value.items()})],
+    ),
+]
+"""Roles by name: a YAML mapping, or JSON on the command line."""
+
+
+@dataclass(frozen=True)
+class Cast:
+    """The roles of a run, resolved. Roles that no option mentions are shared and trained.
+
+    Attributes:
+        config: By role, what the options say.
+        opponents: The role of frozen opponents, ``""`` for none.
+    """
+
+    config: Mapping[str, RoleConfig]
+    opponents: OpponentsConfig
+
+    def role(self, name: str) -> RoleConfig:
+        return self.config.get(name) or RoleConfig()
+
+    def trainable(self, name: str) -> bool:
+        """Whether what the role says is learnt from."""
+        role = self.role(name)
+        if name == self.opponents.role or role.adapter == "base":
+            return False
+        return role.trainable is None or role.trainable
+
+    def weights(self, name: str) -> str:
+        """Under which name a sampler serves the role: ``""`` for the shared weights. Opponents have a pool instead."""
+        role = self.role(name)
+        return {"shared": "", "own": name, "base": BASE}[role.adapter]
+
+    def adapters(self, roles: tuple[str, ...]) -> tuple[str, ...]:
+        """The sets of weights that are trained, by the name a sampler serves them under."""
+        return tuple(dict.fromkeys(self.weights(name) for name in roles if self.trainable(name)))
+
+    def served(self, roles: tuple[str, ...]) -> tuple[str, ...]:
+        """All sets of weights that some role is played with, the pool of opponents left out."""
+        return tuple(dict.fromkeys(self.weights(name) for name in roles if name != self.opponents.role))
+
+
+def check_roles(
+    roles: Mapping[str, RoleConfig],
+    opponents: OpponentsConfig,
+    model: ModelConfig,
+    problems: list[str],
+    *,
+    workflow: str,
+) -> None:
+    """Of options alone; what roles the workflow has shows when it is loaded: :func:`check_cast`."""
+    if not workflow:
+        if roles:
+            problems.append("roles without env.workflow: one agent alone plays an environment; name the workflow")
+        idle(
+            opponents, "opponents.", tuple(entry.name for entry in fields(opponents)), "without env.workflow", problems
+        )
+        return
+    for name, role in roles.items():
+        _check_role(name, role, model, problems)
+    if not opponents.role:
+        names = ("of", "pool", "every", "evict")
+        idle(opponents, "opponents.", names, "without opponents.role", problems)
+        return
+    positive(opponents, "opponents.", ("pool", "every"), problems)
+    if opponents.pool == 1:
+        idle(opponents, "opponents.", ("evict",), "with a pool of one, which the newest copy takes", problems)
+    if opponents.role in roles:
+        role = roles[opponents.role]
+        if role.trainable:
+            problems.append(
+                f"roles.{opponents.role}.trainable=True: frozen opponents play this role (opponents.role); leave it out"
+            )
+        if role.adapter != "shared":
+            problems.append(
+                f"roles.{opponents.role}.adapter={role.adapter}: frozen opponents play this role (opponents.role) with "
+                "copies of weights that are trained; leave it out"
+            )
+    if opponents.of == opponents.role:
+        problems.append(f"opponents.of={opponents.of!r} is their own role, which is not trained: name another one")
+
+
+def _check_role(name: str, role: RoleConfig, model: ModelConfig, problems: list[str]) -> None:
+    if not _NAME.fullmatch(name) or name in _RESERVED:
+        problems.append(
+            f"roles.{name}: a role is named by letters, digits, _ and -, a letter first, and not "
+            f"{', '.join(_RESERVED)}, which mean something else"
+        )
+    if role.adapter == "base" and role.trainable:
+        problems.append(
+            f"roles.{name}.trainable=True with adapter: base, which is the model as it was before training; write "
+            "adapter: own or shared"
+        )
+    if role.adapter == "base" and role.trainable is False:
+        problems.append(f"roles.{name}.trainable=False does nothing with adapter: base, which never is; leave it out")
+    if role.adapter == "own" and role.trainable is False:
+        problems.append(
+            f"roles.{name}.adapter=own with trainable: false does nothing: an adapter that is never trained changes "
+            "nothing; write adapter: base"
+        )
+    if role.adapter == "own" and model.tuning == "full":
+        problems.append(
+            f"roles.{name}.adapter=own with model.tuning=full: a whole model a role, each with gradients and optimizer "
+            "states of its own, is another run; write model.tuning=lora (an adapter a role on one base), or adapter: "
+            "shared"
+        )
+    if role.max_tokens is not None and role.max_tokens < 1:
+        problems.append(f"roles.{name}.max_tokens={role.max_tokens} must be at least 1")
+
+
+def check_cast(cast: Cast, roles: tuple[str, ...], sampler: Any, model: ModelConfig) -> None:
+    """Whether the options fit the roles that the workflow has.
+
+    Raises:
+        ConfigError: They name others, nobody is trained, or the sampler cannot serve them.
+    """
+    problems: list[str] = []
+    known = ", ".join(roles)
+    problems += [
+        f"roles.{name}: the workflow has no such role; it has {known}" for name in cast.config if name not in roles
+    ]
+    problems += [
+        f"opponents.{option}={name!r}: the workflow has no such role; it has {known}"
+        for option in ("role", "of")
+        if (name := getattr(cast.opponents, option)) and name not in roles
+    ]
+    if problems:
+        raise ConfigError("the roles cannot be played:\n" + "\n".join(f"  - {problem}" for problem in problems))
+    adapters = cast.adapters(roles)
+    if not adapters:
+        raise ConfigError(
+            f"no role is trained: all of {known} are frozen; let one of them learn (roles.NAME.trainable)"
+        )
+    idle_shared = [name for name in roles if not cast.trainable(name) and cast.weights(name) not in (*adapters, BASE)]
+    for name in idle_shared:
+        if name != cast.opponents.role:
+            raise ConfigError(
+                f"roles.{name}: adapter: shared with trainable: false, and no other role trains the shared weights: "
+                "write adapter: base"
+            )
+    if cast.opponents.role:
+        if cast.opponents.of and not cast.trainable(cast.opponents.of):
+            raise ConfigError(f"opponents.of={cast.opponents.of!r} is not trained, so all its copies would be the same")
+        if not cast.opponents.of and len(adapters) > 1:
+            raise ConfigError(
+                f"opponents.of is missing: {len(adapters)} adapters are trained; name the role whose weights the "
+                "opponents get"
+            )
+        if cast.opponents.of and len(adapters) == 1:
+            raise ConfigError(
+                f"opponents.of={cast.opponents.of!r} does nothing: only one set of weights is trained; leave it out"
+            )
+    named = {name for name in (*adapters, *cast.served(roles)) if name} or bool(cast.opponents.role)
+    if named and sampler.backend != "torch":
+        whole = model.tuning == "full" or sampler.merge_adapters
+        if whole:
+            raise ConfigError(
+                f"sampler.backend={sampler.backend} cannot serve several whole models: with model.tuning=full or "
+                "sampler.merge_adapters all roles play with the shared weights; use sampler.backend=torch, or "
+                "model.tuning=lora without merge_adapters"
+            )

@@ -1,0 +1,137 @@
+"""A learner for each set of weights that is trained: one in most runs, one an adapter where roles have their own.
+
+They share a model and nothing else: each has its optimizer, its value head, its norm of the gradient and its means over
+its own tokens, so that how long one role's replies are says nothing of how fast another learns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from trainers.algorithms import Algorithm, Asked, Signals, Targets
+from trainers.config import OptimizerConfig, ValueConfig
+from trainers.learner import Learner, RoleTally, UpdateStats
+from trainers.model import Policy
+from trainers.run.parallel import ALONE, Ranks
+from trainers.run.throughput import TokenCount
+from trainers.samples import Sample
+
+
+class Learners:
+    """Learners by adapter. Arguments as :class:`~trainers.learner.Learner`.
+
+    Attributes:
+        by_adapter: In the order of the policy's adapters.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        optimizer: OptimizerConfig,
+        steps: int,
+        value: ValueConfig | None = None,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        self.by_adapter = {
+            adapter: Learner(policy, optimizer, steps, value, ranks, adapter) for adapter in policy.adapters
+        }
+
+    @property
+    def version(self) -> int:
+        """How many optimizer steps have changed any of the weights."""
+        return sum(learner.version for learner in self.by_adapter.values())
+
+    @property
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """All that is trained."""
+        return [parameter for learner in self.by_adapter.values() for parameter in learner.parameters]
+
+    def learning_rate(self, step: int) -> float:
+        """The rate of a step, the same for all."""
+        return next(iter(self.by_adapter.values())).learning_rate(step)
+
+    def signals(self, samples: Sequence[Sample], asked: Collection[Asked]) -> Signals:
+        """What an algorithm asks to know of the samples, each by the weights that it teaches."""
+        if not asked:
+            return Signals()
+        columns: dict[str, list[Any]] = {name: [np.zeros(0)] * len(samples) for name in asked}
+        for adapter, learner in self.by_adapter.items():
+            chosen = _taught(samples, adapter)
+            signals = learner.signals([samples[index] for index in chosen], asked)
+            for name, column in columns.items():
+                for index, value_N in zip(chosen, getattr(signals, name), strict=True):
+                    column[index] = value_N
+        return Signals(**columns)
+
+    def update(
+        self,
+        step: int,
+        samples: Sequence[Sample],
+        targets: Targets,
+        algorithm: Algorithm,
+        entropy_weights: Mapping[str, float],
+    ) -> dict[str, UpdateStats]:
+        """Train each set of weights on the samples that teach it; see :meth:`Learner.update`. By adapter.
+
+        Raises:
+            TrainingDiverged: Too many steps of one of them in a row were not finite.
+        """
+        updates = {}
+        for adapter, learner in self.by_adapter.items():
+            chosen = _taught(samples, adapter)
+            mine = [samples[index] for index in chosen]
+            weight = entropy_weights[adapter]
+            updates[adapter] = learner.update(step, mine, targets.of(chosen), algorithm, weight)
+        return updates
+
+    def state_dict(self) -> dict[str, Any]:
+        return {adapter: learner.state_dict() for adapter, learner in self.by_adapter.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """
+        Raises:
+            ValueError: The state belongs to another model, or to other adapters.
+        """
+        if state.keys() != self.by_adapter.keys():
+            raise ValueError(
+                f"the checkpoint has the adapters {_names(state)} and the run {_names(self.by_adapter)}: resume with "
+                "the same roles, or start anew in another output folder"
+            )
+        for adapter, learner in self.by_adapter.items():
+            learner.load_state_dict(state[adapter])
+
+
+def in_all(updates: Collection[UpdateStats]) -> UpdateStats:
+    """The updates of several adapters as one: means over all their tokens, the largest of norms and gaps."""
+    parts = list(updates)
+    if len(parts) == 1:
+        return parts[0]
+    total = UpdateStats()
+    # Where nothing was trained on, something may still have been measured.
+    weights = [part.tokens for part in parts]
+    if not any(weights):
+        weights = [part.forward.padded for part in parts]
+    for name in ("loss", "entropy", "gap_mean", "clip_fraction", "kl", "value_loss"):
+        values = [getattr(part, name) * weight for part, weight in zip(parts, weights, strict=True)]
+        setattr(total, name, sum(values) / max(1, sum(weights)))
+    for name in ("gap_max", "ratio_max", "grad_norm", "value_grad_norm"):
+        setattr(total, name, max(getattr(part, name) for part in parts))
+    total.tokens = sum(part.tokens for part in parts)
+    total.skipped = sum(part.skipped for part in parts)
+    total.forward = sum((part.forward for part in parts), TokenCount())
+    for part in parts:
+        for role, tally in part.roles.items():
+            total.roles[role] = total.roles.get(role, RoleTally()) + tally
+    return total
+
+
+def _taught(samples: Sequence[Sample], adapter: str) -> list[int]:
+    return [index for index, sample in enumerate(samples) if sample.adapter == adapter]
+
+
+def _names(adapters: Collection[str]) -> str:
+    return ", ".join(sorted(adapter or "shared" for adapter in adapters))
