@@ -14,7 +14,7 @@ from rllm_gym.sites.admin.world import build
 from rllm_gym.sites.colleagues import COMPANY
 from rllm_gym.sites.errand import Answer, Click, Errand, Fill, Move, ReportInfeasible, Select, Template
 from rllm_gym.sites.fields import amount
-from rllm_gym.sites.wording import FIRST_NAMES, LAST_NAMES, listed, long_date, money
+from rllm_gym.sites.wording import FIRST_NAMES, LAST_NAMES, listed, long_date, money, plural
 
 START = f"{ORIGIN}/"
 _LEVELS = (1, 2, 3, 4, 5)
@@ -99,7 +99,7 @@ def sum_invoices(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
     name = world.customers[customer].name
     goal = rng.choice(
         (
-            f"What do the invoices of {name} add up to that have the status “{status}”{span}?",
+            f"What do the invoices of {name} that have the status “{status}”{span} add up to?",
             f"Add up the totals of all invoices of {name} that are “{status}”{span}, and answer with the sum.",
         )
     )
@@ -186,7 +186,8 @@ def refund(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
     if difficulty >= 3:
         pieces = rng.randint(1, line.pieces)
         cents = pieces * line.price
-        what = f"the price of {pieces} of the {line.pieces} pieces of “{line.product}”"
+        share = f"{pieces} of the {plural(line.pieces, 'piece')}" if pieces < line.pieces else "every piece"
+        what = f"the price of {share} of “{line.product}”"
     elif difficulty == 2:
         cents = invoice.total
         what = "the whole total"
@@ -228,7 +229,7 @@ def change_account(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
     department = row.department
     if difficulty >= 2:
         department = rng.choice([name for name in DEPARTMENTS if name != row.department])
-    goal = rng.choice((f"Give {row.name} the role {role}", f"Make {row.name} {role}"))
+    goal = rng.choice((f"Give {row.name} the role {role}", f"Set the role of {row.name} to {role}"))
     goal += f" and move the account to the department {department}." if difficulty >= 2 else "."
     goal += " No other account changes."
     same_surname = [other for other in rows if other is not row and other.name.split()[-1] == row.name.split()[-1]]
@@ -396,7 +397,9 @@ def reprice(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
         by = difficulty >= 2 and rng.random() < 0.6
         prices.append(row.price + step)
         orders.append(f"{row.name} by {money(step)}" if by else f"{row.name} to {money(row.price + step)}")
-    goal = rng.choice((f"Raise the price of {listed(orders)}.", f"Some prices go up: {'; '.join(orders)}. Enter them."))
+    goal = rng.choice(
+        (f"Raise the price of {listed(orders)}.", f"What goes up in price: {listed(orders)}. Enter that.")
+    )
     goal += " Nothing else changes."
 
     def moves(cents: Sequence[int]) -> tuple[Move, ...]:
@@ -453,10 +456,11 @@ def suspend_debtors(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
     )
     rest = [row for row in world.customers.values() if row.active and row not in wanted]
     where = f" in {country}" if country else ""
+    debt = f"at least {'one' if at_least == 1 else at_least} overdue invoice{'s' * (at_least > 1)}"
     goal = rng.choice(
         (
-            f"Suspend every active customer{where} who has {at_least} or more overdue invoices.",
-            f"All active customers{where} with at least {at_least} overdue invoices are to be suspended.",
+            f"Suspend every active customer{where} who has {debt}.",
+            f"All active customers{where} with {debt} are to be suspended.",
         )
     )
 
@@ -484,7 +488,7 @@ def change_plan(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
     row = rng.choice(list(world.customers.values()))
     plan = rng.choice([name for name in PLANS if name != row.plan])
     contact, email = row.contact, row.email
-    goal = f"{row.name} changes to the plan {plan}."
+    goal = f"{row.name} changes to the plan {plan}: enter that."
     if difficulty >= 3:
         contact = f"{rng.choice(FIRST_NAMES)} {rng.choice(LAST_NAMES)}"
         email = f"{contact.split()[0].lower()}.{contact.split()[1].lower()}@{row.email.split('@')[1]}"

@@ -295,6 +295,7 @@ def answer_invitations(world: CalendarWorld, rng: Random, difficulty: int) -> Er
         )
     )
     goal += f" Events that only touch, one ending when the other starts, do not overlap.{limit}"
+    goal += f" (The calendar is that of {world.me.name}.)"
     return Errand(goal, START, moves=moves(declined), wrong_moves=moves(almost), outcome=outcome)
 
 
@@ -435,11 +436,12 @@ def minutes_in_meetings(world: CalendarWorld, rng: Random, difficulty: int) -> E
         if present:
             email = rng.choice(present)
             events = [event for event in events if event.owner == email or email in dict(event.guests)]
-            with_whom = f" of which {world.name_of(email)} is the organiser or a guest, whatever they answered"
+            name = world.name_of(email)
+            with_whom = f" and of which {name} is the organiser or a guest, whatever {name} answered"
     total = sum(event.end - event.start for event in events)
     goal = (
-        f"How many minutes in all do your events {span} take{with_whom}? Count those that you organise or have "
-        "accepted, each day of a series for itself, and answer with the number of minutes."
+        f"How many minutes do your events {span} take in all? Count those that you organise or have "
+        f"accepted{with_whom}, each day of a series for itself, and answer with the number of minutes."
     )
     way = go_to(day, "Day" if first == last else "Week")
     return Errand(

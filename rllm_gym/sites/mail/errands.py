@@ -202,7 +202,7 @@ def reply(world: FullMailbox, rng: Random, difficulty: int) -> Errand:
 
 
 def forward(world: FullMailbox, rng: Random, difficulty: int) -> Errand:
-    """The message that a file hangs on goes to somebody else."""
+    """The message that a file is attached to goes to somebody else."""
     messages = [message for message in _from_colleagues(world) if message.attachments]
     names = [message.attachments[0].name for message in messages]
     messages = [message for message in messages if names.count(message.attachments[0].name) == 1]
@@ -215,7 +215,7 @@ def forward(world: FullMailbox, rng: Random, difficulty: int) -> Errand:
     goal = rng.choice(
         (
             f"Forward the message with the attachment “{file}” to {person.name}. Write as your own text only: “{text}”",
-            f"{person.name} needs the file “{file}”: forward the message that it hangs on, with the text “{text}”",
+            f"{person.name} needs the file “{file}”: forward the message it is attached to, with the text “{text}”",
         )
     )
     goal += " Leave the subject as it is proposed."

@@ -18,7 +18,18 @@ SERIES = ("Classic", "Compact", "Pro", "Plus", "Slim", "Nova", "Eco", "Urban", "
 COLOURS = ("Black", "White", "Red", "Blue", "Green", "Grey", "Yellow", "Copper")
 WARRANTIES = ("1 year", "2 years", "3 years", "5 years")
 ORIGINS = ("Portugal", "Sweden", "Japan", "Poland", "Mexico", "Vietnam", "Canada", "Italy")
-MATERIALS = ("steel", "aluminium", "recycled plastic", "bamboo", "cotton and nylon", "oak", "ceramic")
+_HARD = ("steel", "aluminium", "recycled plastic")
+_SOFT = ("cotton and nylon", "canvas", "recycled polyester", "hemp")
+# What a thing may be made of, by its noun where it is soft, else by its category.
+MATERIALS = {
+    "Kitchen": (*_HARD, "ceramic", "glass"),
+    "Lighting": (*_HARD, "bamboo", "oak", "ceramic"),
+    "Garden": _HARD,
+    "Office": (*_HARD, "bamboo", "oak"),
+    "Travel": _HARD,
+    "Audio": (*_HARD, "bamboo", "oak"),
+    **dict.fromkeys(("Backpack", "Travel Pillow", "Toiletry Bag", "Duffel Bag", "Document Case"), _SOFT),
+}
 
 PER_CATEGORY = {1: 8, 2: 14, 3: 24, 4: 36, 5: 48}
 NUMBER_OF_CATEGORIES = {1: 3, 2: 4, 3: 5, 4: 6, 5: 6}
@@ -80,19 +91,20 @@ def make_products(rng: Random, difficulty: int) -> list[Product]:
         # Neighbours in this numbering differ in the last word only, then in the series: names that look alike.
         names = rng.sample(range(len(BRANDS) * len(SERIES) * len(nouns)), count)
         for code, whole in zip(names, prices):
+            noun = nouns[code % len(nouns)]
             brand = BRANDS[code // (len(SERIES) * len(nouns))]
             series = SERIES[code // len(nouns) % len(SERIES)]
             colours = tuple(rng.sample(COLOURS, rng.randint(2, 4))) if rng.random() < 0.5 else ()
             details = (
                 ("Weight", f"{rng.randint(2, 95) * 50} g"),
-                ("Material", rng.choice(MATERIALS)),
+                ("Material", rng.choice(MATERIALS.get(noun, MATERIALS[category]))),
                 ("Made in", rng.choice(ORIGINS)),
                 ("Warranty", rng.choice(WARRANTIES)),
             )
             products.append(
                 Product(
                     number=next(numbers),
-                    name=f"{brand} {series} {nouns[code % len(nouns)]}",
+                    name=f"{brand} {series} {noun}",
                     brand=brand,
                     category=category,
                     price=whole * 100 - rng.choice((1, 5, 10, 50)),

@@ -32,10 +32,10 @@ def cheapest(shop: Shop, rng: Random, difficulty: int) -> Errand:
         least, good, near = group[0].rating, group, group[1]
     goal = rng.choice(
         [
-            "What does the cheapest product in the category {category} cost that is rated {stars} stars or better?",
+            "In the category {category}, what does the cheapest product that is rated {stars} stars or better cost?",
             "In {category}, find the product with the lowest price among those with a rating of at least {stars}. "
             "Answer with its price in dollars.",
-            "Price in dollars of the least expensive {category} product with at least {stars} stars?",
+            "What is the price, in dollars, of the least expensive {category} product with at least {stars} stars?",
         ]
     )
     return Errand(
@@ -88,13 +88,14 @@ def specification(shop: Shop, rng: Random, difficulty: int) -> Errand:
     if wrong_value == value:
         wrong_value = next(dict(p.details)[detail] for p in shop.products.values() if dict(p.details)[detail] != value)
     questions = {
-        "Weight": "How many grams does the {name} weigh?",
-        "Material": "What material is the {name} made of, according to its specification?",
-        "Made in": "In which country is the {name} made?",
-        "Warranty": "How many years of warranty does the {name} come with?",
+        "Weight": ("What is the weight of the {name}, in grams?", "how many grams is its weight?"),
+        "Material": ("According to its specification, what is the material of the {name}?", "what is its material?"),
+        "Made in": ("According to its specification, which country does the {name} come from?", "where is it made?"),
+        "Warranty": ("How long is the warranty of the {name}, in years?", "how many years is its warranty?"),
     }
-    ask = rng.choice(["{question}", "Look at the product {name} in the shop. {question}"])
-    question = ask.format(question=questions[detail].format(name=product.name), name=product.name)
+    whole, short = questions[detail]
+    ask = rng.choice([whole, f"Look up the specification of the {{name}} in the shop: {short}"])
+    question = ask.format(name=product.name)
     number = value.split()[0] if detail in ("Weight", "Warranty") else None
     unit = ["g", "gram", "grams"] if detail == "Weight" else ["year", "years"]
     return Errand(

@@ -13,7 +13,7 @@ from rllm_gym.sites.errand import Answer, Click, Errand, Fill, Move, ReportInfea
 from rllm_gym.sites.tracker.pages import ORIGIN, TrackerWorld
 from rllm_gym.sites.tracker.state import COLUMNS, KINDS, PRIORITIES, Filter, Issue, Project, Tracker
 from rllm_gym.sites.tracker.world import PARTS, PROBLEMS, REMARKS, REPORTS, build
-from rllm_gym.sites.wording import FIRST_NAMES, long_date
+from rllm_gym.sites.wording import FIRST_NAMES, listed, long_date
 
 START = f"{ORIGIN}/"
 _LEVELS = (1, 2, 3, 4, 5)
@@ -135,7 +135,7 @@ def assign_all(world: TrackerWorld, rng: Random, difficulty: int) -> Errand:
     goal = rng.choice(
         (
             f"In the project {project.name}, assign all {_words(asked)} that nobody is assigned to yet to {name}.",
-            f"{name} takes over every one of the {_words(asked)} in {project.name} that has no assignee. Assign them.",
+            f"{name} takes over the {_words(asked)} in {project.name} that have no assignee. Assign all of them.",
         )
     )
     way = filtered(project, asked, {})
@@ -252,11 +252,11 @@ def new_issue(world: TrackerWorld, rng: Random, difficulty: int) -> Errand:
     infeasible = difficulty >= 3 and rng.random() < 0.15
     if infeasible:
         milestone = next(name for name, item in project.milestones.items() if item.closed)
-    named = f", the labels {' and '.join(f'“{label}”' for label in labels)}" if labels else ", no label"
-    planned = f" and the milestone {milestone}" if milestone else " and no milestone"
+    named = f"the label{'s' * (len(labels) > 1)} {listed([f'“{label}”' for label in labels])}" if labels else "no label"
+    planned = f"the milestone {milestone}" if milestone else "no milestone"
     goal = (
         f"Report a new issue in {project.name}: title “{title}”, description “{text}”, kind {kind}, priority "
-        f"{priority}, assigned to {person.name}{named}{planned}."
+        f"{priority}, assigned to {person.name}, with {named} and {planned}."
     )
     chosen = {"Kind": kind, "Priority": priority, "Assignee": person.name}
     if infeasible:
@@ -327,7 +327,7 @@ def move_on_board(world: TrackerWorld, rng: Random, difficulty: int) -> Errand:
     issues = rng.sample(world.of_project(project.key, Filter()), min(3, 1 + difficulty // 2))
     targets = [rng.choice([column for column in COLUMNS if column != issue.column]) for issue in issues]
     said = rng.choice(REMARKS) if difficulty >= 3 else ""
-    orders = "; ".join(f"“{issue.title}” to “{target}”" for issue, target in zip(issues, targets))
+    orders = listed([f"“{issue.title}” to “{target}”" for issue, target in zip(issues, targets)])
     then = f" Then write the comment “{said}” on the first of them." if said else ""
     goal = f"On the board of {project.name}, move {orders}.{then} Close nothing."
     comment = (*open_issue(issues[0]), Fill("Add a comment", said), Click("button", "Comment")) if said else ()
@@ -363,7 +363,7 @@ def look_up(world: TrackerWorld, rng: Random, difficulty: int) -> Errand:
         found = world.of_project(project.key, asked, "oldest")
         goal = rng.choice(
             (
-                f"What is the key of the oldest one of the {_words(asked)} in {project.name}?",
+                f"What is the key of the oldest of the {_words(asked)} in {project.name}?",
                 f"Which of the {_words(asked)} in {project.name} was created first? Answer with its key.",
             )
         )
@@ -377,7 +377,7 @@ def look_up(world: TrackerWorld, rng: Random, difficulty: int) -> Errand:
         right, wrong = author.name, _similar(rng, world, author).name
     else:
         names = _names(world)
-        goal = f"Who has the most open issues assigned in the project {project.name}? Answer with the whole name."
+        goal = f"Who is assigned to the most open issues of the project {project.name}? Answer with the whole name."
         way = open_project(project)
         right, wrong = names[load[0][0]], names[load[1][0]]
     return Errand(
@@ -426,11 +426,11 @@ def reopen_regression(world: TrackerWorld, rng: Random, difficulty: int) -> Erra
     label = rng.choice([label for label in project.labels if label not in issue.labels]) if difficulty >= 2 else ""
     person = rng.choice([p for p in world.members if p.email != issue.assignee]) if difficulty >= 3 else None
     said = rng.choice(REMARKS) if difficulty >= 4 else ""
-    orders = [f"reopen it and set its priority to {priority}"]
+    orders = ["reopen it", f"set its priority to {priority}"]
     orders += [f"add the label “{label}” to those it has"] if label else []
     orders += [f"assign it to {person.name}"] if person else []
     orders += [f"write the comment “{said}”"] if said else []
-    goal = f"“{issue.title}” in {project.name} is back after it was closed: {', '.join(orders)}. Change nothing else."
+    goal = f"“{issue.title}” in {project.name} is back after it was closed: {listed(orders)}. Change nothing else."
 
     def moves(urgency: str) -> tuple[Move, ...]:
         return (

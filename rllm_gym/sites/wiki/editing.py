@@ -214,17 +214,25 @@ def redirect(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
     )
 
 
+_IN_A_SENTENCE = {
+    "Founded": "year of its foundation",
+    "First climbed": "year of its first ascent",
+    "Bridges": "number of bridges",
+}
+
+
 def comment(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
     """A comment on the talk page, which is not the page."""
     page = rng.choice(clean_pages(wiki))
     other = look_alike(wiki, page)
     name, _ = rng.choice(page.content.facts)
     heading = rng.choice(("Source?", f"About: {name}", "A question", "Please check"))
+    said = _IN_A_SENTENCE.get(name, name.lower())
     text = rng.choice(
         (
-            f"Which source gives the {name.lower()} of {page.title}?",
-            f"I think the {name.lower()} should be checked again.",
-            f"A newspaper of last month gives another {name.lower()}.",
+            f"Which source gives the {said} of {page.title}?",
+            f"I think the {said} should be checked again.",
+            f"A newspaper of last month gives another {said}.",
         )
     )
     goal = rng.choice(

@@ -33,9 +33,9 @@ def fact(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
     )
     goal = rng.choice(
         [
-            "What does the wiki say about {title}: {name}?",
+            "According to the wiki, what is the “{name}” of {title}?",
             "Look up {title} in the wiki. What is given there as “{name}”?",
-            "Find the fact “{name}” of {title}.",
+            "Find the fact “{name}” on the page of {title} and answer with it.",
         ]
     ).format(title=asked, name=name)
     return Errand(
@@ -100,10 +100,10 @@ def count(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
     right = sum(number > limit for number in numbers)
     goal = rng.choice(
         [
-            "How many {plural} in the wiki have more than {limit:,} {unit} ({name})?",
+            "How many {plural} in the wiki have {more}?",
             "Count the {plural} whose “{name}” is greater than {limit:,} in the wiki's table.",
         ]
-    ).format(plural=kind.lower(), limit=limit, unit=MORE[name], name=name)
+    ).format(plural=kind.lower(), limit=limit, more=_more_than(name, limit), name=name)
     look = (Click("link", f"Table of {kind.lower()}"), Click("link", name), Click("link", name))
     return Errand(
         goal=goal,
@@ -112,6 +112,12 @@ def count(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
         moves=(*look, Answer(str(right))),
         wrong_moves=(*look, Answer(str(sum(number >= limit for number in numbers)))),
     )
+
+
+def _more_than(name: str, limit: int) -> str:
+    """``a length of more than 845 km``, ``more than 34 bridges``."""
+    whole = f"more than {limit:,} {MORE[name]}"
+    return f"a {name.lower()} of {whole}" if name in ("Length", "Height") else whole
 
 
 def first_editor(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
@@ -148,7 +154,7 @@ def old_value(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
     goal = rng.choice(
         [
             "What was given as “{name}” on the page {title} in version {number}?",
-            "In its version {number}, which “{name}” did the wiki page {title} state?",
+            "Version {number} of the wiki page {title}: what did it give as “{name}”?",
         ]
     )
     return Errand(

@@ -262,10 +262,11 @@ def arrival(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
         rest = 5 * rng.randint(6, 30) if number < difficulty - 1 else 0
         moment += timedelta(minutes=minutes + rest)
         pause = f", stays there for {rest} minutes" if rest else ""
-        legs.append(f"takes {minutes // 60} h {minutes % 60:02d} min to {town}{pause}")
+        took = f"{minutes // 60} h {minutes % 60:02d} min to {town}"
+        legs.append(f" and takes {took}{pause}" if number == 0 else f", then takes {took}{pause}")
     arrives = _local(world, moment, towns[0], towns[-1])
     goal = (
-        f"A ship of the air leaves {towns[0]} at {leaves:%H:%M} local time, {', then '.join(legs)}. What time do the "
+        f"An airship leaves {towns[0]} at {leaves:%H:%M} local time{''.join(legs)}. What time do the "
         f"clocks of {towns[-1]} show when it arrives there? Answer with HH:MM."
     )
     calls = _clocks([towns[0], towns[-1]])

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from rllm_gym.envs.mcp.worlds.errand import Answer, Call, Move, ToolErrand, ToolTemplate, ToolWorld
 from rllm_gym.envs.mcp.worlds.serving import Refusal, server
-from rllm_gym.envs.mcp.worlds.vocabulary import CITIES, a_today, money, people, words
+from rllm_gym.envs.mcp.worlds.vocabulary import CITIES, a_today, listed, money, people, words
 from rllm_gym.mcp.servers import InProcessServer
 
 MAX_CHARS = 200
@@ -271,7 +271,7 @@ def book(world: Rooms, rng: Random, difficulty: int) -> ToolErrand:
         wanted.append({"room": rng.choice(world.rooms), "day": str(day), "part": part, "name": name})
     wishes = [f"the room {b['room']} on {b['day']} in the {b['part']} for {b['name']}" for b in wanted]
     goal = (
-        f"Book {'; '.join(wishes)}. There has to be exactly one booking for each, although the connection to the "
+        f"Book {listed(wishes)}. There has to be exactly one booking for each, although the connection to the "
         "booking system fails now and then."
     )
 

@@ -107,8 +107,8 @@ def reconcile(world: Accounts, rng: Random, difficulty: int) -> ToolErrand:
             f"of every invoice that was paid in full to '{word}'. Leave invoices that were paid with a different "
             "amount as they are, and answer with their numbers.",
             f"Go through the payments in bank/{world.today}.csv: where the amount is exactly that of the invoice in "
-            f"the database, its status becomes '{word}'. Where it is not, nothing changes. Which invoices are those? "
-            "Answer with their numbers.",
+            f"the database, its status becomes '{word}'. Where it is not, nothing changes. Answer with the numbers "
+            "of the invoices whose payment differs.",
         )
     )
 

@@ -405,17 +405,17 @@ def hand_over(world: HelpDesk, rng: Random, difficulty: int) -> ToolErrand:
 
 def count(world: HelpDesk, rng: Random, difficulty: int) -> ToolErrand:
     example = rng.choice(list(world.tickets.values()))
-    conditions = [f"have the status {example.status}"]
+    conditions = [f"the status {example.status}"]
     found = [ticket for ticket in world.tickets.values() if ticket.status == example.status]
     if difficulty > 1:
-        conditions.append(f"have the priority {example.priority}")
+        conditions.append(f"the priority {example.priority}")
         found = [ticket for ticket in found if ticket.priority == example.priority]
     if difficulty > 2:
         tag = rng.choice(example.tags)
-        conditions.append(f"have the tag {tag}")
+        conditions.append(f"the tag {tag}")
         found = [ticket for ticket in found if tag in ticket.tags]
     numbers = [str(ticket.ticket_id) for ticket in found]
-    goal = f"Which tickets {listed(conditions)}? Answer with their numbers."
+    goal = f"Which tickets have {listed(conditions)}? Answer with their numbers."
     look = Call("list_tickets", {"status": example.status})
     one_more = next((str(number) for number in world.tickets if str(number) not in numbers), "999")
     return ToolErrand(

@@ -144,8 +144,9 @@ def first_free(world: DiaryWorld, rng: Random, difficulty: int) -> ToolErrand:
     day = rng.choice(days[: max(2, len(days) - 2)])
     everybody = [diary.owner, *others]
     start = next(diary.free_slots(everybody, day, length))
+    everyone = "both" if len(everybody) == 2 else "all"
     goal = _setting(world) + (
-        f"Find the earliest time from {_on(day)} on at which {_named(world, everybody)} are all free for "
+        f"Find the earliest time from {_on(day)} on at which {_named(world, everybody)} are {everyone} free for "
         f'{length.seconds // 60} minutes, and create a meeting "{title}" of that length with them then. It begins on '
         "the full or half hour and lies within 09:00 to 17:00, Monday to Friday."
     )
@@ -212,14 +213,14 @@ def swap_attendee(world: DiaryWorld, rng: Random, difficulty: int) -> ToolErrand
         wish = []
         if comes:
             calls.append(Call("add_attendee", {"event_id": meeting.event_id, "person": comes}))
-            wish.append(f"invite {diary.people[comes]} to")
+            wish.append(f"invite {diary.people[comes]}")
         if goes:
             calls.append(Call("remove_attendee", {"event_id": meeting.event_id, "person": goes}))
             wish.append(f"take {diary.people[goes]} off")
         wishes.append(
-            f'{" and ".join(wish)} "{meeting.title}" on {_on(meeting.starts.date())} at {meeting.starts:%H:%M}'
+            f'"{meeting.title}" on {_on(meeting.starts.date())} at {meeting.starts:%H:%M} ({" and ".join(wish)})'
         )
-    goal = _setting(world) + f"Please {'; '.join(wishes)}."
+    goal = _setting(world) + f"Change who takes part: {'; '.join(wishes)}."
     look = _list(_days(world)[0], _days(world)[-1])
     return ToolErrand(goal, _done(look, *calls), _done(look, *calls[:-1]), _carried_out(*calls))
 
@@ -267,10 +268,11 @@ def within(world: DiaryWorld, rng: Random, difficulty: int) -> ToolErrand:
         blocked = rng.choice([meeting for meeting in meetings if set(meeting.attendees) & set(everybody)])
         start = first = blocked.starts
         last, day = blocked.ends, blocked.starts.date()
+    everyone = "both" if len(everybody) == 2 else "all"
     goal = _setting(world) + (
-        f'Arrange a meeting "{title}" of 30 minutes with {_named(world, others)} on {_on(day)}, within {first:%H:%M} '
-        f"to {last:%H:%M}, at the earliest full or half hour from which all of them and {diary.people[diary.owner]} "
-        "are free. If there is none in that time, it cannot be done."
+        f'Arrange a meeting "{title}" of 30 minutes with {_named(world, others)} on {_on(day)}, between {first:%H:%M} '
+        f"and {last:%H:%M}, at the earliest full or half hour from which {_named(world, everybody)} are {everyone} "
+        "free for it. If there is none in that time, it cannot be done."
     )
     looks = [_list(day, day, address) for address in everybody]
     right = _create(title, start, length, others)

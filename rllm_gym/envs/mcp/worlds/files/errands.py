@@ -204,9 +204,9 @@ def remove_duplicates(world: FilesWorld, rng: Random, difficulty: int) -> ToolEr
     end = "lowest" if keep_first else "highest"
     goal = rng.choice(
         (
-            "Some letters in the directory inbox are there several times under different names, with exactly the same "
-            f"text. Of each such letter keep only the file whose number is {end} and delete the others. Letters that "
-            "differ in any character are different.",
+            f"Some of the {len(paths)} letters in the directory inbox are there several times under different names, "
+            f"with exactly the same text. Of each such letter keep only the file whose number is {end} and delete the "
+            "others. Letters that differ in any character are different.",
             f"Clean up the {len(paths)} files of the directory inbox: of files with exactly the same text, only the "
             f"one with the {end} number stays. Files that differ in a single character both stay.",
         )

@@ -122,10 +122,10 @@ def return_books(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErra
     brought = theirs if difficulty == 1 else rng.sample(theirs, rng.randint(1, len(theirs)))
     today = world.today.isoformat()
     titles = sorted(books[loan["book_id"]]["title"] for loan in brought)
-    what = "every book they have on loan" if len(brought) == len(theirs) else listed(titles)
+    what = "every book they have on loan" if len(brought) == len(theirs) else listed([f'"{title}"' for title in titles])
     goal = (
         f"{member['name']} ({member['email']}) has brought back {what} today, {today}. Enter the return in the loans "
-        "and add one to the available copies of each of these books."
+        "and add one to the available copies of each book that came back."
     )
     statements = []
     for loan in sorted(brought, key=lambda loan: loan["id"]):
@@ -168,8 +168,8 @@ def extend_loans(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErra
         of_what += f" that began on {since} or later"
     goal = rng.choice(
         (
-            f"The {branch} branch is closed for a while: move the due date of all loans{of_what} of its members that "
-            f"have not been returned {days} days later.",
+            f"The {branch} branch is closed for a while: of all its members' loans{of_what}, those that have not been "
+            f"returned are due {days} days later than planned. Enter that.",
             f"Give members of the branch {branch} {days} more days for their loans{of_what}: add them to the due date "
             "wherever the book has not been returned.",
         )

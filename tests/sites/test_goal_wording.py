@@ -1,0 +1,47 @@
+"""The goals of all built-in errands, on sites and with tools: whole sentences, in the number that they count."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+from rllm_gym.sites import TEMPLATES as SITE_TEMPLATES
+
+pytest.importorskip("mcp", reason="the worlds of tools need the SDK: pip install 'rllm-gym[mcp]'")
+
+from rllm_gym.envs.mcp.worlds import TEMPLATES as TOOL_TEMPLATES  # after the check that it can be imported
+
+SLIPS = {
+    "a count of one with a plural": r"\b(?:1|one) (?:\w+ )?(?:invoices|issues|labels|customers|files|messages)\b",
+    "one label called labels": r"the labels “[^”]*” and (?:no|the) milestone",
+    "a placeholder": r"[{}]|\bNone\b",
+    "a stop or a blank too many": r"(?<!\.)\.\.(?!\.)|  | [,.;?](?=\s|\Z)|\(\)|“”",
+    "an article twice": r"\b(?:the the|a a|an an)\b",
+    "no end": r"[^.?”\")\d]\Z",
+}
+NAMED = re.compile(r"“[^”]*”|\"[^\"]*\"")
+
+
+@pytest.mark.parametrize("name", [*SITE_TEMPLATES, *TOOL_TEMPLATES])
+def test_goals_are_sentences_and_vary(name: str) -> None:
+    template = SITE_TEMPLATES.get(name) or TOOL_TEMPLATES[name]
+    goals = []
+    for seed in range(6):
+        level = template.difficulties[seed % len(template.difficulties)]
+        goal = template.errand(template.build(seed, level), random.Random(seed), level).goal
+        goals.append(goal)
+        said = NAMED.sub("“x”", goal)  # what it quotes is as it is
+        found = {slip for slip, pattern in SLIPS.items() if re.search(pattern, said)}
+        assert not found, (found, goal)
+    assert len(set(goals)) >= 3
+
+
+def test_what_a_product_is_made_of_fits_it() -> None:
+    from rllm_gym.sites.shop.catalogue import make_products
+
+    products = [product for seed in range(30) for product in make_products(random.Random(seed), 5)]
+    made_of = {(product.name.split(" ", 2)[2], dict(product.details)["Material"]) for product in products}
+    for thing in ("Toiletry Bag", "Backpack", "Duffel Bag", "Travel Pillow", "Document Case"):
+        assert not {material for noun, material in made_of if noun == thing} & {"steel", "ceramic", "oak", "bamboo"}
