@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import mimetypes
 import os
+import posixpath
 import random
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -56,6 +58,12 @@ _SEEDED = """
   Math.seedrandom('%d');
 })();
 """
+_SEED, _NONCE = (f"--{name}-{secrets.token_hex(16)}--".encode() for name in ("seed", "nonce"))
+"""What stands for an episode's own seed and mark in pages that are kept."""
+
+_SCRIPT_TAG = re.compile(rb'<script src="([^"]*)"></script>')
+_SHEET_TAG = re.compile(rb'<link rel="stylesheet"(?: type="text/css")? href="([^"]*)" ?/?>')
+_RELATIVE_URL = re.compile(rb"url\((?![\"']?(?:/|#|[a-z]+:))([\"']?)")
 _HIDDEN = b"""
 #reward-display, #click-canvas, #sync-task-cover { display: none !important; }
 #query { visibility: hidden !important; }
@@ -217,14 +225,13 @@ def site(folder: Path, task: str, seed: int) -> Handler:
     def answer(request: Request) -> Response:
         path = PurePosixPath(request.path)
         content = None
-        if request.path == f"/miniwob/{task}.html" or (len(path.parts) > 2 and path.parts[1] in _SHARED):
-            content = read(folder, request.path)
+        if request.path == f"/miniwob/{task}.html":
+            content = _whole(folder, request.path)
+        elif len(path.parts) > 2 and path.parts[1] in _SHARED:
+            content = _served(folder, request.path)
         if content is None:
             return Response(b"not found", 404, {"content-type": "text/plain"})
-        if request.path == "/core/core.js":
-            content += _SEEDED.replace("%d", str(seed)).encode()
-        elif request.path == "/core/core.css":
-            content += _HIDDEN
+        content = content.replace(_SEED, str(seed).encode())
         headers = {"content-type": mimetypes.guess_type(path.name)[0] or "application/octet-stream"}
         if path.suffix == ".html":
             content, headers["content-security-policy"] = _own_scripts_alone(content)
@@ -243,7 +250,50 @@ def _own_scripts_alone(page: bytes) -> tuple[bytes, str]:
     allowed = f"'self' 'nonce-{mark}'"
     if b"data-jscolor" in page:  # the colour wheel reads its options by evaluating them
         allowed += " 'unsafe-eval'"
-    return page.replace(b"<script>", f'<script nonce="{mark}">'.encode()), f"script-src {allowed}"
+    return page.replace(_NONCE, mark.encode()), f"script-src {allowed}"
+
+
+@lru_cache(maxsize=32)
+def _whole(folder: Path, path: str) -> bytes | None:
+    """A page with the scripts and style sheets it names written into it, in their places.
+
+    Every file that a page asks for costs the browser's processes some 3 ms, and a page of these asks for five.
+    """
+    page = read(folder, path)
+    if page is None:
+        return None
+
+    def script(tag: re.Match[bytes]) -> bytes:
+        content = _served(folder, _named(path, tag[1]))
+        if content is None or not content.isascii() or b"</script" in content.lower() or b"<!--" in content:
+            return tag[0]  # what would read otherwise as a part of the page stays a file
+        return b'<script nonce="%b">%b</script>' % (_NONCE, content)
+
+    def sheet(tag: re.Match[bytes]) -> bytes:
+        where = _named(path, tag[1])
+        content = _served(folder, where)
+        if content is None or not content.isascii() or b"</style" in content.lower() or b"@import" in content:
+            return tag[0]
+        beside = where.rpartition("/")[0].encode()
+        return b"<style>%b</style>" % _RELATIVE_URL.sub(rb"url(\1%b/" % beside, content)
+
+    page = page.replace(b"<script>", b'<script nonce="%b">' % _NONCE)
+    return _SHEET_TAG.sub(sheet, _SCRIPT_TAG.sub(script, page))
+
+
+def _named(page: str, reference: bytes) -> str:
+    """The path of a file that a page names."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(page), reference.decode("ascii", "replace")))
+
+
+def _served(folder: Path, path: str) -> bytes | None:
+    """A file as pages get it, with a mark where the seed goes."""
+    content = read(folder, path)
+    if content is not None and path == "/core/core.js":
+        return content + _SEEDED.replace("%d", _SEED.decode()).encode()
+    if content is not None and path == "/core/core.css":
+        return content + _HIDDEN
+    return content
 
 
 def read(folder: Path, path: str) -> bytes | None:
