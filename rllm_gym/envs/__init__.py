@@ -46,9 +46,16 @@ MINIWOB: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+# Environments of other libraries as ours; making one without its library says what to install. docs/integrations.md.
+INTEGRATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "rllm/ReasoningGym-v0": ("rllm_gym.integrations.reasoning_gym:ReasoningGymEnv", {}),
+    "rllm/TextArena-v0": ("rllm_gym.integrations.textarena:TextArenaEnv", {}),
+}
+
+
 def register_all() -> None:
     """Register every id of the tables with Gymnasium; ids already there are left as they are."""
-    for env_id, (entry_point, kwargs) in (TABLE | MINIWOB).items():
+    for env_id, (entry_point, kwargs) in (TABLE | MINIWOB | INTEGRATIONS).items():
         if env_id not in gymnasium.registry:
             gymnasium.register(
                 id=env_id,

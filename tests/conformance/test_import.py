@@ -45,8 +45,9 @@ assert "multiprocessing.resource_tracker" not in sys.modules
 
 def test_importing_twice_registers_once():
     code = """
-import importlib, gymnasium, rllm_gym, rllm_gym.envs
-importlib.reload(rllm_gym.envs)
-print(sum(name.startswith("rllm/") for name in gymnasium.registry) == len(rllm_gym.envs.TABLE | rllm_gym.envs.MINIWOB))
+import importlib, gymnasium, rllm_gym
+from rllm_gym import envs
+importlib.reload(envs)
+print(sum(name.startswith("rllm/") for name in gymnasium.registry) == len(envs.TABLE | envs.MINIWOB | envs.INTEGRATIONS))
 """
     assert fresh_python(code).strip() == "True"
