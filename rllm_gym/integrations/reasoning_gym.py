@@ -1,0 +1,305 @@
+"""reasoning-gym's tasks as environments of ours: ``gym.make("rllm/ReasoningGym-v0", dataset="chain_sum")``.
+
+Its generators and verifiers run in worker processes: some set the global random state, some take minutes on a hostile
+answer, and some evaluate the answer as Python. In a worker none of that reaches anybody else, what hangs is killed,
+and what would be evaluated is read instead.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import functools
+import importlib
+import importlib.util
+import json
+import math
+import os
+import pickle
+import random
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rllm_gym.core import EnvironmentFault, InvalidAction, Outcome, Task, TaskError, TextEnv
+from rllm_gym.data.procedural import ProceduralTaskset
+from rllm_gym.workers import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError, WorkerPool
+
+MAX_ANSWER_CHARS = 20_000
+"""Longest answer that is looked into; a longer one scores 0."""
+MEMORY_MB = 1024
+"""Private memory of one worker above what it holds when it starts."""
+POSE_SECONDS = 120.0
+"""Deadline for making one question; the slowest generators search for seconds."""
+SCORE_SECONDS = 20.0
+"""Deadline for one answer, after which it is wrong."""
+_START_SECONDS = 120.0
+_INSTALL = "reasoning-gym is not installed: pip install 'rllm-gym[reasoning-gym]'"
+_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+
+
+class ReasoningGymEnv(TextEnv):
+    """One question of one of reasoning-gym's generators, judged by its own verifier; a single turn.
+
+    **Task**: Answer a question of one kind: sums, puzzles, logic, games, geometry, about a hundred kinds.
+    **Observation space**: The question, and how to mark the answer.
+    **Action space**: Any text. The last ``<answer>…</answer>`` is the answer; a reply without one is invalid.
+    **Rewards**: The verifier's score, from 0 to 1; some verifiers give parts. ``success`` is the full score.
+    **Starting state**: The question of the task. Task *i* of a seed is made from SHA-256 of split, seed and *i*, so
+    that two seeds share no questions (reasoning-gym itself adds the index to the seed), and train, validation and
+    test share none by the text of the question.
+    **Episode end**: Terminates with the reply.
+
+    Args:
+        dataset: Name of the generator, such as ``"chain_sum"`` or ``"countdown"``.
+        config: The generator's own settings, such as ``{"min_terms": 2, "max_terms": 4}``.
+        split: ``"train"``, ``"validation"`` or ``"test"``.
+        seed: Root of the sequence of questions.
+        size: Number of tasks.
+        render_mode: ``"ansi"`` or ``None``.
+
+    Raises:
+        ModuleNotFoundError: ``pip install 'rllm-gym[reasoning-gym]'``.
+        ValueError: There is no such generator, or it refuses the settings.
+    """
+
+    def __init__(
+        self,
+        dataset: str = "chain_sum",
+        *,
+        config: Mapping[str, Any] | None = None,
+        split: str = "train",
+        seed: int = 0,
+        size: int = 1_000_000,
+        render_mode: str | None = None,
+    ) -> None:
+        if importlib.util.find_spec("reasoning_gym") is None:
+            raise ModuleNotFoundError(_INSTALL, name="reasoning_gym")
+        settings = _settings(config)
+        _in_worker(check_settings, dataset, settings, timeout=_START_SECONDS)
+        tasks = ProceduralTaskset(
+            _Generator(dataset, settings), name=f"reasoning_gym/{dataset}", split=split, seed=seed, size=size
+        )
+        super().__init__(tasks=tasks, max_turns=1, render_mode=render_mode)
+        self._entry = b""
+
+    def _begin(self, task: Task) -> str:
+        self._entry = self._entry_of(task)
+        return f"{task.content}\n\nGive the final answer between <answer> and </answer>."
+
+    def _act(self, action: str) -> Outcome:
+        answers = _ANSWER.findall(action)
+        if not answers:
+            raise InvalidAction("The reply has no answer between <answer> and </answer>.")
+        reward = self._score(answers[-1].strip())
+        solved = reward >= 1.0
+        return Outcome("Correct." if solved else "Not correct.", {"score": reward}, terminated=True, success=solved)
+
+    def _world_state(self) -> dict[str, Any]:
+        return {}  # the task says it all
+
+    def _restore_world(self, state: dict[str, Any]) -> None:
+        self._entry = self._entry_of(self.task)
+
+    def _entry_of(self, task: Task) -> bytes:
+        """What the verifier needs, made again from the recipe in the task.
+
+        Raises:
+            TaskError: The task is no recipe, or it makes another question here.
+            EnvironmentFault: The generator broke.
+        """
+        data = task.data
+        try:
+            recipe = str(data["dataset"]), _settings(json.loads(data["config"])), int(data["seed"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise TaskError(
+                f"task {task.task_id!r} was not made by rllm/ReasoningGym-v0: its data needs dataset, config and seed"
+            ) from error
+        question, entry = _posed(*recipe)
+        if question != task.content:
+            raise TaskError(
+                f"task {task.task_id!r} makes another question here; its row is of another version of reasoning-gym"
+            )
+        return entry
+
+    def _score(self, answer: str) -> float:
+        if len(answer) > MAX_ANSWER_CHARS:
+            return 0.0
+        data = self.task.data
+        recipe = str(data["dataset"]), str(data["config"])
+        try:
+            return float(_in_worker(score, *recipe, self._entry, answer, timeout=SCORE_SECONDS))
+        except (DeadlineExceeded, MemoryExceeded, WorkerDied):
+            # The same worker is well with a plain answer, or the world is broken and not the reply.
+            try:
+                _in_worker(score, *recipe, self._entry, "0", timeout=SCORE_SECONDS)
+            except (DeadlineExceeded, WorkerError, WorkerDied) as error:
+                raise EnvironmentFault(f"the verifier of {recipe[0]!r} broke: {error}", kind="verifier") from error
+            return 0.0
+        except WorkerError as error:
+            raise EnvironmentFault(f"the verifier of {recipe[0]!r} broke: {error}", kind="verifier") from error
+
+
+@dataclass(frozen=True)
+class _Generator:
+    dataset: str
+    config: str
+
+    def __call__(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        seed = rng.getrandbits(31)  # what every generator, NumPy's oldest included, takes
+        question, _ = _posed(self.dataset, self.config, seed)
+        return question, {"dataset": self.dataset, "config": self.config, "seed": seed}
+
+
+def _settings(config: Mapping[str, Any] | None) -> str:
+    """The settings as JSON, the same for the same settings."""
+    for taken in ("seed", "size"):
+        if taken in (config or {}):
+            raise ValueError(f"config has {taken!r}, which rllm/ReasoningGym-v0 sets itself: use its own argument")
+    try:
+        return json.dumps(dict(config or {}), sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"config={config!r:.200} must be JSON types ({error})") from error
+
+
+def _posed(dataset: str, config: str, seed: int) -> tuple[str, bytes]:
+    try:
+        question, entry = _in_worker(pose, dataset, config, seed, timeout=POSE_SECONDS)
+    except (DeadlineExceeded, WorkerDied, WorkerError) as error:
+        raise EnvironmentFault(f"the generator {dataset!r} broke: {error}", kind="generator") from error
+    return str(question), bytes(entry)
+
+
+# Workers ----------------------------------------------------------------------------------------------------------
+
+_pool: WorkerPool | None = None
+_lock = threading.Lock()
+
+
+def _in_worker(function: Any, *arguments: Any, timeout: float) -> Any:
+    global _pool
+    with _lock:
+        if _pool is None:
+            _pool = WorkerPool(
+                "process",
+                max_workers=(os.cpu_count() or 1) + 1,
+                memory_mb=MEMORY_MB,
+                name="reasoning-gym",
+                preload=("rllm_gym.integrations.reasoning_gym", "reasoning_gym"),
+            )
+        pool = _pool
+    return pool.run(function, *arguments, timeout=timeout)
+
+
+def _forget_pool() -> None:
+    global _pool, _lock
+    _pool, _lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_pool)
+
+
+# What runs in workers ---------------------------------------------------------------------------------------------
+
+
+def check_settings(dataset: str, config: str) -> None:
+    """Runs in a worker.
+
+    Raises:
+        ValueError: There is no such generator, or it refuses the settings.
+    """
+    factory = importlib.import_module("reasoning_gym.factory")
+    if dataset not in factory.DATASETS:
+        near = difflib.get_close_matches(dataset, factory.DATASETS, n=3)
+        raise ValueError(
+            f"reasoning-gym has no dataset {dataset!r}; near it: {', '.join(near) or 'none'} "
+            f"(of {len(factory.DATASETS)}: reasoning_gym.factory.DATASETS)"
+        )
+    try:
+        _made(dataset, config, 0)
+    except Exception as error:
+        raise ValueError(f"{dataset!r} refuses config={config}: {type(error).__name__}: {error}") from None
+
+
+def pose(dataset: str, config: str, seed: int) -> tuple[str, bytes]:
+    """The question, and what the verifier needs as bytes only a worker opens. Runs in a worker."""
+    entry = _made(dataset, config, seed)[0]
+    return str(entry["question"]), pickle.dumps(entry)
+
+
+def score(dataset: str, config: str, entry: bytes, answer: str) -> float:
+    """The verifier's score, 0 where it fails on what the reply says. Runs in a worker.
+
+    Raises:
+        ValueError: The verifier fails on any answer, or its score is no number from 0 to 1.
+    """
+    _seal()
+    known = pickle.loads(entry)  # noqa: S301 - our own pose() made it; it never left the two processes
+    verifier = _verifier(dataset, config)
+    try:
+        found = float(verifier.score_answer(answer, known))
+    except MemoryError:
+        raise
+    except Exception:
+        gold = known.get("answer")
+        if isinstance(gold, str):
+            verifier.score_answer(gold, known)
+        return 0.0
+    if not math.isfinite(found) or not 0.0 <= found <= 1.0:
+        raise ValueError(f"the verifier of {dataset!r} gave {found!r}, no score from 0 to 1")
+    return found
+
+
+def _made(dataset: str, config: str, seed: int) -> Any:
+    # Made anew for each seed: some generators draw from it when they are made.
+    factory = importlib.import_module("reasoning_gym.factory")
+    return factory.create_dataset(dataset, **json.loads(config), seed=seed, size=1)
+
+
+@functools.lru_cache(maxsize=8)
+def _verifier(dataset: str, config: str) -> Any:
+    return _made(dataset, config, 0)
+
+
+_PYTHON_READERS = (
+    "algorithmic.binary_matrix",
+    "algorithmic.spiral_matrix",
+    "algorithmic.string_insertion",
+    "games.n_queens",
+)
+"""Modules whose verifiers call ``eval`` on the answer."""
+_FORMULA_READERS = ("games.countdown", "games.puzzle24")
+"""Modules whose verifiers call SymPy's ``parse_expr``, which evaluates Python, by a name of their own."""
+_FORMULA = re.compile(r"[0-9A-Za-z+\-*/^()., \t\n]*")
+_ATTRIBUTE = re.compile(r"[A-Za-z_)]\s*\.|\.\s*[A-Za-z_(]")
+_FUNCTIONS = frozenset(
+    {"exp", "log", "ln", "sqrt", "sin", "cos", "tan", "sec", "csc", "cot", "asin", "acos", "atan"}
+    | {"sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "Abs", "pi"}
+)
+
+
+@functools.cache
+def _seal() -> None:
+    """Have answers read, not evaluated, in this process and for good."""
+    sympy = importlib.import_module("sympy")
+    parsing = importlib.import_module("sympy.parsing.sympy_parser")
+    evaluate = parsing.parse_expr
+
+    @functools.wraps(evaluate)
+    def read_formula(text: Any, *arguments: Any, **keywords: Any) -> Any:
+        names = re.findall(r"[A-Za-z_]\w*", text) if isinstance(text, str) else []
+        plain = isinstance(text, str) and _FORMULA.fullmatch(text) and not _ATTRIBUTE.search(text)
+        if not plain or any(len(name) > 1 and name not in _FUNCTIONS for name in names):
+            raise SyntaxError("only numbers, one-letter names and elementary functions are read in an answer")
+        return evaluate(text, *arguments, **keywords)
+
+    sympy.parse_expr = parsing.parse_expr = read_formula
+    readers: list[tuple[tuple[str, ...], str, Any]] = [
+        (_FORMULA_READERS, "parse_expr", read_formula),
+        (_PYTHON_READERS, "eval", ast.literal_eval),
+    ]
+    for modules, name, reader in readers:
+        for module in modules:
+            setattr(importlib.import_module(f"reasoning_gym.{module}"), name, reader)
