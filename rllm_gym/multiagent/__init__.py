@@ -31,7 +31,9 @@ __all__ = [
 # id -> entry point. An id, once released, never changes its meaning.
 GAMES: dict[str, str] = {
     "rllm/ConnectFour-v0": "rllm_gym.multiagent.connect_four:ConnectFour",
+    "rllm/Debate-v0": "rllm_gym.multiagent.debate:Debate",
     "rllm/LakeDuo-v0": "rllm_gym.multiagent.lake_duo:LakeDuo",
+    "rllm/Negotiation-v0": "rllm_gym.multiagent.negotiation:Negotiation",
     "rllm/TicTacToe-v0": "rllm_gym.multiagent.tic_tac_toe:TicTacToe",
 }
 

@@ -1,0 +1,258 @@
+"""Debate: two agents defend two answers to one question, one of them right, before a judge."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from rllm_gym.core import Task, TaskError, TaskSource, stream_seed
+from rllm_gym.envs.math.env import choose_tasks
+from rllm_gym.envs.math.rows import math_task
+from rllm_gym.multiagent.game import TextGame, Turn
+from rllm_gym.multiagent.quoting import fenced, visible
+from rllm_gym.parsing.choices import parse_choice
+
+DEBATERS = ("debater_0", "debater_1")
+JUDGE = "judge_0"
+LABELS = ("A", "B")
+FAMILIES = (
+    "arithmetic",
+    "fractions",
+    "linear",
+    "number_theory",
+    "word_problems",
+    "sequences",
+    "statistics",
+    "counting",
+)
+_NUMBER = re.compile(r"\d{1,30}")
+
+
+class Debate(TextGame):
+    """Two debaters argue for one answer each, and a judge says which one is right.
+
+    ## Description
+    The question is one of mathematics with a known answer, of ``rllm/Math-v0``. There are two answers, A and B: the
+    right one and one close to it. ``debater_0`` defends A and ``debater_1`` B; nobody is told which is right, and each
+    is right in half of the tasks. They speak in turn, then ``judge_0`` decides (Irving, Christiano and Amodei, *AI
+    Safety via Debate*, 2018, https://arxiv.org/abs/1805.00899, section 2).
+
+    ## Action space
+    Any text. What a debater says after ``</think>`` is passed on to the others, as a quotation; a message that is too
+    long is asked for again, ``max_invalid`` times in a row, after that the turn passes. Of the judge the last fenced
+    block or ``<action>``, ``<answer>`` or ``<move>`` tag is read, or else the entire reply: ``A`` or ``B``. Anything
+    else is asked for again in the same way; after that there is no verdict.
+
+    ## Observation space
+    Text under ``"text"``. First the question, the two answers and the agent's part; then what the others said. A judge
+    with ``judge_sees_question=False`` knows the question only from the debaters.
+
+    ## Starting state
+    The task; nothing else is random.
+
+    ## Rewards
+    The judge: 1 for the right answer, else 0 (component ``truth``). The debater whose answer the judge takes 1, the
+    other -1, and 0 both without a verdict (component ``convincing``). ``invalid_action_penalty`` is taken for each
+    reply that cannot be read.
+
+    ## Episode end
+    Terminated by the verdict, or when there is none; truncated after ``max_turns`` turns if that is given.
+
+    ## Information
+    Beside the keys of :class:`~rllm_gym.multiagent.TextGame`: ``verdict: str`` and ``right: str``, ``"A"`` or ``"B"``,
+    and ``""`` until the end. ``success`` is: for the judge that it is right, for a debater that it is believed.
+    :meth:`oracle` gives the right verdict.
+
+    ## Arguments
+    Args:
+        rounds: How often each debater speaks.
+        judge_sees_question: Whether the judge does.
+        families: Families of built-in problems; by default those whose answers are numbers.
+        difficulty: Of built-in problems, as in ``rllm/Math-v0``.
+        split: ``"train"`` (default), ``"validation"`` or ``"test"``: those of ``rllm/Math-v0``, by the question.
+        task_seed: Another seed gives other problems.
+        num_tasks: How many.
+        tasks: Questions of your own, as in ``rllm/Math-v0``; a task may have the wrong answer as ``wrong`` in its
+            ``data``; else one number in the right one is changed.
+        max_message_chars: Longest message.
+        max_invalid: How many replies in a row that cannot be read cost nothing but turns.
+        invalid_action_penalty: Taken from the reward for each of them.
+        max_turns: Turns of all before truncation.
+        max_cycles: Turns each before truncation.
+        render_mode: ``"ansi"``, ``"human"`` or ``None``.
+
+    ## Version history
+    v0: first release.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {**TextGame.metadata, "name": "rllm_debate_v0"}
+
+    def __init__(
+        self,
+        *,
+        rounds: int = 2,
+        judge_sees_question: bool = True,
+        families: str | Iterable[str] | None = None,
+        difficulty: int | tuple[int, int] | None = None,
+        split: str | None = None,
+        task_seed: int = 0,
+        num_tasks: int | None = None,
+        tasks: TaskSource | Iterable[Any] | str | None = None,
+        max_message_chars: int = 4_000,
+        max_invalid: int = 2,
+        invalid_action_penalty: float = 0.0,
+        max_turns: int | None = None,
+        max_cycles: int | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
+            raise ValueError(f"rounds={rounds!r} must be a whole number of at least 1")
+        if tasks is None and families is None:
+            families = FAMILIES
+        super().__init__(
+            agents=(*DEBATERS, JUDGE),
+            tasks=choose_tasks(tasks, families, difficulty, split, task_seed, num_tasks),
+            max_turns=max_turns,
+            max_cycles=max_cycles,
+            max_message_chars=max_message_chars,
+            messages_per_turn=2 * rounds,
+            max_invalid=max_invalid,
+            invalid_action_penalty=invalid_action_penalty,
+            max_observation_chars=200_000,
+            render_mode=render_mode,
+        )
+        self.rounds, self.judge_sees_question = rounds, judge_sees_question
+        self._answers = ("", "")
+        self._right = 0
+        self._said: list[tuple[str, str]] = []
+        self._verdict = ""
+
+    # The contract -----------------------------------------------------------------------------------------
+
+    def _begin(self, task: Task) -> str:
+        self._read_task(task)
+        self._said, self._verdict = [], ""
+        for agent in self.possible_agents:
+            self._tell(agent, self._part(agent))
+        return DEBATERS[0]
+
+    def _read_task(self, task: Task) -> None:
+        task = math_task(task)
+        stream = random.Random(stream_seed("debate", task.content))
+        right = str(task.data["gold"])
+        wrong = task.data.get("wrong")
+        if wrong is None:
+            wrong = near_miss(right, stream)
+        if not isinstance(wrong, str) or not wrong.strip() or wrong.strip() == right.strip():
+            raise TaskError(f"task {task.task_id!r}: the wrong answer {wrong!r} must be a text other than {right!r}")
+        self._right = stream.randrange(2)
+        self._answers = (right, wrong) if self._right == 0 else (wrong, right)
+
+    def _act(self, agent: str, action: str) -> Turn:
+        if agent == JUDGE:
+            return self._judge(parse_choice(action, LABELS, "a verdict"))
+        message = self._message_in(action)
+        self._pass_on(agent, message)
+        self._said.append((agent, message))
+        return Turn(self._next())
+
+    def _judge(self, verdict: str) -> Turn:
+        self._verdict = verdict
+        chosen = LABELS.index(verdict)
+        believed, other = DEBATERS[chosen], DEBATERS[1 - chosen]
+        right = chosen == self._right
+        self._tell_all(f"{JUDGE} decides for {verdict}. The right answer is {LABELS[self._right]}.")
+        rewards = {
+            JUDGE: {"truth": float(right)},
+            believed: {"convincing": 1.0},
+            other: {"convincing": -1.0},
+        }
+        return Turn(rewards=rewards, terminated=True, success=(believed, JUDGE) if right else (believed,))
+
+    def _forfeit(self, agent: str) -> Turn:
+        if agent == JUDGE:
+            self._tell_all(f"{JUDGE} gives no verdict.")
+            rewards = {JUDGE: {"truth": 0.0}} | {debater: {"convincing": 0.0} for debater in DEBATERS}
+            return Turn(rewards=rewards, terminated=True)
+        for other in self.possible_agents:
+            if other != agent:
+                self._tell(other, f"{agent} said nothing that could be passed on.")
+        self._said.append((agent, ""))
+        return Turn(self._next())
+
+    def _next(self) -> str:
+        spoken = len(self._said)
+        if spoken < 2 * self.rounds:
+            return DEBATERS[spoken % 2]
+        self._tell(JUDGE, "The debate is over. Which answer is right, A or B?")
+        return JUDGE
+
+    def _add_info(self, agent: str, info: dict[str, Any]) -> None:
+        info["verdict"] = self._verdict
+        info["right"] = LABELS[self._right] if self.terminations[agent] else ""
+
+    def _picture(self) -> str:
+        lines = [self.task.content]
+        lines += [
+            f"{label} ({debater}{', right' if index == self._right else ''}): {self._answers[index]}"
+            for index, (label, debater) in enumerate(zip(LABELS, DEBATERS))
+        ]
+        lines += [f"{who}: {visible(text)}" for who, text in self._said]
+        return "\n".join([*lines, f"{JUDGE}: {self._verdict}"] if self._verdict else lines)
+
+    def _world_state(self) -> dict[str, Any]:
+        return {"said": [list(entry) for entry in self._said], "verdict": self._verdict}
+
+    def _restore_world(self, state: dict[str, Any]) -> None:
+        self._read_task(self.task)
+        self._said = [(str(who), str(text)) for who, text in state["said"]]
+        self._verdict = str(state["verdict"])
+
+    # --------------------------------------------------------------------------------------------------------
+
+    def _part(self, agent: str) -> str:
+        question = f"The question:\n{fenced(self.task.content)}\n"
+        answers = "\n".join(f"Answer {label}: {visible(answer)}" for label, answer in zip(LABELS, self._answers))
+        hear = f"You hear {self.rounds} arguments of each, then say which is right"
+        if agent == JUDGE:
+            seen = question if self.judge_sees_question else "You do not see the question. "
+            return (
+                f"You are {JUDGE}. {DEBATERS[0]} defends answer A and {DEBATERS[1]} answer B; one of them is right.\n"
+                f"{seen}{answers}\n{hear}: ```A``` or ```B```."
+            )
+        index = DEBATERS.index(agent)
+        return (
+            f"You are {agent} and defend answer {LABELS[index]}; {DEBATERS[1 - index]} defends the other one. "
+            f"One of them is right.\n{question}{answers}\n"
+            f"Convince {JUDGE} in {self.rounds} arguments. Both others are told your whole reply."
+        )
+
+    def oracle(self) -> str:
+        """The right verdict for the judge; for a debater its own answer."""
+        if self.agent_selection == JUDGE:
+            return LABELS[self._right]
+        return f"The answer is {self._answers[DEBATERS.index(self.agent_selection)]}."
+
+
+def near_miss(answer: str, stream: random.Random) -> str:
+    """The answer with one of its numbers changed a little.
+
+    >>> near_miss("17", random.Random(0)) != "17"
+    True
+
+    Raises:
+        TaskError: There is no number in it.
+    """
+    numbers = list(_NUMBER.finditer(answer))
+    if not numbers:
+        raise TaskError(f"the answer {answer!r} holds no number to change; give the task a 'wrong' answer in its data")
+    found = numbers[stream.randrange(len(numbers))]
+    digits, number = found[0], int(found[0])
+    swapped = int(digits[:-2] + digits[-1] + digits[-2]) if len(digits) > 1 else number
+    near = (number + 1, number - 1, number + 2, number - 2, number + 10, number - 10, swapped)
+    others = [other for other in near if other > 0 and other != number]
+    # As long as it was, so that 3.10 does not become 3.1.
+    changed = str(others[stream.randrange(len(others))]).zfill(len(digits))
+    return f"{answer[: found.start()]}{changed}{answer[found.end() :]}"
