@@ -283,8 +283,8 @@ _FUNCTIONS = frozenset(
 @functools.cache
 def _seal() -> None:
     """Have answers read, not evaluated, in this process and for good."""
-    sympy = importlib.import_module("sympy")
-    parsing = importlib.import_module("sympy.parsing.sympy_parser")
+    sympy: Any = importlib.import_module("sympy")
+    parsing: Any = importlib.import_module("sympy.parsing.sympy_parser")
     evaluate = parsing.parse_expr
 
     @functools.wraps(evaluate)

@@ -48,6 +48,7 @@ def test_importing_twice_registers_once():
 import importlib, gymnasium, rllm_gym
 from rllm_gym import envs
 importlib.reload(envs)
-print(sum(name.startswith("rllm/") for name in gymnasium.registry) == len(envs.TABLE | envs.MINIWOB | envs.INTEGRATIONS))
+ids = envs.TABLE | envs.MINIWOB | envs.INTEGRATIONS
+print(sum(name.startswith("rllm/") for name in gymnasium.registry) == len(ids))
 """
     assert fresh_python(code).strip() == "True"

@@ -1,0 +1,233 @@
+"""reasoning-gym's tasks as ours: honest seeds, disjoint splits, its verifiers' scores; no reply breaks anything."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("reasoning_gym", reason="not installed (tests/integrations/requirements/reasoning_gym.txt)")
+import gymnasium
+import numpy as np
+import reasoning_gym
+from reasoning_gym.factory import DATASETS
+
+import rllm_gym  # noqa: F401 - registers the ids
+from rllm_gym.core import Task, TaskError, split_of
+from rllm_gym.integrations import reasoning_gym as ours
+from rllm_gym.testing import check_text_env
+
+ID = "rllm/ReasoningGym-v0"
+EVALUATING = [
+    *("binary_matrix", "spiral_matrix", "string_insertion", "n_queens", "countdown", "puzzle24"),
+    *("simple_integration", "intermediate_integration", "polynomial_multiplication"),
+]
+
+
+def entry_of(task: Task) -> dict[str, Any]:
+    """The task as reasoning-gym itself makes it."""
+    return reasoning_gym.create_dataset(task.data["dataset"], seed=task.data["seed"], size=1)[0]
+
+
+def answered(env: Any, answer: str) -> tuple[float, dict[str, Any]]:
+    _, reward, terminated, truncated, info = env.step(f"I think <answer>0</answer>, no: <answer>{answer}</answer>.")
+    assert terminated
+    assert not truncated
+    return reward, info
+
+
+@pytest.mark.parametrize("dataset", ["chain_sum", "word_sorting", "pool_matrix"])
+def test_keeps_the_contract(dataset: str) -> None:
+    def oracle(env: Any) -> str:
+        return f"<answer>{entry_of(env.task)['answer']}</answer>"
+
+    # Asking reasoning-gym itself here would touch the global generators.
+    known = None if dataset == "pool_matrix" else oracle
+    report = check_text_env(lambda: gymnasium.make(ID, dataset=dataset), oracle=known, fuzz=60)
+    assert report.ok, str(report)
+
+
+def test_seeds_share_no_questions() -> None:
+    """With reasoning-gym's own seeds, 42 and 43 have 49 of 50 questions in common."""
+    theirs = [
+        {reasoning_gym.create_dataset("chain_sum", seed=seed, size=50)[i]["question"] for i in range(50)}
+        for seed in (42, 43)
+    ]
+    assert len(theirs[0] & theirs[1]) >= 45
+    tasks = [gymnasium.make(ID, dataset="chain_sum", seed=seed).unwrapped.tasks for seed in (42, 43)]
+    questions = [{found[index].content for index in range(50)} for found in tasks]
+    assert len(questions[0]) == 50
+    assert questions[0].isdisjoint(questions[1])
+    again = gymnasium.make(ID, dataset="chain_sum", seed=42).unwrapped.tasks
+    assert [again[index] for index in range(5)] == [tasks[0][index] for index in range(5)]
+    assert again.find(tasks[0][3].task_id) == tasks[0][3]
+
+
+def test_splits_are_disjoint_by_content() -> None:
+    for split in ("train", "validation", "test"):
+        tasks = gymnasium.make(ID, dataset="leg_counting", split=split).unwrapped.tasks
+        assert {split_of(tasks[index].content) for index in range(20)} == {split}
+
+
+@pytest.mark.parametrize(
+    "dataset", ["chain_sum", "countdown", "n_queens", "simple_integration", "zebra_puzzles", "string_insertion"]
+)
+def test_the_score_is_the_verifiers(dataset: str) -> None:
+    env = gymnasium.make(ID, dataset=dataset)
+    for seed in range(3):
+        observation, _ = env.reset(seed=seed)
+        entry = entry_of(env.unwrapped.task)
+        assert observation.startswith(entry["question"])
+        reward, info = answered(env, entry["answer"])
+        assert (reward, info["success"], info["stop_reason"]) == (1.0, True, "success")
+        env.reset(seed=seed)
+        verifier = reasoning_gym.create_dataset(dataset, seed=0, size=1)
+        reward, info = answered(env, "17")
+        assert reward == verifier.score_answer("17", entry)
+        assert not info["success"]
+
+
+def test_a_part_of_the_score_is_no_success() -> None:
+    env = gymnasium.make(ID, dataset="n_queens")
+    env.reset(seed=0)
+    board = [row.split() for row in entry_of(env.unwrapped.task)["answer"].split("\n")]
+    reward, info = answered(env, str(board))
+    assert (reward, info["success"]) == (0.5, False)
+
+
+def test_no_answer_is_an_invalid_action() -> None:
+    env = gymnasium.make(ID)
+    env.reset(seed=0)
+    observation, reward, terminated, _, info = env.step("forty-two")
+    assert "<answer>" in observation
+    assert (reward, terminated, info["invalid_action"], info["stop_reason"]) == (0.0, True, True, "invalid_action")
+
+
+HOSTILE = [
+    "__import__('os').system('touch {file}')",
+    "[__import__('os').system('touch {file}')]",
+    "().__class__.__base__.__subclasses__()",
+    "open('{file}', 'w')",
+    "[c for c in [open('{file}', 'w')]]",
+    "eval(chr(49))",
+    "x.func",
+    "(" * 5000,
+    "[" * 5000,
+    "9" * 15_000,
+    "\x00\ud800",
+    "exec",
+    "lambda: 1",
+]
+
+
+@pytest.mark.parametrize("dataset", EVALUATING)
+def test_no_answer_is_evaluated(dataset: str, tmp_path: Path) -> None:
+    """The verifiers of these datasets hand the answer to Python; here it is read, whatever it is."""
+    file = tmp_path / "was_here"
+    env = gymnasium.make(ID, dataset=dataset)
+    for hostile in HOSTILE:
+        env.reset(seed=1)
+        reward, _ = answered(env, hostile.replace("{file}", str(file)))
+        assert reward < 0.1
+        assert not file.exists()
+
+
+def test_every_verifier_that_evaluates_is_known() -> None:
+    """A newer reasoning-gym that evaluates more has to be looked at before it is used."""
+    folder = Path(reasoning_gym.__file__).parent
+    evaluating = re.compile(
+        r"(?<![\w.])(?:eval|exec|literal_eval|sympify|parse_expr)\(|\bs(?:ym)?py?\.(?:parse_expr|sympify|S)\("
+    )
+    found = {
+        str(path.relative_to(folder).with_suffix("")).replace(os.sep, ".")
+        for path in folder.rglob("*.py")
+        if evaluating.search(path.read_text(encoding="utf-8"))
+    }
+    read_by_us = set(ours._PYTHON_READERS) | set(ours._FORMULA_READERS)
+    by_sympys_name = {
+        "algebra.simple_integration",
+        "algebra.intermediate_integration",
+        "algebra.polynomial_multiplication",
+    }
+    # These evaluate what they made themselves; the parser of the last is its own.
+    own = {
+        "code.codeio",
+        "algorithmic.number_sorting",
+        "arithmetic.bitwise_arithmetic",
+        "arithmetic.basic_arithmetic",
+        "logic.propositional_logic",
+        "arithmetic.gsm_symbolic.generators_00_49",
+        "arithmetic.gsm_symbolic.generators_50_99",
+    }
+    assert found == read_by_us | by_sympys_name | own
+
+
+def test_an_answer_that_hangs_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ours, "SCORE_SECONDS", 2.0)
+    env = gymnasium.make(ID, dataset="countdown")
+    env.reset(seed=0)
+    began = time.monotonic()
+    reward, info = answered(env, "9**9**9**9**9")
+    assert reward == 0.0
+    assert info["stop_reason"] == "failure"
+    assert time.monotonic() - began < 20
+    env.reset(seed=0)
+    assert answered(env, entry_of(env.unwrapped.task)["answer"])[0] == 1.0
+
+
+def test_nothing_global_is_touched() -> None:
+    """pool_matrix seeds NumPy's global generator; in a worker nobody sees it."""
+    before = random.getstate(), np.random.get_state()[1].tobytes()  # noqa: NPY002
+    env = gymnasium.make(ID, dataset="pool_matrix")
+    env.reset(seed=0)
+    answered(env, "1")
+    assert (random.getstate(), np.random.get_state()[1].tobytes()) == before  # noqa: NPY002
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"dataset": "chain_sums"}, ValueError, "near it: chain_sum"),
+        ({"config": {"min_terms": -1}}, ValueError, "refuses config"),
+        ({"config": {"no_such": 1}}, ValueError, "refuses config"),
+        ({"config": {"seed": 1}}, ValueError, "sets itself"),
+        ({"config": {"a": object()}}, ValueError, "JSON types"),
+        ({"split": "all"}, TaskError, "split"),
+    ],
+)
+def test_mistakes_are_named(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        gymnasium.make(ID, **arguments)
+
+
+def test_settings_reach_the_generator() -> None:
+    env = gymnasium.make(
+        ID, dataset="chain_sum", config={"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
+    )
+    observation, _ = env.reset(seed=0)
+    assert re.search(r"problem: \d [+-] \d =", observation)
+
+
+def test_foreign_tasks_are_refused() -> None:
+    env = gymnasium.make(ID)
+    with pytest.raises(TaskError, match="was not made by"):
+        env.reset(options={"task": Task("x", "What?", {})})
+    task = env.unwrapped.tasks[0]
+    with pytest.raises(TaskError, match="another version"):
+        env.reset(options={"task": Task("x", "What else?", task.data)})
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dataset", sorted(set(DATASETS) - {"composite"}))
+def test_every_dataset(dataset: str) -> None:
+    """Each of its generators poses and judges here; where it has a gold answer, that is right."""
+    env = gymnasium.make(ID, dataset=dataset)
+    env.reset(seed=0)
+    gold = entry_of(env.unwrapped.task)["answer"]
+    reward, _ = answered(env, "no idea" if gold is None else str(gold))
+    assert gold is None or reward == 1.0
