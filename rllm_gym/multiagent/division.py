@@ -48,17 +48,20 @@ class Division:
 
     @classmethod
     def of(cls, task: Task) -> Division:
-        """The problem that is the content of a task.
+        """The problem that is the content of a task, as its data arrange it: the ``order`` of the kinds, and whether
+        the agents are ``swapped``.
 
         Raises:
             TaskError: It is none; the task is named.
         """
         try:
             row = json.loads(task.content)
-            items, counts = (tuple(row[key]) for key in ("items", "counts"))
-            first, second = (tuple(values) for values in row["values"])
-            return cls(items, counts, (first, second))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            order = task.data.get("order", range(len(row["counts"])))
+            counts, first, second = (tuple(line[kind] for kind in order) for line in (row["counts"], *row["values"]))
+            if len(counts) != len(row["counts"]):
+                raise ValueError(f"its order is {order!r}")
+            return cls(tuple(row["items"]), counts, (second, first) if task.data.get("swapped") else (first, second))
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             raise TaskError(f"task {task.task_id!r} is no division: {error}") from error
 
     def content(self) -> str:
@@ -109,12 +112,12 @@ class Division:
         parts = [f"{value} a {name}" for value, name in zip(self.values[agent], self.items)]
         return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
 
-    def canonical(self) -> str:
-        """One and the same text for all problems that differ in names, order of the kinds and of the agents alone."""
-        rows = [
-            sorted(zip(self.counts, first, second)) for first, second in (self.values, (self.values[1], self.values[0]))
-        ]
-        return json.dumps(min(rows))
+    def canonical(self) -> Division:
+        """One and the same for all problems that differ only in the order of the kinds and of the agents."""
+        first, second = self.values
+        kinds = min(sorted(zip(self.counts, one, other)) for one, other in ((first, second), (second, first)))
+        counts, one, other = zip(*kinds)
+        return Division(self.items, counts, (one, other))
 
 
 @lru_cache(maxsize=256)
@@ -126,8 +129,9 @@ def _outcomes(division: Division) -> dict[tuple[int, ...], tuple[int, int]]:
 class DrawDivision:
     """Draws the problems of one split; :class:`~rllm_gym.data.ProceduralTaskset` calls it.
 
-    Both the problem and its canonical form belong to the split. There are one to four things of a kind. Every kind is
-    worth something to somebody, everything together is worth ``total`` to each, and the agents differ.
+    There are one to four things of a kind. Every kind is worth something to somebody, everything together is worth
+    ``total`` to each, and the agents differ. The content is the canonical form, so that no other arrangement of a
+    problem is in another split; how it is arranged is drawn too, so that it tells nothing.
     """
 
     kinds: int
@@ -153,8 +157,9 @@ class DrawDivision:
             if first is None or second is None or first == second or not all(map(max, first, second)):
                 continue
             division = Division(NAMES[: self.kinds], counts, (first, second))
-            if split_of(division.canonical()) == split_of(division.content()) == self.split:
-                return division.content(), {}
+            if split_of(content := division.canonical().content()) == self.split:
+                order = stream.sample(range(self.kinds), self.kinds)
+                return content, {"order": order, "swapped": stream.random() < 0.5}
         raise TaskError(f"no division of {self.kinds} kinds worth {self.total} was found in {_ATTEMPTS} draws")
 
     def _values(self, stream: random.Random, counts: Sequence[int]) -> tuple[int, ...] | None:

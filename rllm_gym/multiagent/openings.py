@@ -25,8 +25,7 @@ class Opening(Board, Protocol):
 class DrawOpening:
     """Draws positions of one split; :class:`~rllm_gym.data.ProceduralTaskset` calls it.
 
-    Both the position and its canonical form belong to the split, so that nothing learned in training is asked again
-    in a mirror.
+    Positions are given in their canonical form, so that nothing learned in training is asked again in a mirror.
     """
 
     start: Opening
@@ -47,8 +46,7 @@ class DrawOpening:
                 if not legal:
                     break
                 board = board.after(legal[stream.randrange(len(legal))])
-            text = board.text()
-            if not board.over and split_of(board.canonical().text()) == split_of(text) == self.split:
+            if not board.over and split_of(text := board.canonical().text()) == self.split:
                 return text, {"opening_moves": moves}
         raise TaskError(
             f"no start position of the split {self.split!r} after {self.fewest} to {self.most} moves was found in "
