@@ -104,7 +104,7 @@ class Performance:
             for kind in (SamplerError, EnvironmentFault, TaskError):
                 for leaf in leaves:
                     if isinstance(leaf, kind):
-                        self._play.break_off(leaf)
+                        self._play.fail(leaf)
                         raise leaf from None
             wrong = [leaf for leaf in leaves if not isinstance(leaf, Truncated)]
             if not wrong:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rllm_gym.agents import BaseAgent, ChatAgent
-from rllm_gym.core import EnvironmentFault, Episode, StopReason, Trajectory
+from rllm_gym.core import EnvironmentFault, Episode, StopReason, Task, Trajectory
 from rllm_gym.engine.crew import Seat
 from rllm_gym.engine.game_host import GameHost, resolve_game
 from rllm_gym.engine.handles import EnvironmentHandle, GameHandle, Handle
@@ -69,8 +69,8 @@ class Play:
         self.roles = dict(roles)
         self.metrics: dict[str, float] = {}
         self.worlds: list[Handle] = []
-        self.task_id = ""
-        self.task_row: dict[str, Any] | None = None
+        self.task_row = _row(spec.task)
+        self.task_id = str((self.task_row or {}).get("task_id", ""))
         self.seat = seat
         self.name = name
         self.speakers: dict[str, Speaker] = {}
@@ -285,8 +285,13 @@ class Play:
         """The attempt cannot go on; the first reason counts."""
         self.broken = self.broken or error
 
+    def fail(self, error: Exception) -> None:
+        """:meth:`break_off` for what the workflow raised itself: no environment that could not be made."""
+        self._engine.made.set()
+        self.break_off(error)
+
     def met(self, task_id: str, row: dict[str, Any] | None) -> None:
-        """A world told of its task. The first one is the episode's."""
+        """A world told of its task. The first one is the episode's, where the spec does not name one in full."""
         self.task_id = self.task_id or task_id
         self.task_row = self.task_row or row
 
@@ -323,6 +328,12 @@ class Play:
         if self._engine.env is None:
             raise ValueError("which environment? give its id, or env= to the engine")
         return self._engine.env, {**self._engine.env_kwargs, **kwargs}
+
+
+def _row(task: Any) -> dict[str, Any] | None:
+    if isinstance(task, Task):
+        return task.to_json()
+    return dict(task) if isinstance(task, Mapping) else None
 
 
 def _natural(name: str) -> tuple[list[tuple[int, str]], str]:

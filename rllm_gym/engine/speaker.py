@@ -13,7 +13,7 @@ from rllm_gym.agents import Action, BaseAgent
 from rllm_gym.core import RllmGymError, Step, StopReason, Trajectory, TurnTokens
 from rllm_gym.engine.crew import AgentFailed
 from rllm_gym.engine.voice import Voice
-from rllm_gym.samplers.protocol import Completion, Request, SamplerError
+from rllm_gym.samplers.protocol import Completion, Request
 
 if TYPE_CHECKING:
     from rllm_gym.engine.play import Play
@@ -220,7 +220,8 @@ class Speaker:
         try:
             completion = await self.voice.reply(request)
             used = len(completion.ids)
-        except SamplerError as error:
+        except Exception as error:
+            # Whatever the sampler raises is no error of the workflow, which could do nothing about it.
             self._play.break_off(error)
             raise
         finally:

@@ -1,0 +1,375 @@
+"""What goes wrong in a workflow is data: its own errors, its worlds', its sampler's, its limits; nothing runs on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from typing import Any
+
+import pytest
+from worlds import BreaksOnce, Quiz
+
+from rllm_gym.agents import ChatAgent
+from rllm_gym.core import EnvironmentFault, Episode, StopReason, Trajectory
+from rllm_gym.engine import AgentWorkflowEngine, Deadlines, EpisodeSpec, Play, Truncated, Workflow
+from rllm_gym.samplers import Request, SamplerError, ScriptedSampler
+
+FOREVER = threading.Event()
+
+
+def engine_of(run: Any, *, roles: tuple[str, ...] = ("agent",), replies: Any = None, **arguments: Any) -> Any:
+    """An engine whose workflow's ``run`` is the function."""
+    workflow = type("Made", (Workflow,), {"run": run, "roles": roles})
+    sampler = ScriptedSampler(replies or (lambda request: "1"))
+    return AgentWorkflowEngine(workflow, **{"sampler": sampler, **arguments})
+
+
+def play(run: Any, **arguments: Any) -> Episode:
+    (episode,) = engine_of(run, **arguments).run_sync([EpisodeSpec(seed=1)])
+    return episode
+
+
+class AgentThatRaises(ChatAgent):
+    def update_from_model(self, response: str, **_: Any) -> str:
+        raise KeyError("no such thing")
+
+
+async def a_bug(self: Any, task: Any, play: Play) -> Any:
+    await play.agent("agent_0").say("hello")
+    return {}["missing"]
+
+
+async def two_of_one_name(self: Any, task: Any, play: Play) -> Any:
+    play.agent("agent_0", "agent")
+    play.agent("agent_0", "other")
+
+
+async def no_such_role(self: Any, task: Any, play: Play) -> Any:
+    play.agent("referee_0")
+
+
+async def a_name_with_a_slash(self: Any, task: Any, play: Play) -> Any:
+    play.agent("agent/0", "agent")
+
+
+async def not_an_episode(self: Any, task: Any, play: Play) -> Any:
+    return "done"
+
+
+async def trajectories_of_one_name(self: Any, task: Any, play: Play) -> Any:
+    return Episode("", "", trajectories=[Trajectory(name="a"), Trajectory(name="a")])
+
+
+async def a_reward_that_is_none(self: Any, task: Any, play: Play) -> Any:
+    play.agent("agent_0").reward(1.0)
+
+
+async def a_nan(self: Any, task: Any, play: Play) -> Any:
+    await play.agent("agent_0").say("hello")
+    play.agent("agent_0").reward(float("nan"))
+
+
+async def a_metric_of_text(self: Any, task: Any, play: Play) -> Any:
+    play.metrics["best"] = "very good"  # type: ignore[assignment]
+
+
+async def a_fault_as_an_ending(self: Any, task: Any, play: Play) -> Any:
+    return play.finish(stop_reason="fault")
+
+
+async def two_at_once(self: Any, task: Any, play: Play) -> Any:
+    speaker = play.agent("agent_0")
+    await asyncio.gather(speaker.say("a"), speaker.say("b"))
+
+
+async def an_agent_that_raises(self: Any, task: Any, play: Play) -> Any:
+    await play.agent("agent_0", agent=AgentThatRaises()).say("hello")
+
+
+async def no_such_environment(self: Any, task: Any, play: Play) -> Any:
+    await play.env("rllm/NoSuch-v0")
+
+
+async def no_environment_at_all(self: Any, task: Any, play: Play) -> Any:
+    await play.env()
+
+
+async def an_exit(self: Any, task: Any, play: Play) -> Any:
+    raise SystemExit(3)
+
+
+async def cancels_itself(self: Any, task: Any, play: Play) -> Any:
+    raise asyncio.CancelledError
+
+
+async def a_group_of_errors(self: Any, task: Any, play: Play) -> Any:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(play.agent("agent_1").say("hello"))
+        group.create_task(a_bug(self, task, play))
+
+
+@pytest.mark.parametrize(
+    ("run", "says"),
+    [
+        (a_bug, "KeyError: 'missing'"),
+        (two_of_one_name, "'agent_0' is a 'agent' already"),
+        (no_such_role, "has the role 'referee'"),
+        (a_name_with_a_slash, "'agent/0'"),
+        (not_an_episode, "returned str"),
+        (trajectories_of_one_name, "several trajectories of one name"),
+        (a_reward_that_is_none, "agent_0 has not said anything yet"),
+        (a_nan, "must be a finite number"),
+        (a_metric_of_text, "metrics['best']='very good'"),
+        (a_fault_as_an_ending, "raise EnvironmentFault"),
+        (two_at_once, "speaking already"),
+        (an_agent_that_raises, "AgentThatRaises.update_from_model raised KeyError"),
+        (no_such_environment, "NoSuch"),
+        (no_environment_at_all, "which environment"),
+        (an_exit, "SystemExit: 3"),
+        (cancels_itself, "CancelledError"),
+        (a_group_of_errors, "KeyError: 'missing'"),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+def test_an_error_of_the_workflows_own_ends_the_episode_with_the_reason(run: Any, says: str) -> None:
+    async def reply(request: Request) -> str:
+        await asyncio.sleep(0)
+        return "1"
+
+    engine = engine_of(run, roles=("agent", "other"), replies=reply)
+    episodes = engine.run_sync([EpisodeSpec(seed=1), EpisodeSpec(seed=2)])
+    for episode in episodes:
+        assert episode.stop_reason is StopReason.AGENT_ERROR
+        assert says in episode.fault
+        assert (episode.reward, episode.trainable, episode.attempts) == (0.0, False, 1)
+    assert engine.stats.faults == {"agent": 2}
+
+
+@pytest.mark.parametrize("catches", [False, True])
+def test_a_broken_world_begins_the_episode_again_also_where_the_code_catches_it(catches: bool) -> None:
+    async def run(self: Any, task: Any, play: Play) -> Any:
+        world = await play.env()
+        observation, _ = await world.reset(seed=5)
+        reply = await play.agent("agent_0").say(observation)
+        try:
+            _, reward, *_ = await world.step(reply.text)
+        except EnvironmentFault:
+            if not catches:
+                raise
+            return play.finish(reward=0.0, success=True)
+        play.agent("agent_0").reward(reward)
+        return None
+
+    seeds: dict[int, list[int]] = {}
+    engine = engine_of(run, env=BreaksOnce, env_kwargs={"seeds": seeds})
+    (episode,) = engine.run_sync([EpisodeSpec(7, seed=1)])
+    assert (episode.stop_reason, episode.attempts, episode.reward) == (StopReason.SUCCESS, 2, 1.0)
+    assert seeds == {7: [5, 5]}
+    assert (engine.stats.faults, engine.stats.retries) == ({"hiccup": 1}, 1)
+
+
+def test_a_fault_of_the_workflows_own_is_tried_again_and_then_dropped() -> None:
+    async def run(self: Any, task: Any, play: Play) -> Any:
+        await play.agent("agent_0").say("hello")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(asyncio.sleep(3600))
+            raise EnvironmentFault("its own server is down", kind="server")
+
+    engine = engine_of(run, retries=2)
+    (episode,) = engine.run_sync([EpisodeSpec(seed=1)])
+    assert (episode.stop_reason, episode.attempts) == (StopReason.FAULT, 3)
+    assert episode.fault == "its own server is down"
+    assert engine.stats.faults == {"server": 3}
+
+
+def test_no_task_of_a_run_goes_on_after_it_whatever_ended_it() -> None:
+    """One of the siblings that ``asyncio.gather`` leaves behind asks the model again and again."""
+    asked: list[str] = []
+
+    def reply(request: Request) -> str:
+        asked.append(request.conversation)
+        return "1"
+
+    async def run(self: Any, task: Any, play: Play) -> Any:
+        async def talk() -> None:
+            while True:
+                await play.agent("agent_0").say("go on")
+                await asyncio.sleep(0)
+
+        async def step() -> None:
+            world = await play.env(Quiz)
+            await world.reset(task=3)
+            while True:
+                await world.step("?")
+
+        async def fail() -> None:
+            await play.agent("agent_1").say("hello")
+            if task == 0:
+                raise ValueError("wrong")
+            if task == 1:
+                raise EnvironmentFault("down", kind="server")
+
+        await asyncio.gather(talk(), step(), fail())
+
+    async def go() -> list[Episode]:
+        engine = engine_of(run, replies=reply, retries=0)
+        asking = asyncio.create_task(engine.run([EpisodeSpec(n, seed=n) for n in (0, 1)]))
+        episodes = await asking
+        count = len(asked)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert len(asked) == count
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        return episodes
+
+    reasons = [episode.stop_reason for episode in asyncio.run(go())]
+    assert reasons == [StopReason.AGENT_ERROR, StopReason.FAULT]
+
+
+def test_the_deadline_of_the_episode_keeps_what_was_said_and_trains_only_on_what_was_rewarded() -> None:
+    async def run(self: Any, task: Any, play: Play) -> Any:
+        await play.agent("agent_0").say("hello")
+        play.agent("agent_0").reward(0.5)
+        await play.agent("agent_1").say("hello")
+        await asyncio.sleep(3600)
+
+    episode = play(run, deadlines=Deadlines(episode=0.3))
+    assert (episode.stop_reason, episode.reward, episode.success) == (StopReason.TIMEOUT, 0.5, False)
+    assert [(each.name, each.trainable, len(each.steps)) for each in episode.trajectories] == [
+        ("agent_0", True, 1),
+        ("agent_1", False, 1),
+    ]
+
+
+def test_an_episode_that_says_nothing_by_its_deadline_is_a_fault() -> None:
+    async def run(self: Any, task: Any, play: Play) -> Any:
+        await asyncio.sleep(3600)
+
+    assert play(run, deadlines=Deadlines(episode=0.1)).stop_reason is StopReason.FAULT
+
+
+def hang() -> None:
+    FOREVER.wait()
+
+
+def die() -> None:
+    os._exit(3)
+
+
+def divide(a: int, b: int) -> float:
+    return a / b
+
+
+@pytest.mark.parametrize("workers", ["thread", "process"])
+def test_a_call_that_hangs_dies_or_raises_is_told_to_the_workflow(workers: str) -> None:
+    told: list[Any] = []
+
+    async def run(self: Any, task: Any, play: Play) -> Any:
+        await play.agent("agent_0").say("hello")
+        told.append(await play.call(divide, 6, 4))
+        for function, arguments in ((hang, ()), (divide, (1, 0)), *(((die, ()),) if workers == "process" else ())):
+            try:
+                await play.call(function, *arguments, timeout=20 if function is not hang else 0.3)
+            except EnvironmentFault as fault:
+                told.append(fault.kind)
+            except ZeroDivisionError as error:
+                told.append(str(error))
+
+    FOREVER.clear()
+    engine = engine_of(run, workers=workers)
+    try:
+        (episode,) = engine.run_sync([EpisodeSpec(seed=1)])
+    finally:
+        FOREVER.set()
+    assert episode.fault is None  # the workflow took it into account
+    died = ["worker_died"] if workers == "process" else []
+    assert told == [1.5, "call_deadline", "division by zero", *died]
+    assert engine.stats.abandoned_threads + engine.stats.killed_processes == 1 + len(died)
+
+
+def test_a_call_nobody_catches_is_a_fault() -> None:
+    async def run(self: Any, task: Any, play: Play) -> Any:
+        await play.agent("agent_0").say("hello")
+        await play.call(hang)
+
+    FOREVER.clear()
+    try:
+        episode = play(run, deadlines=Deadlines(call=0.2), retries=1)
+    finally:
+        FOREVER.set()
+    assert (episode.stop_reason, episode.attempts) == (StopReason.FAULT, 2)
+    assert "hang was not done within 0.2 s" in str(episode.fault)
+
+
+@pytest.mark.parametrize("catches", [False, True])
+def test_a_sampler_that_cannot_serve_ends_the_run_or_drops_the_episode(catches: bool) -> None:
+    async def run(self: Any, task: Any, play: Play) -> Any:
+        try:
+            await play.agent("agent_0").say("hello")
+        except SamplerError:
+            if not catches:
+                raise
+
+    def reply(request: Request) -> str:
+        raise SamplerError("out of memory")
+
+    with pytest.raises(SamplerError, match="out of memory"):
+        play(run, replies=reply)
+    dropped = play(run, replies=reply, on_sampler_error="drop")
+    assert (dropped.stop_reason, dropped.fault) == (StopReason.FAULT, "out of memory")
+
+
+def test_an_argument_the_sampler_rejects_ends_the_run() -> None:
+    """An unknown name of weights, say: no episode could be played."""
+
+    def reply(request: Request) -> str:
+        raise ValueError("there are no weights 'x'")
+
+    async def run(self: Any, task: Any, play: Play) -> Any:
+        await play.agent("agent_0").say("hello")
+
+    with pytest.raises(ValueError, match="no weights"):
+        play(run, replies=reply)
+
+
+@pytest.mark.parametrize("catches", [False, True])
+def test_a_limit_ends_the_episode_with_its_reason_unless_the_workflow_goes_on(catches: bool) -> None:
+    cuts: list[Any] = []
+
+    async def run(self: Any, task: Any, play: Play) -> Any:
+        speaker = play.agent("agent_0")
+        try:
+            while True:
+                await speaker.say("go on")
+                speaker.reward(0.25)
+        except Truncated as cut:
+            if not catches:
+                raise
+            cuts.append((cut.stop_reason, cut.agent))
+            return play.finish(success=True)
+
+    episode = play(run, max_turns=3)
+    assert cuts == ([(StopReason.MAX_TURNS, "agent_0")] if catches else [])
+    assert (episode.reward, episode.num_turns) == (0.75, 3)
+    assert episode.stop_reason is (StopReason.SUCCESS if catches else StopReason.MAX_TURNS)
+    assert episode.trajectories[0].trainable
+    assert episode.fault is None
+
+
+def test_leaving_the_stream_ends_what_runs() -> None:
+    async def run(self: Any, task: Any, play: Play) -> Any:
+        await play.agent("agent_0").say("hello")
+        if task:
+            await asyncio.gather(asyncio.sleep(3600), play.env(Quiz))
+
+    async def go() -> None:
+        engine = engine_of(run, n_parallel=4)
+        stream = engine.stream(range(100))
+        async for episode in stream:
+            assert episode.stop_reason is StopReason.FAILURE
+            break
+        await stream.aclose()  # type: ignore[attr-defined]
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(go())

@@ -1,0 +1,73 @@
+"""When the worlds of several agents break: every episode is counted once, none is trained on, nothing is left."""
+
+from __future__ import annotations
+
+import threading
+
+import broken_world
+import psutil
+import pytest
+from broken_world import BrokenWorld, kind_of
+
+from rllm_gym.core import Episode, StopReason
+from rllm_gym.engine import AgentWorkflowEngine, Deadlines
+from rllm_gym.engine.workflows import SolverJudge
+from rllm_gym.samplers import ScriptedSampler
+
+EPISODES = 1000
+# Long enough that nothing well is ever late on a busy machine.
+DEADLINES = Deadlines(make=60, reset=60, step=5, close=5, episode=600)
+
+
+def run(workers: str, kinds: tuple[str, ...], retries: int) -> tuple[AgentWorkflowEngine, list[Episode]]:
+    engine = AgentWorkflowEngine(
+        SolverJudge(2),
+        env=BrokenWorld,
+        env_kwargs={"kinds": kinds},
+        sampler=ScriptedSampler(lambda request: "1"),
+        n_parallel=20,
+        workers=workers,  # type: ignore[arg-type]
+        retries=retries,
+        deadlines=DEADLINES,
+    )
+    return engine, engine.run_sync(range(EPISODES))
+
+
+def check(engine: AgentWorkflowEngine, episodes: list[Episode], kinds: tuple[str, ...], retries: int) -> None:
+    assert len({episode.episode_id for episode in episodes}) == EPISODES
+    for task, episode in enumerate(episodes):
+        assert episode.task_id == str(task)
+        if kind_of(task, kinds) is None:
+            assert episode.stop_reason is StopReason.SUCCESS
+            assert (episode.reward, episode.num_turns, episode.attempts) == (1.0, 7, 1)
+            assert [trajectory.reward for trajectory in episode.trajectories] == [1.0, 1.0, 1.0]
+        else:
+            assert episode.stop_reason is StopReason.FAULT
+            assert episode.fault
+            assert episode.attempts == 1 + retries
+            assert (episode.reward, episode.success, episode.trainable) == (0.0, False, False)
+    assert sum(engine.stats.faults.values()) == 200 * (1 + retries)
+    assert engine.stats.stop_reasons == {"success": 800, "fault": 200}
+    assert engine.stats.dropped == 200
+    assert engine.stats.retries == 200 * retries
+    assert engine.stats.rewards == 800.0
+
+
+def test_a_thousand_episodes_with_a_fifth_of_the_worlds_broken_are_counted_exactly() -> None:
+    threads = set(threading.enumerate())
+    engine, episodes = run("thread", ("raise", "garbage"), retries=1)
+    check(engine, episodes, ("raise", "garbage"), retries=1)
+    faults = engine.stats.faults
+    assert faults["raise"] + faults["exception"] == faults["garbage"] == 200
+    assert set(threading.enumerate()) <= threads
+
+
+@pytest.mark.long
+def test_a_thousand_episodes_in_processes_that_break_in_every_way() -> None:
+    before = set(psutil.Process().children(recursive=True))
+    engine, episodes = run("process", broken_world.KINDS, retries=1)
+    check(engine, episodes, broken_world.KINDS, retries=1)
+    faults = engine.stats.faults
+    assert faults["raise"] + faults["exception"] == 80
+    assert faults["step_deadline"] == faults["close_deadline"] == faults["garbage"] == faults["worker_died"] == 80
+    assert set(psutil.Process().children(recursive=True)) <= before
