@@ -1,0 +1,198 @@
+"""Suites: what comes up how often, that the same seeds draw the same, and that curricula follow success."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from vector_worlds import Counting, Echo, Picture
+
+from rllm_gym.vector import LevelCurriculum, Member, MultiTaskVectorEnv, SuccessCurriculum
+
+LAKE, MATH = "rllm/FrozenLake-v0", "rllm/Math-v0"
+SUITE = {LAKE: 2.0, "large": Member("rllm/FrozenLake8x8-v0", 1.0, {"max_turns": 2}), MATH: 1.0}
+
+
+@pytest.fixture
+def suite():
+    made = []
+
+    def make(num_envs=3, envs=SUITE, **kwargs):
+        made.append(MultiTaskVectorEnv(num_envs, envs=envs, **kwargs))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def play(envs, turns, seed=0, actions=("```down```", "\\boxed{3}", "```right```", "```up```")):
+    observations, infos = envs.reset(seed=seed)
+    shown = [(observations, infos["env_name"].tolist())]
+    for turn in range(turns):
+        result = envs.step([actions[(turn + index) % len(actions)] for index in range(envs.num_envs)])
+        shown.append((*(list(each) for each in result[:4]), result[4]["env_name"].tolist()))
+    return shown
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_same_seeds_draw_the_same_whatever_the_workers_are(suite, mode):
+    def make(**kwargs):
+        return suite(autoreset_mode=mode, curriculum=SuccessCurriculum(window=5), **kwargs)
+
+    threads = make()
+    shown = play(threads, 25)
+    assert shown == play(make(workers="process"), 25)
+    assert shown == play(make(), 25)
+    assert shown != play(make(), 25, seed=100)
+    assert len({name for *_, names in shown for name in names}) == 3
+
+
+def test_weights_say_how_often(suite):
+    envs = suite(
+        8,
+        {
+            "a": Member(Counting, 3.0, {"length": 1}),
+            "b": Member(Counting, 1.0, {"length": 1}),
+            "c": Member(Counting, 0),
+        },
+    )
+    counts = Counter()
+    _, infos = envs.reset(seed=0)
+    for _ in range(400):
+        counts.update(infos["env_name"])
+        *_, infos = envs.step(["x"] * 8)
+    assert set(counts) == {"a", "b"}
+    assert 0.70 < counts["a"] / counts.total() < 0.80
+
+
+def test_each_episode_is_of_the_environment_it_says(suite):
+    envs = suite(
+        4,
+        {
+            "one": Member(Counting, kwargs={"mark": "1:", "length": 2}),
+            "two": Member(Counting, kwargs={"mark": "2:", "length": 3}),
+        },
+        autoreset_mode="SameStep",
+    )
+    observations, infos = envs.reset(seed=3)
+    mark = {"one": "1:", "two": "2:"}
+    for _ in range(20):
+        for text, name in zip(observations, infos["env_name"]):
+            assert text.startswith(mark[name])
+        before = infos["env_name"]
+        observations, _, terminated, _, infos = envs.step(["x"] * 4)
+        for index in np.flatnonzero(terminated):
+            assert infos["final_info"]["env_name"][index] == before[index]
+            assert infos["final_obs"][index].startswith(mark[before[index]])
+            assert infos["final_info"]["count"][index] == {"one": 2, "two": 3}[before[index]]
+
+
+def test_spaces_are_those_of_the_longest_texts(suite):
+    envs = suite(2, {"short": Member(Counting), "long": Member(Echo)})
+    assert envs.single_observation_space.max_length == 100_000
+    observations, _ = envs.reset(seed=0)
+    assert observations in envs.observation_space
+    with pytest.raises(RuntimeError, match="do not go together"):
+        MultiTaskVectorEnv(2, envs={"text": Member(Counting), "picture": Member(Picture)})
+
+
+def test_more_environments_than_places(suite):
+    envs = suite(1, [LAKE, MATH, "rllm/FrozenLake8x8-v0"])
+    names = set()
+    for seed in range(30):
+        names.update(envs.reset(seed=seed)[1]["env_name"])
+    assert names == {LAKE, MATH, "rllm/FrozenLake8x8-v0"}
+
+
+def test_a_fault_names_its_environment_and_teaches_nothing(suite):
+    curriculum = SuccessCurriculum()
+    envs = suite(2, {"only": Member(Counting)}, curriculum=curriculum)
+    envs.reset(seed=0)
+    *_, truncated, infos = envs.step(["fault", "done"])
+    assert truncated.tolist() == [True, False]
+    assert infos["env_name"].tolist() == ["only", "only"]
+    assert curriculum.state_dict() == {"results": {"only": [0]}}
+
+
+@pytest.mark.parametrize(
+    ("envs", "error"),
+    [
+        ({}, "empty"),
+        ({"a": Member(Counting, -1.0)}, "-1.0"),
+        ({"a": Member(Counting, 0.0)}, "every weight is 0"),
+        ({LAKE: float("nan")}, "nan"),
+    ],
+)
+def test_mistakes_are_named(envs, error):
+    with pytest.raises(ValueError, match=error):
+        MultiTaskVectorEnv(2, envs=envs)
+
+
+def test_one_id_alone_is_no_suite():
+    with pytest.raises(TypeError, match="TextVectorEnv"):
+        MultiTaskVectorEnv(2, envs=LAKE)
+
+
+# Curricula -------------------------------------------------------------------------------------------------
+
+
+def test_what_succeeds_about_half_of_the_time_comes_up_most():
+    curriculum = SuccessCurriculum(target=0.5, window=20, floor=0.1)
+    names = ["hopeless", "learning", "mastered", "new"]
+    assert len(set(curriculum.weights(names).values())) == 1
+    for turn in range(40):
+        curriculum.learn("hopeless", False)
+        curriculum.learn("learning", turn % 2 == 0)
+        curriculum.learn("mastered", True)
+    weights = curriculum.weights(names)
+    assert weights["learning"] == weights["new"] == 1.0
+    assert weights["hopeless"] == pytest.approx(weights["mastered"])
+    assert 0.1 <= weights["hopeless"] < 0.2
+    for _ in range(20):
+        curriculum.learn("hopeless", True)
+    assert curriculum.success_rate("hopeless") > 0.9  # what lies before the window is forgotten
+    again = SuccessCurriculum(target=0.5, window=20, floor=0.1)
+    again.load_state_dict(curriculum.state_dict())
+    assert again.weights(names) == curriculum.weights(names)
+
+
+def test_levels_follow_each_other():
+    curriculum = LevelCurriculum(["easy", "medium", "hard"], promote_at=0.75, window=4, review=0.2)
+    names = ["hard", "easy", "medium"]
+    assert curriculum.weights(names) == {"easy": 1.0, "medium": 0.0, "hard": 0.0}
+    for success in (True, True, True):
+        curriculum.learn("easy", success)
+    assert curriculum.level == 0  # not enough episodes yet
+    curriculum.learn("easy", False)
+    assert curriculum.level == 1
+    assert curriculum.weights(names) == pytest.approx({"easy": 0.2, "medium": 0.8, "hard": 0.0})
+    for _ in range(10):
+        curriculum.learn("easy", True)  # reviews promote nobody
+    assert curriculum.level == 1
+    for _ in range(20):
+        curriculum.learn("medium", True)
+        curriculum.learn("hard", True)
+    assert curriculum.level == 2
+    assert curriculum.weights(names) == pytest.approx({"easy": 0.1, "medium": 0.1, "hard": 0.8})
+    again = LevelCurriculum(["easy", "medium", "hard"])
+    again.load_state_dict(curriculum.state_dict())
+    assert again.level == 2
+    with pytest.raises(ValueError, match="name the same"):
+        curriculum.weights(["easy"])
+
+
+def test_a_curriculum_moves_what_is_played(suite):
+    envs = suite(
+        4,
+        {"easy": Member(Echo, kwargs={"max_turns": 2}), "hard": Member(Counting, kwargs={"length": 1})},
+        curriculum=LevelCurriculum(["easy", "hard"], window=8, review=0.0),
+        autoreset_mode="SameStep",
+    )
+    _, infos = envs.reset(seed=0)
+    assert set(infos["env_name"]) == {"easy"}
+    for _ in range(4):
+        *_, infos = envs.step(["bye"] * 4)
+    assert envs.curriculum.level == 1
+    assert set(infos["env_name"]) == {"hard"}

@@ -1,0 +1,396 @@
+"""Each environment at its own pace: what arrives, what waits, and what one broken world costs the others."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError, ResetNeeded
+from vector_worlds import AsyncEcho, Counting, Unresettable
+
+from rllm_gym.core import EnvironmentFault
+from rllm_gym.vector import TextVectorEnv, VectorTimeout
+
+KINDS = ["thread", "process"]
+
+
+@pytest.fixture
+def vector():
+    made = []
+
+    def make(num_envs=3, env_id=Counting, **kwargs):
+        made.append(TextVectorEnv(num_envs, env_id=env_id, **kwargs))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def play(envs, policy, turns, *, min_envs=1, seed=0):
+    """Each environment ``turns`` times, whoever answers first; what each one saw, in its own order."""
+    envs.async_reset(seed=seed)
+    seen = {index: [] for index in range(envs.num_envs)}
+    under_way = envs.num_envs
+    while under_way:
+        received = envs.recv(min(min_envs, under_way), timeout=60)
+        for place, index in enumerate(received.env_ids.tolist()):
+            seen[index].append((received.observations[place], *(values[place].item() for values in received[1:4])))
+        going_on = [index for index in received.env_ids.tolist() if len(seen[index]) <= turns]
+        if going_on:
+            envs.send([policy(index, len(seen[index])) for index in going_on], going_on)
+        under_way += len(going_on) - len(received.env_ids)
+    return seen
+
+
+# At its own pace -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "asyncio"])
+def test_a_slow_environment_holds_nobody_up(vector, kind):
+    envs = vector(4, AsyncEcho if kind == "asyncio" else Counting, workers=kind)
+    envs.reset(seed=0)
+    envs.send(["sleep 2", "a", "a", "a"])
+    begin = time.monotonic()
+    turns = np.zeros(4, int)
+    while turns.sum() < 30:
+        received = envs.recv(timeout=30)
+        assert len(received.observations) == len(received.rewards) == len(received.env_ids)
+        turns[received.env_ids] += 1
+        envs.send(["a"] * len(received.env_ids), received.env_ids)
+    assert turns[0] == 0
+    assert time.monotonic() - begin < 2
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_same_seeds_same_episodes_whoever_is_first(vector, mode):
+    random = np.random.default_rng(0)
+    delays = random.uniform(0, 0.01, size=(4, 20))
+
+    def policy(index, turn):
+        return "fault" if (index, turn) == (1, 7) else f"sleep {delays[index, turn]:.4f}"
+
+    def hasty(index, turn):
+        return "fault" if (index, turn) == (1, 7) else "now"
+
+    first = play(vector(4, autoreset_mode=mode), policy, 15)
+    kind = "process" if mode == "NextStep" else "thread"
+    assert first == play(vector(4, autoreset_mode=mode, workers=kind), hasty, 15, min_envs=3)
+    assert first != play(vector(4, autoreset_mode=mode), policy, 15, seed=1)
+    lockstep = vector(4, autoreset_mode=mode)
+    seen = {index: [(text, 0.0, False, False)] for index, text in enumerate(lockstep.reset(seed=0)[0])}
+    for turn in range(1, 16):
+        texts, *values, _ = lockstep.step([hasty(index, turn) for index in range(4)])
+        for index in range(4):
+            seen[index].append((texts[index], *(value[index].item() for value in values)))
+    assert seen == first
+
+
+def test_recv_returns_a_steps_values_of_those_that_answered(vector):
+    envs = vector(4)
+    envs.async_reset([2, 0], seed=[7, 8])
+    observations, rewards, terminated, truncated, infos = envs.recv(2, timeout=30)
+    order = infos["env_id"].tolist()
+    assert sorted(order) == [0, 2]
+    expected = {2: 7, 0: 8}
+    for place, index in enumerate(order):
+        single = Counting()
+        assert observations[place] == single.reset(seed=expected[index])[0]
+    assert rewards.tolist() == [0, 0]
+    assert not (terminated | truncated).any()
+    assert infos["count"].shape == infos["_count"].shape == (2,)
+    envs.async_reset([1, 3], seed=10)  # a whole number counts from the environment's own place
+    received = envs.recv(2, timeout=30)
+    single = Counting()
+    assert received.observations[received.env_ids.tolist().index(3)] == single.reset(seed=13)[0]
+    envs.send(np.array(["x", "y"]), np.array([3, 1]))
+    received = envs.recv(2, timeout=30)
+    assert dict(zip(received.env_ids.tolist(), received.infos["echo"])) == {3: "x", 1: "y"}
+
+
+def test_the_end_of_an_episode_is_as_in_step(vector):
+    envs = vector(1)
+    envs.async_reset(seed=0)
+    envs.recv()
+    envs.send(["done"])
+    assert envs.recv().terminations.tolist() == [True]
+    envs.send(["not looked at"])
+    received = envs.recv()
+    assert received.rewards.tolist() == [0]
+    assert not received.terminations[0]
+    assert received.observations[0].endswith("/0")
+    same = vector(1, autoreset_mode="SameStep")
+    same.async_reset(seed=0)
+    same.recv()
+    same.send(["done"])
+    received = same.recv()
+    assert received.infos["final_obs"][0].endswith("/1")
+    assert received.observations[0].endswith("/0")
+    disabled = vector(1, autoreset_mode="Disabled")
+    disabled.async_reset(seed=0)
+    disabled.recv()
+    disabled.send(["done"])
+    disabled.recv()
+    with pytest.raises(ResetNeeded, match="environment 0"):
+        disabled.send(["a"])
+    disabled.async_reset([0], options={"task": ["mine"]})
+    assert disabled.recv().infos["task"].tolist() == ["mine"]
+
+
+def test_misuse_is_refused_and_does_no_harm(vector):
+    envs = vector(3)
+    with pytest.raises(ResetNeeded):
+        envs.send(["a"] * 3)
+    envs.async_reset(seed=0)
+    with pytest.raises(AlreadyPendingCallError, match="recv"):
+        envs.step(["a"] * 3)
+    with pytest.raises(AlreadyPendingCallError, match="environments 0, 1, 2"):
+        envs.async_reset()
+    envs.recv(3, timeout=30)
+    with pytest.raises(NoAsyncCallError, match="0 of 3"):
+        envs.recv()
+    for ids in ([0, 0], [3], [-1]):
+        with pytest.raises(ValueError, match="env_ids"):
+            envs.send(["a"] * len(ids), ids)
+    with pytest.raises(ValueError, match="1 actions were given for 2"):
+        envs.send(["a"], [0, 1])
+    with pytest.raises(ValueError, match="min_envs=0"):
+        envs.recv(0)
+    envs.send(["a"], [1])
+    with pytest.raises(NoAsyncCallError, match="1 of 3"):
+        envs.recv(2)
+    assert envs.recv(1, timeout=30).env_ids.tolist() == [1]
+    assert envs.step(["a"] * 3)[1].tolist() == [1, 2, 1]
+
+
+# Deadlines -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_wait_that_is_over_loses_nothing(vector, kind):
+    envs = vector(4, workers=kind)
+    envs.reset(seed=0)
+    envs.step_async(["a", "sleep 1", "a", "sleep 1"])
+    for _ in range(2):
+        with pytest.raises(VectorTimeout, match="environments 1, 3 did not finish step within") as caught:
+            envs.step_wait(timeout=0.1)
+    assert isinstance(caught.value, TimeoutError)
+    assert envs.step_wait(timeout=30)[1].tolist() == [1, 1, 1, 1]
+    envs.send(["b", "sleep 1", "b"], [0, 1, 2])
+    with pytest.raises(VectorTimeout, match="environment 1 did not"):
+        envs.recv(3, timeout=0.2)
+    received = envs.recv(3, timeout=30)
+    assert sorted(received.env_ids) == [0, 1, 2]
+    assert received.rewards.tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_environment_that_hangs_is_replaced_and_the_others_go_on(vector, kind):
+    envs = vector(3, workers=kind, deadlines={"step": 0.5})
+    first, _ = envs.reset(seed=0)
+    begin = time.monotonic()
+    observations, rewards, terminated, truncated, infos = envs.step(["a", "sleep 30", "a"])
+    assert 0.4 < time.monotonic() - begin < 10
+    assert rewards.tolist() == [1, 0, 1]
+    assert not terminated.any()
+    assert truncated.tolist() == [False, True, False]
+    assert observations[1] == first[1]
+    assert infos["fault"].tolist() == ["", "step was not done within 0.5 s", ""]
+    assert infos["fault_kind"].tolist() == ["", "step_deadline", ""]
+    assert infos["_fault"].tolist() == [False, True, False]
+    assert infos["count"].tolist() == [1, 0, 1]
+    observations, rewards, *_, infos = envs.step(["a"] * 3)
+    assert [text.partition("/")[2] for text in observations] == ["2", "0", "2"]
+    assert "fault" not in infos
+    assert envs.step(["a"] * 3)[1].tolist() == [3, 1, 3]
+    assert dict(envs.stats.faults) == {"step_deadline": 1}
+    assert envs.stats.replaced == 1
+
+
+def test_what_was_known_to_be_quick_and_turns_slow_does_not_hold_the_line(vector):
+    envs = vector(16)
+    envs.reset(seed=0)
+    for _ in range(3):
+        envs.step(["a"] * 16)  # all are quick: one thread serves them
+    envs.send(["sleep 1", "sleep 1"] + ["a"] * 14)
+    begin = time.monotonic()
+    received = envs.recv(14, timeout=30)
+    assert time.monotonic() - begin < 0.8
+    assert not {0, 1} & set(received.env_ids.tolist())
+
+
+# Faults ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_a_broken_world_is_one_environments_fault(vector, kind, mode):
+    envs = vector(6, workers=kind, autoreset_mode=mode)
+    envs.reset(seed=0)
+    envs.step(["a"] * 6)
+    actions = ["a", "fault", "bug", "garbage", "nan", "exit" if kind == "process" else "bug"]
+    observations, rewards, terminated, truncated, infos = envs.step(actions)
+    kinds = ["", "test", "exception", "garbage", "garbage", "worker_died" if kind == "process" else "exception"]
+    assert rewards.tolist() == [2, 0, 0, 0, 0, 0]
+    assert not terminated.any()
+    assert truncated.tolist() == [False] + [True] * 5
+    final = infos["final_info"] if mode == "SameStep" else infos
+    assert final["fault_kind"].tolist() == kinds
+    assert final["fault"][1] == "the world broke"
+    assert "a bug" in final["fault"][2]
+    assert "vector_worlds.py" in final["fault"][2]
+    if mode == "SameStep":
+        assert infos["final_obs"][0] is None
+        assert infos["final_obs"][1].endswith("/1")
+    elif mode == "NextStep":
+        observations, rewards, _, truncated, infos = envs.step(["a"] * 6)
+        assert rewards.tolist() == [3, 0, 0, 0, 0, 0]
+        assert not truncated.any()
+    else:
+        with pytest.raises(ResetNeeded, match="environments 1, 2, 3, 4, 5"):
+            envs.step(["a"] * 6)
+        observations, infos = envs.reset(options={"reset_mask": truncated})
+    assert [text.partition("/")[2] for text in observations[1:]] == ["0"] * 5
+    assert envs.step(["a"] * 6)[1].tolist()[1:] == [1] * 5
+    assert sum(envs.stats.faults.values()) == 5
+    assert dict(envs.stats.faults) == {name: kinds.count(name) for name in kinds if name}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_after_a_fault_the_same_seed_still_shows_the_same(vector, kind):
+    def run():
+        envs = vector(2, workers=kind)
+        envs.reset(seed=4)
+        shown = []
+        for turn in range(12):
+            shown.append(envs.step(["fault" if turn in (2, 6) else "a", "a"])[0])
+        return shown
+
+    assert run() == run()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reset_that_fails_is_tried_on_a_fresh_environment(vector, kind, tmp_path):
+    envs = vector(2, Unresettable, workers=kind, file=str(tmp_path / "tries"), times=2, only="b")
+    plain = vector(2)
+    assert envs.reset(seed=0, options={"task": ["a", "b"]})[0] == plain.reset(seed=0)[0]
+    assert not envs.stats.faults
+    assert envs.stats.replaced == 2
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_an_episode_that_cannot_begin_is_truncated_at_its_first_step(vector, tmp_path, mode):
+    envs = vector(2, Unresettable, autoreset_mode=mode, file=str(tmp_path / "tries"), times=3, only="b")
+    observations, infos = envs.reset(seed=0, options={"task": ["a", "b"]})
+    assert observations[1] == ""
+    assert infos["fault"].tolist() == ["", "no luck"]
+    observations, rewards, _, truncated, infos = envs.step(["a", "a"])
+    assert truncated.tolist() == [False, True]
+    assert rewards.tolist() == [1, 0]
+    assert (infos["final_info"] if mode == "SameStep" else infos)["fault"][1] == "no luck"
+    if mode == "NextStep":
+        observations, *_ = envs.step(["a", "a"])
+    elif mode == "Disabled":
+        observations, _ = envs.reset(options={"reset_mask": truncated})
+    assert observations[1].endswith("/0")
+    assert envs.step(["a", "a"])[1][1] == 1
+    assert dict(envs.stats.faults) == {"unlucky": 1}
+
+
+def test_a_world_that_never_begins_ends_every_episode_and_reset_raises_when_nothing_is_left(vector, tmp_path):
+    envs = vector(2, Unresettable, file=str(tmp_path / "tries"), times=10**6, only="b")
+    envs.reset(seed=0, options={"task": ["a", "b"]})
+    received = []
+    for _ in range(3):
+        envs.async_reset([1], options={"task": "b"})
+        received.append(envs.recv(timeout=30))
+    assert [each.truncations.tolist() for each in received] == [[True]] * 3
+    assert received[0].infos["fault"].tolist() == ["no luck"]
+    with pytest.raises(EnvironmentFault, match="no luck"):
+        envs.reset(options={"task": "b"})
+
+
+def test_a_killed_process_is_replaced(vector):
+    envs = vector(3, workers="process")
+    envs.reset(seed=0)
+    pids = envs.call("process_id")
+    os.kill(pids[1], signal.SIGKILL)
+    _, rewards, _, truncated, infos = envs.step(["a"] * 3)
+    assert rewards.tolist() == [1, 0, 1]
+    assert truncated.tolist() == [False, True, False]
+    assert "SIGKILL" in infos["fault"][1]
+    envs.step_async(["sleep 1"] * 3)
+    os.kill(pids[2], signal.SIGKILL)
+    _, rewards, _, truncated, infos = envs.step_wait(timeout=30)
+    assert rewards.tolist() == [2, 0, 0]
+    assert infos["fault_kind"][2] == "worker_died"
+
+
+@pytest.mark.parametrize(("episodes", "share"), [(150, 0.05), pytest.param(10_000, 0.01, marks=pytest.mark.long)])
+def test_with_workers_killed_every_episode_ends_or_is_a_fault(vector, episodes, share):
+    count, length, seed = 16, 3, 3
+    envs = vector(count, workers="process", length=length)
+    random = np.random.default_rng(seed)
+    ended = [[] for _ in range(count)]  # what every episode of an environment came to
+    killed = []
+    envs.async_reset(seed=seed)
+    while sum(map(len, ended)) < episodes:
+        received = envs.recv(timeout=60)
+        for place, index in enumerate(received.env_ids.tolist()):
+            if received.terminations[place]:
+                ended[index].append(received.observations[place])
+            elif received.truncations[place]:
+                assert received.infos["fault_kind"][place] == "worker_died"
+                ended[index].append("fault")
+            actor = envs._stage._places[index]._actor
+            # Each episode is length steps and a reset.
+            if actor is not None and random.random() < share / (length + 1):
+                os.kill(actor.pid, signal.SIGKILL)
+                killed.append(index)
+        envs.send(["a"] * len(received.env_ids), received.env_ids)
+    faults = sum(outcomes.count("fault") for outcomes in ended)
+    # One that dies between two episodes costs none of them: the reset is repeated on a fresh one.
+    assert len(killed) * 0.4 <= faults <= len(killed)
+    assert faults <= sum(envs.stats.faults.values()) <= len(killed)
+    undisturbed = set(range(count)) - set(killed)
+    assert undisturbed or episodes > 1000
+    for index in undisturbed:
+        single = Counting(length)
+        single.reset(seed=seed + index)
+        for text in ended[index]:
+            assert text == f"{single.draw}/{length}"
+            single.reset()
+
+
+def test_one_thread_sends_and_another_receives(vector):
+    envs = vector(4, length=1000)
+    envs.async_reset(seed=0)
+    sent, answered = queue.SimpleQueue(), queue.SimpleQueue()
+    counts = []
+
+    def receive():
+        under_way = 0
+        while (count := sent.get(timeout=30)) is not None:
+            under_way += count
+            while under_way:
+                received = envs.recv(timeout=30)
+                under_way -= len(received.env_ids)
+                counts.extend(received.infos["count"].tolist())
+                answered.put(received.env_ids)
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    sent.put(4)
+    for _ in range(100):
+        ids = answered.get(timeout=30)
+        envs.send(["a"] * len(ids), ids)
+        sent.put(len(ids))
+    sent.put(None)
+    thread.join(30)
+    assert not thread.is_alive()
+    assert max(counts) > 10

@@ -1,0 +1,90 @@
+"""Infos of many are what Gymnasium makes of them; where Gymnasium would lose or break something, nothing is lost."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.vector import VectorEnv
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rllm_gym.vector.batching import batch_infos, each_options, each_seed
+
+LEAVES = {
+    "int": st.integers(-(2**40), 2**40),
+    "float": st.floats(allow_nan=False),
+    "bool": st.booleans(),
+    "str": st.text(),
+    "none": st.none(),
+    "list": st.lists(st.integers(), max_size=2),
+    "float32": st.floats(width=32, allow_nan=False).map(np.float32),
+    "npbool": st.booleans().map(np.bool_),
+    "array": st.integers(0, 9).map(lambda n: np.array([n, n + 1], dtype=np.int16)),
+    "final_obs": st.text(),
+}
+INFO = st.fixed_dictionaries({}, optional={**LEAVES, "nested": st.fixed_dictionaries({}, optional=LEAVES)})
+
+
+@given(st.lists(INFO, min_size=1, max_size=4))
+def test_infos_are_batched_as_gymnasium_batches_them(infos):
+    theirs = VectorEnv()
+    theirs.num_envs = len(infos)
+    expected: dict = {}
+    for index, info in enumerate(infos):
+        expected = theirs._add_info(expected, info, index)
+    assert data_equivalence(batch_infos(infos), expected)
+
+
+def test_nothing_is_cut_off_or_lost_where_types_differ():
+    batched = batch_infos(
+        [{"a": 1, "b": 1, "c": 2**70, "d": np.zeros(2)}, {"a": 1.5, "b": "x", "c": 3, "d": np.zeros(3)}]
+    )
+    assert batched["a"].tolist() == [1.0, 1.5]
+    assert batched["b"].tolist() == [1, "x"]
+    assert batched["c"].tolist() == [2**70, 3]
+    assert [each.shape for each in batched["d"]] == [(2,), (3,)]
+    assert batch_infos([{"a": {"x": 1}}, {"a": 2}])["a"].tolist() == [{"x": 1}, 2]
+
+
+def test_seeds_and_options_are_taken_apart():
+    assert each_seed(5, [0, 3]) == [5, 8]
+    assert each_seed([1, None], [0, 3]) == [1, None]
+    assert each_options({"task": [1, 2], "level": 3}, 2) == [{"task": 1, "level": 3}, {"task": 2, "level": 3}]
+    assert each_options(None, 2) == [None, None]
+    one, other = each_options({"level": 3}, 2)
+    assert one is not other  # an environment that changes its options changes nobody else's
+
+
+def test_a_space_of_numbers_works_too():
+    class Numbers(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(0, 9, (2,), np.float32)
+        action_space = gymnasium.spaces.Discrete(5)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action):
+            return np.full(2, action, np.float32), float(action), False, False, {}
+
+    from rllm_gym.vector import TextVectorEnv
+
+    envs = TextVectorEnv(3, env_id=Numbers)
+    try:
+        envs.reset(seed=0)
+        observations, rewards, *_ = envs.step(np.array([1, 2, 3]))
+        assert observations.tolist() == [[1, 1], [2, 2], [3, 3]]
+        assert rewards.tolist() == [1, 2, 3]
+        envs.send(np.array([4, 3]), [2, 0])
+        received = envs.recv(2, timeout=30)
+        assert dict(zip(received.env_ids.tolist(), received.rewards.tolist())) == {2: 4.0, 0: 3.0}
+    finally:
+        envs.close()
+
+
+@pytest.mark.parametrize("seed", [[1], [1, 2, 3]])
+def test_too_many_or_too_few_seeds(seed):
+    with pytest.raises(ValueError, match="length"):
+        each_seed(seed, [0, 1])
