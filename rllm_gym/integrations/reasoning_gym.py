@@ -1,8 +1,8 @@
 """reasoning-gym's tasks as environments of ours: ``gym.make("rllm/ReasoningGym-v0", dataset="chain_sum")``.
 
-Its generators and verifiers run in worker processes: some set the global random state, some take minutes on a hostile
-answer, and some evaluate the answer as Python. In a worker none of that reaches anybody else, what hangs is killed,
-and what would be evaluated is read instead.
+Its generators and verifiers run in worker processes: some set the global random state or depend on the order of sets,
+some take minutes on a hostile answer, and some evaluate the answer as Python. In a worker none of that reaches anybody
+else, the hash seed is fixed, what hangs is killed, and what would be evaluated is read instead.
 """
 
 from __future__ import annotations
@@ -187,7 +187,8 @@ def _in_worker(function: Any, *arguments: Any, timeout: float) -> Any:
                 max_workers=(os.cpu_count() or 1) + 1,
                 memory_mb=MEMORY_MB,
                 name="reasoning-gym",
-                preload=("rllm_gym.integrations.reasoning_gym", "reasoning_gym"),
+                preload=("rllm_gym.integrations.reasoning_gym", "reasoning_gym", "sympy.physics.units"),
+                hash_seed=0,  # some generators walk through sets
             )
         pool = _pool
     return pool.run(function, *arguments, timeout=timeout)
@@ -276,7 +277,7 @@ _FORMULA = re.compile(r"[0-9A-Za-z+\-*/^()., \t\n]*")
 _ATTRIBUTE = re.compile(r"[A-Za-z_)]\s*\.|\.\s*[A-Za-z_(]")
 _FUNCTIONS = frozenset(
     {"exp", "log", "ln", "sqrt", "sin", "cos", "tan", "sec", "csc", "cot", "asin", "acos", "atan"}
-    | {"sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "Abs", "pi"}
+    | {"sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "Abs", "pi", "Integral"}
 )
 
 
@@ -285,6 +286,7 @@ def _seal() -> None:
     """Have answers read, not evaluated, in this process and for good."""
     sympy: Any = importlib.import_module("sympy")
     parsing: Any = importlib.import_module("sympy.parsing.sympy_parser")
+    importlib.import_module("sympy.physics.units")  # it evaluates its own names when SymPy first needs it
     evaluate = parsing.parse_expr
 
     @functools.wraps(evaluate)

@@ -53,10 +53,10 @@ class WorkerPool:
     **Threads** cannot be killed: one that is late is abandoned, counted in :attr:`abandoned` and logged.
 
     **Ray actors** are processes on the machines of a Ray cluster: the one this process is connected to
-    (``ray.init(...)``), else the one that runs here (``ray start``) or at ``RAY_ADDRESS``; none is started. rllm-gym,
-    and what the work imports, has to be installed on every node. They are killed like processes and end with this
-    process; programs the work started itself are left to end by themselves. What the work prints goes where Ray sends
-    it, and working directory and environment variables are those of the node.
+    (``ray.init(...)``), else the one at ``RAY_ADDRESS``; none is started. rllm-gym has to be installed on every node,
+    and what the work imports too, unless it lies in a folder they share. They are killed like processes and end with
+    this process; Ray ends their children, but no program that left their session. What the work prints goes where Ray
+    sends it; working directory and environment variables are those of the node.
 
     A fork of this process cannot use the pool (``RuntimeError``): let it make its own.
 
@@ -67,6 +67,8 @@ class WorkerPool:
         name: Names the workers in messages.
         preload: Modules imported once, in the template, before workers are forked (they must start no threads); by
             Ray actors each, as they start.
+        hash_seed: ``PYTHONHASHSEED`` of the processes, for work whose results depend on the order of sets; ``None``:
+            Python draws one for each pool.
 
     Raises:
         ValueError: An argument is out of range, or threads were given a memory cap.
@@ -82,6 +84,7 @@ class WorkerPool:
         memory_mb: int | None = None,
         name: str = "worker",
         preload: Sequence[str] = (),
+        hash_seed: int | None = None,
     ) -> None:
         if kind not in KINDS:
             raise ValueError(f"kind={kind!r} must be one of {', '.join(map(repr, KINDS))}")
@@ -91,6 +94,8 @@ class WorkerPool:
             raise ValueError(
                 f"memory_mb={memory_mb!r} needs kind='process' or 'ray' and at least 1 MB; threads share memory"
             )
+        if hash_seed is not None and (kind != "process" or not 0 <= hash_seed < 2**32):
+            raise ValueError(f"hash_seed={hash_seed!r} needs kind='process' and a whole number from 0 to 2**32 - 1")
         if kind == "ray":
             connect()
         self.kind = kind
@@ -109,7 +114,7 @@ class WorkerPool:
         self._line: deque[concurrent.futures.Future[Worker | None]] = deque()
         self._closed = False
         self._preload = tuple(preload)
-        self._template = Template(preload) if kind == "process" else None
+        self._template = Template(preload, hash_seed) if kind == "process" else None
         # Holds the template and the set of workers, not the pool: a forgotten pool is closed all the same.
         self._finalizer = weakref.finalize(self, _shut_down, self._template, self._workers)
 

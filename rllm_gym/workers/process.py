@@ -33,15 +33,16 @@ _worker_numbers = itertools.count()
 class Template:
     """The owner's handle on the template process; starts it when the first worker is wanted, again if it died."""
 
-    def __init__(self, preload: Sequence[str]) -> None:
+    def __init__(self, preload: Sequence[str], hash_seed: int | None = None) -> None:
         self._preload = list(preload)
+        self._hash_seed = hash_seed
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._pid = os.getpid()
 
     def spawn(self, worker: str, sock: socket.socket, memory_mb: int | None) -> None:
-        order = {"do": "spawn", "worker": worker, "memory_mb": memory_mb, "path": _import_path()}
+        order = {"do": "spawn", "worker": worker, "memory_mb": memory_mb, "path": import_path()}
         line = json.dumps(order).encode() + b"\n"
         with self._lock:
             try:
@@ -95,10 +96,11 @@ class Template:
         ours, theirs = socket.socketpair()
         with theirs:
             ours.settimeout(10.0)
-            argument = json.dumps([theirs.fileno(), os.getpid(), _import_path(), self._preload])
+            argument = json.dumps([theirs.fileno(), os.getpid(), import_path(), self._preload])
             try:
                 self._process = subprocess.Popen(
                     [sys.executable, "-c", _BOOT, argument],
+                    env=None if self._hash_seed is None else os.environ | {"PYTHONHASHSEED": str(self._hash_seed)},
                     stdin=subprocess.DEVNULL,
                     # What the work prints must not end up in what the program prints.
                     stdout=_stderr(),
@@ -253,7 +255,8 @@ def _in_words(status: int | None) -> str:
         return f"killed by signal {-status}"
 
 
-def _import_path() -> list[str]:
+def import_path() -> list[str]:
+    """``sys.path`` as another process can use it."""
     # "" means the current folder of whoever looks it up; workers may change theirs.
     return [os.path.abspath(entry) if entry == "" else entry for entry in sys.path if isinstance(entry, str)]
 

@@ -9,12 +9,14 @@ import functools
 import importlib
 import itertools
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 from rllm_gym.workers.calls import OUT_OF_MEMORY, Desk, Request, encode_request, open_reply
 from rllm_gym.workers.child import answer, cap_memory
 from rllm_gym.workers.errors import DeadlineExceeded, WorkerDied, WorkerStartFailed
+from rllm_gym.workers.process import import_path
 
 START_TIMEOUT = 300.0
 """Seconds an actor may take to start. Generous: a node starts its processes a few at a time."""
@@ -28,9 +30,10 @@ _worker_numbers = itertools.count()
 
 
 def connect() -> None:
-    """Join the cluster this process is connected to, else the one that runs here (or at ``RAY_ADDRESS``).
+    """Require a cluster: the one this process is connected to, else the one at ``RAY_ADDRESS``, which is joined.
 
-    No cluster is ever started: how large it is and who ends it is for its owner to say.
+    None is started, nor is one that happens to run on this machine taken: how large it is, whose it is and who ends it
+    is for the user to say.
 
     Raises:
         ModuleNotFoundError: Ray is not installed.
@@ -44,19 +47,26 @@ def connect() -> None:
         ) from error
     if ray.is_initialized():
         return
+    if not os.environ.get("RAY_ADDRESS"):
+        raise RuntimeError(
+            "kind='ray' needs a Ray cluster, and this process is connected to none: call ray.init() first for one on "
+            "this machine alone, or ray.init(address='auto') to join one that runs (`ray start --head`), or set "
+            "RAY_ADDRESS"
+        )
     try:
-        ray.init(address="auto")
+        ray.init()
     except ConnectionError as error:
         raise RuntimeError(
-            f"kind='ray' found no Ray cluster ({_short(error)}): call ray.init() first for one on this machine alone, "
-            "or start one with `ray start --head` and join it with ray.init(address='auto')"
+            f"kind='ray' cannot join the Ray cluster at RAY_ADDRESS={os.environ['RAY_ADDRESS']!r}: {_short(error)}"
         ) from error
 
 
 class _Body:
     """The actor itself, on whichever node: carries out requests one by one, as a worker process does."""
 
-    def __init__(self, preload: Sequence[str], memory_mb: int | None) -> None:
+    def __init__(self, path: Sequence[str], preload: Sequence[str], memory_mb: int | None) -> None:
+        # After the node's own: what the owner imports from a folder they share (this machine's, or a network drive).
+        sys.path += [entry for entry in path if entry not in sys.path]
         self._desk = Desk()
         self._capped = memory_mb is not None
         for module in preload:
@@ -93,7 +103,7 @@ class RayWorker:
         self._memory_mb = memory_mb
         self._owner_pid = os.getpid()
         self._require_connection()
-        self._body = _actor_class().remote(list(preload), memory_mb)
+        self._body = _actor_class().remote(import_path(), list(preload), memory_mb)
 
     def idle_and_well(self) -> bool:
         return self.alive and _connected()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -180,6 +183,22 @@ def test_an_answer_that_hangs_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     assert answered(env, entry_of(env.unwrapped.task)["answer"])[0] == 1.0
 
 
+def test_the_same_in_another_process() -> None:
+    """Some generators walk through sets, whose order Python draws anew for each process."""
+    code = """
+import gymnasium, rllm_gym
+tasks = gymnasium.make("rllm/ReasoningGym-v0", dataset="polynomial_multiplication").unwrapped.tasks
+print([tasks[index].content for index in range(8)])
+"""
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(said) == 1
+
+
 def test_nothing_global_is_touched() -> None:
     """pool_matrix seeds NumPy's global generator; in a worker nobody sees it."""
     before = random.getstate(), np.random.get_state()[1].tobytes()  # noqa: NPY002
@@ -228,6 +247,6 @@ def test_every_dataset(dataset: str) -> None:
     """Each of its generators poses and judges here; where it has a gold answer, that is right."""
     env = gymnasium.make(ID, dataset=dataset)
     env.reset(seed=0)
-    gold = entry_of(env.unwrapped.task)["answer"]
+    gold = pickle.loads(env.unwrapped._entry)["answer"]  # noqa: S301 - with the hash seed of the worker
     reward, _ = answered(env, "no idea" if gold is None else str(gold))
     assert gold is None or reward == 1.0
