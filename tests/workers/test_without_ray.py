@@ -1,0 +1,31 @@
+"""Ray is an extra: what asks for it without having it says what to type, and nothing else needs it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from rllm_gym.engine import AgentExecutionEngine
+from rllm_gym.samplers import ScriptedSampler
+from rllm_gym.vector import TextVectorEnv
+from rllm_gym.workers import WorkerPool
+
+
+def test_where_ray_is_missing_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # what makes an import fail
+    engine = AgentExecutionEngine(env="rllm/FrozenLake-v0", sampler=ScriptedSampler(["up"]), workers="ray")
+    for use in (
+        lambda: WorkerPool("ray", max_workers=1),
+        lambda: engine.run_sync(range(1)),
+        lambda: TextVectorEnv(2, env_id="rllm/FrozenLake-v0", workers="ray"),
+    ):
+        with pytest.raises(ModuleNotFoundError, match=r"pip install 'rllm-gym\[ray\]'"):
+            use()
+
+
+def test_a_kind_that_does_not_exist_is_told_with_those_that_do() -> None:
+    with pytest.raises(ValueError, match="'thread', 'process', 'ray'"):
+        WorkerPool("dask", max_workers=1)
+    with pytest.raises(ValueError, match="'thread', 'process', 'ray'"):
+        AgentExecutionEngine(env="rllm/FrozenLake-v0", sampler=ScriptedSampler(["up"]), workers="dask")
