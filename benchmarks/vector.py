@@ -1,0 +1,402 @@
+"""What many environments at once cost, and how long the slow ones hold up the fast ones, against Gymnasium and GEM.
+
+    python benchmarks/vector.py                  # prints the tables; --write also puts them into benchmarks/results
+
+- *Uneven latency*: 64 environments whose step sleeps, lognormal, median 20 ms, 99th percentile 500 ms. Gymnasium's
+  ``AsyncVectorEnv`` steps them in lockstep; ours serves each one as it answers (``send``/``recv``). Steps a second over
+  the same number of seconds, and the share of the ideal: the time environments slept, over 64 times the wall time.
+- *Cheap environments*: FrozenLake and Math, 1 to 256 at once. Steps a second (resets included, as autoreset has them),
+  and the processor time of the whole tree of processes for each step of each environment. *Overhead* is what is left
+  of that when the environment's own share, measured alone in the same round, is taken off.
+
+GEM's vector environments (gem-llm 0.1.0, in ``.venvs/peers``) step its nearest game (the 2 × 2 puzzle) and its
+``MathEnv`` on the same problems; they batch no infos and no spaces. Each side runs in a process of its own, in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "vector.md"
+SLEEPERS, MEDIAN, P99 = 64, 0.020, 0.500
+SIZES = (1, 4, 16, 64, 256)
+PROBLEMS = [{"question": f"What is {a} + {b}?", "answer": str(a + b)} for a in range(3, 43) for b in (5, 12, 31)]
+REPLIES = {"FrozenLake": ("I go ```down```", "I go ```up```"), "Math": ("\\boxed{17}", "The answer is \\boxed{8}.")}
+GEM_REPLIES = {"FrozenLake": ("\\boxed{down}", "\\boxed{up}"), "Math": REPLIES["Math"]}
+OURS = ("ours, thread", "ours, process", "Gymnasium Sync", "Gymnasium Async")
+GEMS = ("GEM Sync", "GEM Async")
+BARE = "one environment alone"
+
+Step = Callable[[], None]
+
+
+# Uneven latency --------------------------------------------------------------------------------------------
+
+
+def sleeper(asynchronous: bool = False) -> Any:
+    """An environment that sleeps at every step, and says how long."""
+    import asyncio
+    import math
+
+    import gymnasium
+
+    from rllm_gym.core import AsyncTextEnv, Outcome, Task, Text
+
+    sigma = math.log(P99 / MEDIAN) / statistics.NormalDist().inv_cdf(0.99)
+
+    class Sleeper(gymnasium.Env[str, str]):
+        observation_space, action_space = Text(10), Text(10)
+        metadata: dict[str, Any] = {}  # noqa: RUF012
+
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+            super().reset(seed=seed)
+            return "", {"slept": 0.0}
+
+        def step(self, action: str) -> Any:
+            begin = time.perf_counter()
+            time.sleep(float(self.np_random.lognormal(math.log(MEDIAN), sigma)))
+            return "", 0.0, False, False, {"slept": time.perf_counter() - begin}
+
+    class AsyncSleeper(AsyncTextEnv):
+        def __init__(self) -> None:
+            super().__init__(tasks=[Task("sleep", "sleep")], max_turns=10**9)
+
+        async def _async_begin(self, task: Task) -> str:
+            return ""
+
+        async def _async_act(self, action: str) -> Outcome:
+            begin = time.perf_counter()
+            await asyncio.sleep(float(self.np_random.lognormal(math.log(MEDIAN), sigma)))
+            return Outcome("", info={"slept": time.perf_counter() - begin})
+
+    return AsyncSleeper() if asynchronous else Sleeper()
+
+
+def own_pace(workers: str, seconds: float) -> dict[str, float]:
+    from rllm_gym.vector import TextVectorEnv
+
+    envs = TextVectorEnv(
+        SLEEPERS, env_id=sleeper, workers=workers, **({"asynchronous": True} if workers == "asyncio" else {})
+    )
+    envs.reset(seed=0)
+    sent = [0.0] * SLEEPERS
+    steps, slept = 0, 0.0
+    begin = time.perf_counter()
+    end = begin + seconds
+    envs.send([""] * SLEEPERS)
+    sent = [begin] * SLEEPERS
+    while (now := time.perf_counter()) < end:
+        try:
+            received = envs.recv(timeout=end - now)
+        except TimeoutError:
+            break
+        ids = received.env_ids.tolist()
+        steps += len(ids)
+        slept += float(received.infos["slept"].sum())
+        envs.send([""] * len(ids), ids)
+        now = time.perf_counter()
+        for index in ids:
+            sent[index] = now
+    # Those still asleep are counted up to the end.
+    slept += sum(end - each for each in sent if each < end)
+    envs.close(terminate=True)
+    return {"steps/s": steps / seconds, "share": slept / (SLEEPERS * seconds)}
+
+
+def lockstep(seconds: float) -> dict[str, float]:
+    import gymnasium
+
+    envs = gymnasium.vector.AsyncVectorEnv([sleeper] * SLEEPERS, shared_memory=False)
+    envs.reset(seed=0)
+    steps, slept = 0, 0.0
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < seconds:
+        *_, infos = envs.step([""] * SLEEPERS)
+        steps += SLEEPERS
+        slept += float(infos["slept"].sum())
+    wall = time.perf_counter() - begin
+    envs.close()
+    return {"steps/s": steps / wall, "share": slept / (SLEEPERS * wall)}
+
+
+# Cheap environments ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def ours(name: str, world: str, count: int) -> Iterator[Step]:
+    import gymnasium
+
+    import rllm_gym
+
+    assert rllm_gym.__version__
+    env_id, kwargs = {
+        "FrozenLake": ("rllm/FrozenLake-v0", {"p_frozen": 1.0}),
+        "Math": ("rllm/Math-v0", {"tasks": PROBLEMS}),
+    }[world]
+    if name == BARE:
+        single = gymnasium.make(env_id, disable_env_checker=True, **kwargs)
+        single.reset(seed=0)
+        turn, over = 0, False
+        replies = REPLIES[world]
+
+        def alone() -> None:
+            nonlocal turn, over
+            if over:
+                single.reset()
+                over = False
+                return
+            turn += 1
+            _, _, terminated, truncated, _ = single.step(replies[turn % 2])
+            over = terminated or truncated
+
+        yield alone
+        single.close()
+        return
+    how: dict[str, dict[str, Any]] = {
+        "ours, thread": {},
+        "ours, process": {"workers": "process"},
+        "Gymnasium Sync": {"vectorization_mode": "sync"},
+        "Gymnasium Async": {"vectorization_mode": "async", "vector_kwargs": {"shared_memory": False}},
+    }
+    envs = gymnasium.make_vec(env_id, count, **how[name], **kwargs)
+    envs.reset(seed=0)
+    yield stepping(envs, REPLIES[world], count)
+    envs.close()
+
+
+@contextmanager
+def gems(name: str, world: str, count: int) -> Iterator[Step]:
+    import logging
+    from functools import partial
+
+    logging.disable(logging.CRITICAL)
+    import gem
+    from datasets import Dataset
+    from gem.envs.math_env import MathEnv
+    from gem.vector.async_vector_env import AsyncVectorEnv
+    from gem.vector.sync_vector_env import SyncVectorEnv
+    from gem.vector.vector_env import AutoresetMode
+
+    class Rows(list[dict[str, str]]):
+        def shuffle(self, seed: int) -> Rows:
+            return self
+
+    data = Dataset.from_list(PROBLEMS)
+
+    def math_env() -> Any:
+        env = MathEnv(dataset=data, question_key="question", use_mp=False)
+        env.dataset = Rows(PROBLEMS)  # a plain list: reading an Arrow table is not what is measured
+        return env
+
+    make = math_env if world == "Math" else partial(gem.make, "game:FifteenPuzzle-v0-easy")
+    kind = SyncVectorEnv if name == "GEM Sync" else AsyncVectorEnv
+    envs = kind(env_ids=[world] * count, env_fns=[make] * count, autoreset_mode=AutoresetMode.NEXT_STEP)
+    envs.reset(seed=0)
+    yield stepping(envs, GEM_REPLIES[world], count)
+
+
+def stepping(envs: Any, replies: tuple[str, str], count: int) -> Step:
+    batches = [[replies[(turn + index) % 2] for index in range(count)] for turn in (0, 1)]
+    turn = 0
+
+    def step() -> None:
+        nonlocal turn
+        turn += 1
+        envs.step(batches[turn % 2])
+
+    return step
+
+
+def tree_seconds() -> float:
+    """Processor time of this process and of all that live below it."""
+    total = time.process_time()
+    try:
+        import psutil
+    except ModuleNotFoundError:  # in GEM's environment, which starts no processes
+        return total
+    for child in psutil.Process().children(recursive=True):
+        times = child.cpu_times()
+        total += times.user + times.system
+    return total
+
+
+def measure(step: Step, count: int, seconds: float) -> tuple[float, float]:
+    """Steps a second of wall time, and microseconds of processor time a step, over about so many seconds."""
+    for _ in range(3):
+        step()
+    batches, begin, cpu = 0, time.perf_counter(), tree_seconds()
+    while time.perf_counter() - begin < seconds:
+        for _ in range(max(1, 256 // count)):
+            step()
+        batches += max(1, 256 // count)
+    wall = time.perf_counter() - begin
+    return batches * count / wall, (tree_seconds() - cpu) / (batches * count) * 1e6
+
+
+def work_for(side: str) -> None:
+    """A worker: reads ``{"name", "world", "count", "seconds"}`` a line, answers with the two figures."""
+    print(json.dumps("ready"), flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        make = ours if side == "ours" else gems
+        with make(request["name"], request["world"], request["count"]) as step:
+            answer = measure(step, request["count"], request["seconds"])
+        print(json.dumps(answer), flush=True)
+
+
+class Worker:
+    """A process of one side. Ends with the ``with`` block."""
+
+    def __init__(self, python: Path, side: str) -> None:
+        self.process = subprocess.Popen(
+            [python, __file__, "--worker", side],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL if side == "gems" else None,
+            text=True,
+            env={**os.environ, "PYTHONHASHSEED": "0"},
+        )
+        self._answer()
+
+    def ask(self, **request: Any) -> tuple[float, float]:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        steps, cpu = self._answer()
+        return float(steps), float(cpu)
+
+    def _answer(self) -> Any:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            # GEM prints; what it prints is no JSON.
+            if line[:1] in '["':
+                return json.loads(line)
+        raise RuntimeError(f"a worker ended (exit status {self.process.wait()})")
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+# The report ------------------------------------------------------------------------------------------------
+
+
+def uneven(rounds: int, seconds: float) -> list[str]:
+    sides: dict[str, Callable[[], dict[str, float]]] = {
+        **{f"ours, {kind}": lambda kind=kind: own_pace(kind, seconds) for kind in ("thread", "process", "asyncio")},
+        "Gymnasium Async, lockstep": lambda: lockstep(seconds),
+    }
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, run in sides.items():
+            found[name].append(run())
+    rate = {name: statistics.median(each["steps/s"] for each in all_) for name, all_ in found.items()}
+    share = {name: statistics.median(each["share"] for each in all_) for name, all_ in found.items()}
+    peer = "Gymnasium Async, lockstep"
+    rows = [f"| {name} | {rate[name]:.0f} | {rate[name] / rate[peer]:.1f} | {share[name]:.1%} |" for name in sides]
+    best = rate["ours, thread"] / rate[peer]
+    return [
+        f"| {SLEEPERS} environments, median 20 ms, p99 500 ms | steps/s | × lockstep | share of the ideal |",
+        "|---|---:|---:|---:|",
+        *rows,
+        "",
+        f"- at least 5 × the lockstep: {best:.1f} × ({'reached' if best >= 5 else 'missed'}).",
+        f"- at least 95 % of the ideal: {share['ours, thread']:.1%} "
+        f"({'reached' if share['ours, thread'] >= 0.95 else 'missed'}).",
+    ]
+
+
+def cheap(rounds: int, seconds: float, sizes: tuple[int, ...]) -> list[str]:
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    from env_stepping import peers_python
+
+    found: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
+    with Worker(Path(sys.executable), "ours") as mine, Worker(peers_python(), "gems") as others:
+        for _ in range(rounds):
+            for world in REPLIES:
+                bare = mine.ask(name=BARE, world=world, count=1, seconds=seconds)
+                found.setdefault((BARE, world, 1), []).append(bare)
+                for count in sizes:
+                    for name in (*OURS, *GEMS):
+                        worker = mine if name in OURS else others
+                        figures = worker.ask(name=name, world=world, count=count, seconds=seconds)
+                        found.setdefault((name, world, count), []).append(figures)
+
+    def median(name: str, world: str, count: int, figure: int) -> float:
+        return statistics.median(each[figure] for each in found[name, world, count])
+
+    lines = []
+    for world in REPLIES:
+        alone = median(BARE, world, 1, 1)
+        lines += ["", f"### {world} (alone: {alone:.1f} µs of processor time a step)", ""]
+        lines += [f"| steps/s | {' | '.join(map(str, sizes))} |", f"|---|{'---:|' * len(sizes)}"]
+        for name in (*OURS, *GEMS):
+            lines.append(f"| {name} | {' | '.join(f'{median(name, world, count, 0):,.0f}' for count in sizes)} |")
+        lines += [
+            "",
+            f"| µs of processor time a step | {' | '.join(map(str, sizes))} |",
+            f"|---|{'---:|' * len(sizes)}",
+        ]
+        for name in (*OURS, *GEMS):
+            lines.append(f"| {name} | {' | '.join(f'{median(name, world, count, 1):.1f}' for count in sizes)} |")
+        lines.append("")
+        for count in sizes:
+            (rate, own), (sync_rate, sync), (async_rate, asynchronous) = (
+                [median(name, world, count, figure) for figure in (0, 1)]
+                for name in ("ours, thread", "Gymnasium Sync", "Gymnasium Async")
+            )
+            lines.append(
+                f"- {count} environments: overhead {own - alone:.1f} µs a step, Gymnasium Sync {sync - alone:.1f} µs, "
+                f"Gymnasium Async {asynchronous - alone:.1f} µs; {rate / async_rate:.2f} × the steps/s of Async, "
+                f"{rate / sync_rate:.2f} × those of Sync."
+            )
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each cheap measurement")
+    parser.add_argument("--asleep", type=float, default=15.0, help="seconds of each uneven measurement")
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
+    parser.add_argument("--write", action="store_true", help="also write benchmarks/results/vector.md")
+    parser.add_argument("--worker", choices=["ours", "gems"], help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        work_for(options.worker)
+        return
+    head = (
+        f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores, load average "
+        f"{os.getloadavg()[0]:.1f}; medians of {options.rounds} interleaved rounds."
+    )
+    slow = uneven(options.rounds, options.asleep)
+    print("\n".join([head, "", *slow]), flush=True)
+    quick = cheap(options.rounds, options.seconds, tuple(options.sizes))
+    print("\n".join(quick))
+    if options.write:
+        title = (
+            "# Many environments at once\n\nBy `python benchmarks/vector.py --write`, which says what is measured.\n"
+        )
+        text = "\n".join([head, "", "## Uneven latency", "", *slow, "", "## Cheap environments", *quick])
+        RESULTS.write_text(f"{title}\n{text}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
