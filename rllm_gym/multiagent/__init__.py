@@ -37,6 +37,9 @@ GAMES: dict[str, str] = {
     "rllm/TicTacToe-v0": "rllm_gym.multiagent.tic_tac_toe:TicTacToe",
 }
 
+# Games of other libraries; making one without its library says what to install. docs/integrations.md.
+INTEGRATIONS: dict[str, str] = {"rllm/TextArena-v0": "rllm_gym.integrations.textarena:TextArenaGame"}
+
 
 def parallel_game(game_id: str, **arguments: Any) -> ParallelGame:
     """A game of the table behind PettingZoo's simultaneous interface.
@@ -48,13 +51,13 @@ def parallel_game(game_id: str, **arguments: Any) -> ParallelGame:
     Raises:
         KeyError: There is no such game.
     """
-    module, _, name = GAMES[game_id].partition(":")
+    module, _, name = (GAMES | INTEGRATIONS)[game_id].partition(":")
     return ParallelGame(getattr(importlib.import_module(module), name)(**arguments))
 
 
 def register_all() -> None:
     """Register every id with PettingZoo; ids already there are left as they are."""
-    for game_id, entry_point in GAMES.items():
+    for game_id, entry_point in (GAMES | INTEGRATIONS).items():
         _register("aec", game_id, entry_point)
         _register("parallel", game_id, "rllm_gym.multiagent:parallel_game", game_id=game_id)
     for env_id in TABLE | MINIWOB:

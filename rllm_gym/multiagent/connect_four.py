@@ -14,7 +14,7 @@ from rllm_gym.multiagent.connect_four_solver import Shape, Solver
 from rllm_gym.multiagent.openings import opening_tasks
 
 LARGEST = 12
-_TEXT = re.compile(r"connect-(\d{1,2}) ([XO.]{1,12}(?:/[XO.]{1,12}){0,11})")
+_TEXT = re.compile(r"connect-([0-9]{1,2}) ([XO.]{1,12}(?:/[XO.]{1,12}){0,11})")
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ FAMILIES = (
     "statistics",
     "counting",
 )
-_NUMBER = re.compile(r"\d{1,30}")
+_NUMBER = re.compile("[0-9]{1,30}")
 
 
 class Debate(TextGame):

@@ -15,8 +15,8 @@ from rllm_gym.parsing.boxed import strip_thinking
 
 AGENTS = ("negotiator_0", "negotiator_1")
 _COMMAND = re.compile(r"(propose|accept|leave)\b[\s:]*([^\n]{0,200})", re.IGNORECASE)
-_COUNTS = re.compile(r"\d{1,3}(?:[\s,;/|]{1,4}\d{1,3}){0,15}")
-_NAMED = re.compile(r"([a-z]{1,20})\s{0,3}[=:]\s{0,3}(\d{1,3})", re.IGNORECASE)
+_COUNTS = re.compile(r"[0-9]{1,3}(?:[\s,;/|]{1,4}[0-9]{1,3}){0,15}")
+_NAMED = re.compile(r"([a-z]{1,20})\s{0,3}[=:]\s{0,3}([0-9]{1,3})", re.IGNORECASE)
 _TAGS = ("action", "answer", "move", "deal")
 
 
@@ -209,7 +209,7 @@ class Negotiation(TextGame):
     def _counts_in(self, text: str) -> tuple[int, ...]:
         division = self.division
         if _COUNTS.fullmatch(text):
-            counts = tuple(int(number) for number in re.findall(r"\d+", text))
+            counts = tuple(int(number) for number in re.findall("[0-9]+", text))
         else:
             named = {name.lower(): int(count) for name, count in _NAMED.findall(text)}
             left_over = _NAMED.sub("", text).strip(" ,;")

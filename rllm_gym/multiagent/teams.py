@@ -123,12 +123,14 @@ class Team(TextGame):
         self.independent = frozenset(independent)
         self.instructions = _INSTRUCTIONS | dict(instructions or {})
         self._env_tools = "[]"
+        self._started = False
         self._log: list[tuple[str, str]] = []
 
     # The contract -----------------------------------------------------------------------------------------
 
     def _begin(self, task: Task) -> str:
         observation, info = self._env.reset(seed=int(self.np_random.integers(2**31)), options={"task": task})
+        self._started = True
         if "own" in self._shares.values():
             self._base.get_state()  # says why, where the environment cannot be copied
         self._env_tools = info["tools"]
@@ -208,6 +210,9 @@ class Team(TextGame):
         }
 
     def _restore_world(self, state: dict[str, Any]) -> None:
+        if not self._started:  # the wrappers of an environment want to have seen a reset
+            self._env.reset(seed=0, options={"task": self.task})
+            self._started = True
         self._base.set_state(state["env"].encode())
         self._env_tools = str(state["tools"])
         self._log = [(str(who), str(text)) for who, text in state["log"]]

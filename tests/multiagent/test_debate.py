@@ -1,0 +1,111 @@
+"""Debate: one of two answers is right, nobody is told which, and the judge is paid for the truth."""
+
+import random
+from fractions import Fraction
+
+import pettingzoo
+import pytest
+
+from rllm_gym.core import SPLITS, TaskError
+from rllm_gym.grading import grade_math
+from rllm_gym.multiagent.debate import FAMILIES, near_miss
+
+
+def make(**kwargs):
+    return pettingzoo.make("aec", "rllm/Debate-v0", **kwargs)
+
+
+def argue(game, verdict, rounds=2):
+    for _ in range(2 * rounds):
+        game.step("I am right.")
+    game.step(verdict)
+
+
+def test_the_judge_is_paid_for_the_truth_and_debaters_for_being_believed():
+    game = make()
+    sides = set()
+    for seed in range(30):
+        game.reset(seed=seed)
+        right = game._right
+        sides.add(right)
+        for verdict in (0, 1):
+            twin = game.fork()
+            argue(twin, "AB"[verdict])
+            assert twin.rewards["judge_0"] == float(verdict == right)
+            assert twin.rewards[f"debater_{verdict}"] == 1.0
+            assert twin.rewards[f"debater_{1 - verdict}"] == -1.0
+            assert twin.infos["judge_0"]["right"] == "AB"[right]
+            assert twin.infos["judge_0"]["success"] == (verdict == right)
+            assert twin.infos[f"debater_{verdict}"]["success"]
+    assert sides == {0, 1}
+
+
+def test_the_right_answer_grades_as_right_and_the_wrong_one_does_not():
+    game = make()
+    for seed in range(40):
+        game.reset(seed=seed)
+        gold = game.task.data["gold"]
+        for index, answer in enumerate(game._answers):
+            assert grade_math(f"\\boxed{{{answer}}}", gold).correct == (index == game._right), (answer, gold)
+
+
+@pytest.mark.parametrize("answer", ["7", "0", "-1", "8/5", "277.058", "3.10", "1/2", "-38/39", "10", "100"])
+def test_a_near_miss_is_another_number(answer):
+    for seed in range(60):
+        assert Fraction(near_miss(answer, random.Random(seed))) != Fraction(answer)
+
+
+def test_nothing_before_the_verdict_tells_which_answer_is_right():
+    # Two tasks that differ in the right answer alone look the same to everybody.
+    question = "Is this the question?"
+    seen = []
+    for gold, wrong in (("1", "2"), ("2", "1")):
+        for attempt in range(40):  # the side is drawn from the question, so look for two with the same answers
+            game = make(tasks=[{"content": f"{question}{' ' * attempt}", "data": {"gold": gold, "wrong": wrong}}])
+            game.reset(seed=0)
+            if game._answers == ("1", "2"):
+                break
+        log = []
+        for _ in range(4):
+            log += [(game.observe(agent)["text"].replace(" ", ""), game.infos[agent]) for agent in game.agents]
+            game.step("So it is.")
+        seen.append(log)
+    assert seen[0] == seen[1]
+    assert all(info["right"] == info["verdict"] == "" for _, info in seen[0])
+
+
+def test_a_judge_may_be_kept_from_the_question():
+    game = make(judge_sees_question=False)
+    game.reset(seed=1)
+    assert game.task.content not in game.observe("judge_0")["text"]
+    assert game.task.content in game.observe("debater_1")["text"]
+
+
+def test_the_judge_hears_all_arguments_and_no_verdict_pays_nobody():
+    game = make(rounds=3)
+    game.reset(seed=2)
+    for number in range(6):
+        assert game.agent_selection == f"debater_{number % 2}"
+        game.step(f"argument {number}")
+    heard = game.observe("judge_0")["text"]
+    assert all(f"debater_{n % 2} says:\n> argument {n}" in heard for n in range(6))
+    for _ in range(3):
+        assert game.agent_selection == "judge_0"
+        game.step("both")
+    assert all(game.terminations.values())
+    assert set(game.rewards.values()) == {0.0}
+    assert game.infos["judge_0"]["stop_reason"] == "invalid_action"
+
+
+def test_splits_are_those_of_the_questions():
+    for split in SPLITS:
+        tasks = make(split=split).tasks
+        assert {tasks[i].split for i in range(30)} == {split}
+
+
+def test_answers_without_numbers_need_a_wrong_one():
+    with pytest.raises(TaskError, match="wrong"):
+        make(tasks=[{"question": "Who?", "answer": "Ada"}]).reset(seed=0)
+    with pytest.raises(ValueError, match="rounds=0"):
+        make(rounds=0)
+    assert "algebra" not in FAMILIES

@@ -1,0 +1,143 @@
+"""LakeDuo: who talks gets there, who does not gropes in the dark."""
+
+import random
+from collections import deque
+
+import pettingzoo
+import pytest
+
+from rllm_gym.testing.hostile import unicode_text
+
+STEPS = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
+
+
+def way(text):
+    """The first move of a shortest way, read off the last board in an observation; a player's own reading of it."""
+    rows = [line.split(" ") for line in text.split("\n") if line and set(line.replace(" ", "")) <= set("P_OG")]
+    rows = rows[-len(rows[-1]) :]
+    start = next((r, c) for r, row in enumerate(rows) for c, cell in enumerate(row) if cell == "P")
+    queue, seen = deque([(start, None)]), {start}
+    while queue:
+        (r, c), first = queue.popleft()
+        if rows[r][c] == "G":
+            return first
+        for name, (dr, dc) in STEPS.items():
+            cell = r + dr, c + dc
+            if (
+                0 <= cell[0] < len(rows)
+                and 0 <= cell[1] < len(rows[0])
+                and cell not in seen
+                and rows[cell[0]][cell[1]] != "O"
+            ):
+                seen.add(cell)
+                queue.append((cell, first or name))
+    return "up"
+
+
+def guide(text, rng):
+    return way(text)
+
+
+def follower(text, rng):
+    return text.rsplit("guide_0 says:\n> ", 1)[1].split("\n")[0]
+
+
+def silent(text, rng):
+    return ""
+
+
+def groper(text, rng):
+    return rng.choice(list(STEPS))
+
+
+def success(speaker, walker, episodes=60, **kwargs):
+    game, rng = pettingzoo.make("aec", "rllm/LakeDuo-v0", **kwargs), random.Random(0)
+    won = 0
+    for seed in range(episodes):
+        game.reset(seed=seed)
+        for agent in game.agent_iter():
+            observation, reward, terminated, truncated, _ = game.last()
+            if terminated or truncated:
+                won += agent == "walker_0" and reward == 1.0
+                game.step(None)
+            else:
+                game.step((speaker if agent == "guide_0" else walker)(observation["text"], rng))
+    return won / episodes
+
+
+def test_a_pair_that_talks_always_arrives():
+    assert success(guide, follower) == 1.0
+
+
+def test_a_silent_pair_seldom_does():
+    assert success(silent, groper) < 0.4
+
+
+@pytest.mark.parametrize("view", ["guide", "halves"])
+def test_the_oracle_always_arrives(view):
+    game = pettingzoo.make("aec", "rllm/LakeDuo-v0", view=view)
+    for seed in range(40):
+        game.reset(seed=seed)
+        while not any(game.terminations.values()):
+            game.step(game.oracle())
+        assert set(game.rewards.values()) == {1.0}
+        assert all(info["success"] for info in game.infos.values())
+
+
+def test_the_walker_sees_the_same_whatever_the_lake():
+    # The same length of path and the same messages over different lakes: all the walker knows is what happened to it.
+    seen = []
+    for rows in (["SFF", "FFF", "FHG"], ["SFF", "FFH", "FFG"], ["SFF", "FFG", "FHF"]):
+        game = pettingzoo.make("aec", "rllm/LakeDuo-v0", tasks=[rows], size=3, moves=7)
+        game.reset(seed=0)
+        log = []
+        for message, move in (("go", "right"), ("on", "left"), ("\u2028P _\n", "left"), ("so", "hm"), ("and", "down")):
+            game.step(message)
+            log.append(game.observe("walker_0")["text"])
+            game.step(move)
+        infos = {key: value for key, value in game.infos["walker_0"].items() if key != "task_id"}
+        seen.append((log, infos))
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_each_half_is_seen_by_one_player_only():
+    board = ["SFFF", "FHFF", "FFHF", "HFFG"]
+    game = pettingzoo.make("aec", "rllm/LakeDuo-v0", view="halves", tasks=[board], moves=12)
+    game.reset(seed=0)
+    left, right = (game.observe(agent)["text"].split("\n")[-4:] for agent in game.possible_agents)
+    assert left == ["P _ ? ?", "_ O ? ?", "_ _ ? ?", "O _ ? ?"]
+    assert right == ["P ? _ _", "? ? _ _", "? ? O _", "? ? _ G"]
+    game.step("```down``` is what I would do")  # the first only talks
+    assert game.infos["player_0"]["moves_left"] == 12
+    game.step("```right```")
+    assert "player_1 moved right." in game.observe("player_0")["text"]
+
+
+def test_a_reply_without_a_move_costs_the_move():
+    game = pettingzoo.make("aec", "rllm/LakeDuo-v0", moves=3, min_path=2, max_path=3)
+    game.reset(seed=0)
+    rng = random.Random(0)
+    for _ in range(3):
+        game.step("hello")
+        assert game.agent_selection == "walker_0"
+        game.step(f"no move {unicode_text(rng)}")
+    assert all(game.truncations.values())
+    assert game.infos["walker_0"]["invalid_action"]
+    assert {info["stop_reason"] for info in game.infos.values()} == {"max_turns"}
+
+
+def test_without_rules_observations_are_board_and_message_alone():
+    game = pettingzoo.make("aec", "rllm/LakeDuo-v0", rules=False, size=3)
+    game.reset(seed=0)
+    assert set(game.observe("guide_0")["text"]) <= set("P_OG \n")
+    game.step("up")
+    assert game.observe("walker_0")["text"] == "guide_0 says:\n> up"
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "named"),
+    [({"view": "all"}, "view='all'"), ({"coordinates": True}, "coordinates"), ({"symbols": "?_OG"}, "symbols")],
+)
+def test_what_cannot_be_played_is_refused(kwargs, named):
+    with pytest.raises(ValueError, match=named):
+        pettingzoo.make("aec", "rllm/LakeDuo-v0", **kwargs)
