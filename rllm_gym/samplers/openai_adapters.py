@@ -10,14 +10,15 @@ import json
 import os
 import shutil
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rllm_gym.samplers.protocol import SamplerError, WeightUpdate
+from rllm_gym.samplers.protocol import SamplerError, WeightUpdate, unknown_weights
 
 
 class ServedAdapters:
-    """Which adapter serves, and which is about to.
+    """Which adapters serve, by the name of their weights, and which is about to.
 
     Args:
         model: Name of the base model at the endpoint; version 0.
@@ -28,16 +29,41 @@ class ServedAdapters:
         self._folder = Path(folder).absolute()
         # Of this sampler alone: an endpoint may outlive a run, and remembers names.
         self._run = f"{model}-{uuid.uuid4().hex[:8]}"
-        self._names = [model]
+        self._model = model
+        self._served: dict[str, list[_Served]] = {"": [_Served(model, 0)]}  # oldest first
         self._written = 0
         self.pending = ""
-        """Name of what was written last, whether it serves yet or not."""
+        """What the endpoint is to call what was written last, whether it serves yet or not."""
         self.version = 0
 
-    @property
-    def serving(self) -> tuple[str, int]:
-        """Name and version of what serves now."""
-        return self._names[-1], self.version
+    def serving(self, name: str) -> tuple[str, int]:
+        """What the endpoint calls the weights of this name now, and their version.
+
+        Raises:
+            ValueError: There are none.
+        """
+        if name not in self._served:
+            raise unknown_weights(name, self._served)
+        newest = self._served[name][-1]
+        return newest.model, newest.version
+
+    def check(self, update: WeightUpdate) -> dict[str, Any]:
+        """The configuration of an adapter that an endpoint can load.
+
+        Raises:
+            SamplerError: The update is none.
+        """
+        config = dict(update.lora_config or {})
+        if update.kind != "lora" or "r" not in config:
+            raise SamplerError(
+                f"an endpoint loads LoRA adapters alone, and this update is kind={update.kind!r}"
+                + (f", named {update.name!r}" if update.name else "")
+                + ("" if update.kind != "lora" else " without lora_config")
+                + "; train with LoRA, or with the torch or vLLM sampler"
+            )
+        if config.get("use_dora"):
+            raise SamplerError("endpoints do not serve DoRA adapters; train with plain LoRA, or with the torch sampler")
+        return config
 
     def write(self, update: WeightUpdate) -> tuple[str, dict[str, Any]]:
         """Write the next version; path and content of the request that has it loaded.
@@ -45,15 +71,7 @@ class ServedAdapters:
         Raises:
             SamplerError: The update is no plain LoRA adapter, or cannot be written.
         """
-        config = dict(update.lora_config or {})
-        if update.kind != "lora" or "r" not in config:
-            raise SamplerError(
-                f"an endpoint loads LoRA adapters alone, and this update is kind={update.kind!r}"
-                + ("" if update.kind != "lora" else " without lora_config")
-                + "; train with LoRA, or with the torch or vLLM sampler"
-            )
-        if config.get("use_dora"):
-            raise SamplerError("endpoints do not serve DoRA adapters; train with plain LoRA, or with the torch sampler")
+        config = self.check(update)
         from safetensors.torch import save_file
 
         # Numbered by attempts: what failed once may be known to the endpoint all the same.
@@ -70,20 +88,38 @@ class ServedAdapters:
                                "adapter_folder") from error  # fmt: skip
         return "/load_lora_adapter", {"lora_name": self.pending, "lora_path": str(folder)}
 
-    def advance(self) -> tuple[str, dict[str, Any]] | None:
-        """The version that was written serves now; the request that unloads the last but one, if there is one.
+    def advance(self, name: str, *, base: bool = False) -> list[str]:
+        """What was written serves under this name now, or the base itself; what is to be unloaded then.
 
-        The last one stays: its replies may be under way.
+        The version before stays loaded: its replies may be under way.
         """
         self.version += 1
-        self._names.append(self.pending)
-        if self.version < 3:
-            return None
-        return "/unload_lora_adapter", {"lora_name": self._names[-3]}
+        versions = self._served.setdefault(name, [])
+        versions.append(_Served(self._model if base else self.pending, self.version))
+        old, self._served[name] = versions[:-2], versions[-2:]
+        return [each.model for each in old if each.model != self._model]
 
-    def remove_old(self) -> None:
-        """Delete the files of the version that was unloaded."""
-        shutil.rmtree(self._folder / self._names[-3], ignore_errors=True)
+    def drop(self, name: str) -> list[str]:
+        """Forget the weights of a name; what is to be unloaded then.
+
+        Raises:
+            ValueError: There are none, or it is ``""``.
+        """
+        if not name or name not in self._served:
+            raise unknown_weights(name, self._served)
+        return [each.model for each in self._served.pop(name) if each.model != self._model]
+
+    def remove(self, model: str) -> None:
+        """Delete the files of what was unloaded."""
+        shutil.rmtree(self._folder / model, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """What the endpoint calls a version of some weights, and its number."""
+
+    model: str
+    version: int
 
 
 def _plain(value: Any) -> Any:

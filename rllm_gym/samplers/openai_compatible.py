@@ -11,13 +11,22 @@ import os
 import random
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from rllm_gym.samplers import openai_replies as replies
 from rllm_gym.samplers.openai_adapters import ServedAdapters
 from rllm_gym.samplers.openai_http import Answer, Call, Endpoint, Refused
-from rllm_gym.samplers.protocol import Completion, Probe, Request, SamplerError, SamplingParams, WeightUpdate
+from rllm_gym.samplers.protocol import (
+    Completion,
+    Probe,
+    Request,
+    SamplerError,
+    SamplingParams,
+    WeightUpdate,
+    unknown_weights,
+)
 from rllm_gym.samplers.rate_limit import Pace, RateLimit
 from rllm_gym.workers import DeadlineExceeded, WorkerPool
 
@@ -143,7 +152,7 @@ class OpenAISampler:
 
     @property
     def weight_version(self) -> int:
-        """Version of the weights that serve now: how many adapters were pushed."""
+        """Number of the last push; 0 before the first."""
         return self._adapters.version if self._adapters is not None else 0
 
     async def sample(self, requests: Sequence[Request]) -> list[Completion]:
@@ -152,12 +161,14 @@ class OpenAISampler:
         A prompt that the endpoint finds too long gives an empty completion with ``finish_reason="context_length"``.
 
         Raises:
-            ValueError: With token ids: a prompt is empty or does not fit; nothing was sampled.
+            ValueError: A request names weights that nobody pushed; with token ids: a prompt is empty or does not fit.
+                Nothing was sampled.
             SamplerError: The endpoint refuses, cannot be reached, or answers with something else.
         """
         if self._closed:
             raise SamplerError("this sampler is closed; make a new one")
         for index, request in enumerate(requests):
+            self._serving(request.weights)
             self._check(index, request)
         tasks = [asyncio.create_task(self._one(request)) for request in requests]
         try:
@@ -173,6 +184,8 @@ class OpenAISampler:
         """Write an adapter to ``adapter_folder`` and have the endpoint load it; returns the new version.
 
         Each version has a name of its own at the endpoint, so that no reply can come from another than it says.
+        Adapters pushed under names are loaded beside each other; the endpoint's ``--max-loras`` says how many of them
+        share a batch.
 
         Raises:
             SamplerError: There is no ``adapter_folder``, the update is no LoRA adapter, the endpoint refuses it, or
@@ -183,21 +196,44 @@ class OpenAISampler:
                 "this endpoint takes no weights: give adapter_folder, a folder it can read, and run it with runtime "
                 "loading of adapters; or train with the torch or vLLM sampler"
             )
-        path, body = await asyncio.to_thread(self._adapters.write, update)
+        self._adapters.check(update)
+        tensors = list(update.tensors)
+        if not tensors:  # an adapter that adapts nothing is the base
+            await self._unload(self._adapters.advance(update.name, base=True))
+            return self._adapters.version
+        path, body = await asyncio.to_thread(self._adapters.write, replace(update, tensors=tensors))
         try:
             await self._ask(path, body, 0, read=replies.said_yes)
             if update.probe is not None:
                 await self._check_probe(update.probe)
-            old = self._adapters.advance()
-            if old is not None:
-                await self._ask(*old, 0, read=replies.said_yes)
-                await asyncio.to_thread(self._adapters.remove_old)
         except Refused as refused:
             raise SamplerError(
                 f"{self._endpoint.url}{path}: {self._endpoint.clean(str(refused))} (it must see {body['lora_path']}, "
                 "and vLLM needs --enable-lora, --max-lora-rank and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1)"
             ) from refused
+        await self._unload(self._adapters.advance(update.name))
         return self._adapters.version
+
+    async def drop(self, name: str) -> None:
+        """Have the endpoint unload the adapter that was pushed under a name. Its replies should not be under way.
+
+        Raises:
+            ValueError: There is none of that name, or it is ``""``.
+            SamplerError: The endpoint refuses.
+        """
+        if self._adapters is None:
+            raise unknown_weights(name, ())
+        await self._unload(self._adapters.drop(name))
+
+    async def _unload(self, models: Sequence[str]) -> None:
+        assert self._adapters is not None
+        for model in models:
+            try:
+                await self._ask("/unload_lora_adapter", {"lora_name": model}, 0, read=replies.said_yes)
+            except Refused as refused:
+                said = self._endpoint.clean(str(refused))
+                raise SamplerError(f"{self._endpoint.url} does not unload {model!r}: {said}") from refused
+            await asyncio.to_thread(self._adapters.remove, model)
 
     async def _check_probe(self, probe: Probe) -> None:
         """Compare what the adapter that was just loaded says of a text with what the trainer says.
@@ -233,6 +269,18 @@ class OpenAISampler:
 
     # One request ------------------------------------------------------------------------------------------
 
+    def _serving(self, weights: str) -> tuple[str, int]:
+        """What the endpoint calls these weights, and their version.
+
+        Raises:
+            ValueError: Nobody pushed them.
+        """
+        if self._adapters is not None:
+            return self._adapters.serving(weights)
+        if weights:
+            raise unknown_weights(weights, ())
+        return self.model, 0
+
     def _check(self, index: int, request: Request) -> None:
         if not self.returns_tokens:
             if not request.messages:
@@ -254,7 +302,7 @@ class OpenAISampler:
         tokens = _booked(request)
         limited = True
         while True:
-            name, version = (self.model, 0) if self._adapters is None else self._adapters.serving
+            name, version = self._serving(request.weights)
             path, body = self._body(request, name, limited=limited)
             try:
                 return await self._ask(path, body, tokens, read=partial(self._completion, request, version))

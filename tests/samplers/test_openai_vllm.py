@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import vllm_models
 from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
 from samplers.vllm_server import CONTEXT, KEY, RANK, VLLMServer, vllm_server
 from transformers import AutoModelForCausalLM
@@ -196,6 +197,17 @@ def test_pushed_adapters_serve_under_their_own_version(
 
     run(play())
     assert len(list(tmp_path.iterdir())) == 3  # the one that serves, the one before, and the one that was refused
+
+
+def test_adapters_are_served_by_name(vllm_server: VLLMServer, run: Run, tmp_path: Path) -> None:
+    async def play() -> None:
+        async with open_sampler(vllm_server, adapter_folder=tmp_path) as sampler:
+            await vllm_models.check_named_weights(sampler, vllm_server.folder, 1, mixed=False)
+            with pytest.raises(SamplerError, match=r"kind='full', named 'old'"):
+                await sampler.push(WeightUpdate([], name="old"))
+
+    run(play())
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_it_takes_to_push_is_said() -> None:

@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,13 @@ def test_log_probs_are_of_the_distribution_at_the_temperature_before_it_is_cut(
     with torch.no_grad():
         logits_TV = base(torch.tensor([[*asked[4].ids, *greedy.ids]])).logits[0]
     assert tuple(logits_TV[2:-1].argmax(-1).tolist()) == greedy.ids
+
+
+def test_adapters_are_served_by_name(sampler: VLLMSampler, folder: Path, run: Callable[..., Any]) -> None:
+    """Three at once, though the engine computes one at a time: they take turns."""
+    run(models.check_named_weights(sampler, folder, sampler.weight_version + 1))
+    with pytest.raises(ValueError, match=r"'old'.*kind='lora'"):
+        run(sampler.push(replace(full_update(models.load(folder)), name="old")))
 
 
 def test_a_seed_decides_a_reply_whatever_else_is_in_the_batch(sampler: VLLMSampler, run: Callable[..., Any]) -> None:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,13 @@ from rllm_gym.samplers.vllm import VLLMServerSampler, make_vllm
 
 pytest.importorskip("vllm")
 
-OPTIONS: dict[str, Any] = {"context_length": 512, "dtype": "float32", "cache_gib": 0.0625, "lora_rank": 8}
+OPTIONS: dict[str, Any] = {
+    "context_length": 512,
+    "dtype": "float32",
+    "cache_gib": 0.0625,
+    "lora_rank": 8,
+    "max_adapters": 2,
+}
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +85,12 @@ def test_log_probs_are_those_of_transformers_for_base_adapters_and_whole_weights
     run(server.push(full_update(whole)))
     assert gap(whole, asked, run(server.sample(asked))) < 1e-4
     run(server.push(full_update(base)))  # which the adapters of the tests below belong to
+
+
+def test_adapters_are_served_by_name(server: VLLMServerSampler, folder: Path, run: Callable[..., Any]) -> None:
+    run(models.check_named_weights(server, folder, server.weight_version + 1))
+    with pytest.raises(ValueError, match=r"'old'.*kind='lora'"):
+        run(server.push(replace(full_update(models.load(folder)), name="old")))
 
 
 def test_a_push_whose_probe_disagrees_is_stale(
@@ -157,12 +170,13 @@ def test_a_running_server_is_reached_by_its_address(
         VLLMServerSampler(folder, url="http://127.0.0.1:1", engine_args={"swap_space": 1})
 
 
-def test_a_server_killed_in_mid_step_comes_back_with_the_same_adapter(
+def test_a_server_killed_in_mid_step_comes_back_with_the_same_adapters(
     server: VLLMServerSampler, folder: Path, run: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    adapter = adapted(folder, 3)
+    adapter, judge = adapted(folder, 3), adapted(folder, 4)
 
     async def scene() -> list[int]:
+        await server.push(replace(lora_update(judge), name="judge"))
         version = await server.push(lora_update(adapter))
         asked = [Request((40 + i, 50), SamplingParams(max_tokens=400, temperature=0.0)) for i in range(20)]
         calls = [asyncio.create_task(server.sample([request])) for request in asked]
@@ -181,6 +195,9 @@ def test_a_server_killed_in_mid_step_comes_back_with_the_same_adapter(
         replies = await asyncio.gather(*(server.sample([request]) for request in requests(8)))
         assert gap(adapter, requests(8), [reply for (reply,) in replies]) < 1e-4
         assert {reply.weight_version for (reply,) in replies} == {version}
+        named = [replace(each, weights="judge") for each in requests(4)]
+        assert gap(judge, named, await server.sample(named)) < 1e-4
+        await server.drop("judge")
         assert server.restarts == 1
         assert "starting it again with the weights" in caplog.text
         return processes

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -89,3 +91,42 @@ def moved(folder: Path, seed: int) -> Any:
 
 def full_update(model: Any) -> WeightUpdate:
     return WeightUpdate(list(model.state_dict().items()), "full", probe=probe_of(model))
+
+
+async def check_named_weights(sampler: Any, folder: Path, first: int, *, mixed: bool = True) -> None:
+    """Adapters under names beside the base, in one call of mixed requests; versions from ``first`` on.
+
+    The sampler serves the base without a name. Leaves it as it was.
+
+    Args:
+        mixed: Ask the base in the same call, too: vLLM's CPU build has to be helped with that.
+    """
+    told = {"solver": adapted(folder, 1), "judge": adapted(folder, 2)}
+    models = {**told, "": load(folder), "base": load(folder)}
+    pushes = [replace(lora_update(model), name=name) for name, model in told.items()]
+    pushes.append(WeightUpdate((), "lora", {"r": 1}, name="base"))
+    assert [await sampler.push(update) for update in pushes] == [first, first + 1, first + 2]
+    together = [replace(each, weights=name) for each in requests(4) for name in (models if mixed else told)]
+    alone = [] if mixed else [replace(each, weights=name) for each in requests(4) for name in ("", "base")]
+    asked = together + alone
+    replies = await sampler.sample(together) + await sampler.sample(alone)
+    for name, model in models.items():
+        mine = [place for place, each in enumerate(asked) if each.weights == name]
+        assert gap(model, [asked[place] for place in mine], [replies[place] for place in mine]) < 1e-4, name
+    expected = {"solver": first, "judge": first + 1, "base": first + 2}
+    for each, reply in zip(asked, replies, strict=True):
+        assert reply.weight_version == expected.get(each.weights, reply.weight_version)
+    # One of them moves on, the other stays.
+    told["solver"] = adapted(folder, 3)
+    assert await sampler.push(replace(lora_update(told["solver"]), name="solver")) == first + 3
+    for name, model in told.items():
+        asked = [replace(each, weights=name) for each in requests(4)]
+        assert gap(model, asked, await sampler.sample(asked)) < 1e-4
+    with pytest.raises(ValueError, match=r"'sovler'.*'base', 'judge', 'solver'"):
+        await sampler.sample([replace(requests(1)[0], weights="sovler")])
+    for name in ("solver", "judge", "base"):
+        await sampler.drop(name)
+        with pytest.raises(ValueError, match=f"'{name}'"):
+            await sampler.sample([replace(requests(1)[0], weights=name)])
+    with pytest.raises(ValueError, match="'judge'"):
+        await sampler.drop("judge")

@@ -90,6 +90,21 @@ def write_adapter(update: WeightUpdate, folder: Path, *, rank: int) -> None:
     (folder / "adapter_config.json").write_text(json.dumps(written))
 
 
+def adapter_of_nothing(update: WeightUpdate) -> WeightUpdate:
+    """An adapter of the same layers as that of an update, which changes nothing.
+
+    vLLM's CPU build computes requests without an adapter by somebody else's, where the two share a batch: the number
+    that stands for none, -1, is taken for the last (``vllm/lora/ops/torch_ops``). There the base is served by this.
+    """
+    tensors = []
+    for module, parts in _by_module(update.tensors).items():
+        for part, tensor in parts.items():
+            side = tensor[:1] if part.endswith("A") else tensor[:, :1]
+            weight = "" if part.startswith("lora_embedding") else ".weight"
+            tensors.append((f"{_PREFIX}{module}.{part}{weight}", side.detach().to("cpu") * 0))
+    return WeightUpdate(tensors, "lora", {"r": 1})
+
+
 def _by_module(tensors: Iterable[tuple[str, Any]]) -> dict[str, dict[str, Any]]:
     modules: dict[str, dict[str, Any]] = {}
     for name, tensor in tensors:

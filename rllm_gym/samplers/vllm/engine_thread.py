@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rllm_gym.samplers.protocol import SamplerError
+from rllm_gym.samplers.protocol import SamplerError, unknown_weights
 
 
 class EngineLost(SamplerError):
@@ -28,11 +28,13 @@ class Draw:
         ids: The prompt.
         params: ``vllm.SamplingParams``.
         done: Called from the thread with the engine's output or an exception.
+        weights: Name of the adapter that draws it.
     """
 
     ids: tuple[int, ...]
     params: Any
     done: Callable[[Any], None]
+    weights: str = ""
     cancelled: bool = False
     engine_id: str = ""
 
@@ -64,7 +66,8 @@ class EngineThread:
         self._closing = False
         self._failure: BaseException | None = None
         self._started = threading.Event()
-        self.adapter: Any = None
+        self.adapters: dict[str, Any] = {"": None}  # by name; None is the base
+        self.stand_in: Any = None  # serves the base in place of no adapter
         self.moved = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="rllm-gym-vllm", daemon=True)
         self._thread.start()
@@ -126,7 +129,7 @@ class EngineThread:
             )
             for item in [*running.values(), *queue]:
                 item.done(end)
-            self.adapter = None
+            self.adapters.clear()
             free()
 
     def _serve(self, engine: Any, queue: deque[Draw | Errand], running: dict[str, Draw]) -> None:
@@ -168,9 +171,13 @@ class EngineThread:
         errand.done(result)
 
     def _add(self, engine: Any, name: str, draw: Draw) -> bool:
+        if draw.weights not in self.adapters:
+            draw.done(unknown_weights(draw.weights, self.adapters))
+            return False
         prompt = {"type": "token", "prompt_token_ids": list(draw.ids)}
+        adapter = self.adapters[draw.weights] or self.stand_in
         try:
-            draw.engine_id = engine.add_request(name, prompt, draw.params, lora_request=self.adapter)
+            draw.engine_id = engine.add_request(name, prompt, draw.params, lora_request=adapter)
         except ValueError as error:  # a request that vLLM will not take is no fault of the engine
             draw.done(error)
             return False

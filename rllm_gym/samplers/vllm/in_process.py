@@ -12,17 +12,18 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rllm_gym.samplers.protocol import Completion, Probe, Request, SamplerError, WeightUpdate
-from rllm_gym.samplers.vllm.adapter import write_adapter
+from rllm_gym.samplers.protocol import Completion, Probe, Request, SamplerError, WeightUpdate, unknown_weights
+from rllm_gym.samplers.vllm.adapter import adapter_of_nothing, write_adapter
 from rllm_gym.samplers.vllm.checkpoint_files import checked, tensor_shapes
 from rllm_gym.samplers.vllm.engine_thread import Draw, EngineLost, EngineThread, Errand
 from rllm_gym.samplers.vllm.model_facts import ModelFacts
 from rllm_gym.samplers.vllm.probing import TOLERANCES, compare
 from rllm_gym.samplers.vllm.scratch import private_folder
-from rllm_gym.samplers.vllm.settings import EngineSettings, environment, has_cuda
+from rllm_gym.samplers.vllm.settings import EngineSettings, check_update, environment, has_cuda
 
 _owner: weakref.ref[VLLMSampler] | None = None
 
@@ -43,6 +44,7 @@ class VLLMSampler:
         max_batch: Most replies under way at once.
         context_length: Most tokens of prompt and reply together; by default what the model was built for.
         lora_rank: Highest rank of adapters that can be pushed; 0 serves none, and is faster.
+        max_adapters: Most adapters whose requests share a batch; more of them, each under its name, take turns.
         dtype: ``"auto"``, ``"float32"``, ``"bfloat16"`` or ``"float16"``.
         seed: Of the engine. Requests have their own.
         memory: Share of a GPU's memory that vLLM takes for weights and cache. A CPU takes ``cache_gib``.
@@ -72,6 +74,7 @@ class VLLMSampler:
         max_batch: int = 64,
         context_length: int | None = None,
         lora_rank: int = 0,
+        max_adapters: int = 1,
         dtype: str = "auto",
         seed: int = 0,
         memory: float = 0.5,
@@ -96,6 +99,7 @@ class VLLMSampler:
             context_length=self._facts.context_length,
             max_batch=max_batch,
             lora_rank=lora_rank,
+            max_adapters=max_adapters,
             dtype=dtype,
             seed=seed,
             memory=memory,
@@ -107,7 +111,8 @@ class VLLMSampler:
         if sleep_mode and not has_cuda():
             raise ValueError("sleep_mode=True needs an NVIDIA GPU: on a CPU vLLM has nothing to give back")
         self._timeout = timeout
-        self._probe: Probe | None = None
+        self._probes: dict[str, Probe] = {}
+        self._versions = {"": 0}
         self._asleep = 0
         self._suspect = ""
         self._pushes = 0
@@ -133,7 +138,8 @@ class VLLMSampler:
         """One completion per request, in order. See :class:`~rllm_gym.samplers.Sampler`.
 
         Raises:
-            ValueError: A prompt is empty, too long, or has ids outside the vocabulary; nothing was sampled.
+            ValueError: A prompt is empty, too long, or has ids outside the vocabulary, or a request names weights that
+                nobody pushed; nothing was sampled.
             SamplerError: The sampler is closed, asleep, hangs, or serves weights that nobody knows.
         """
         from vllm.sampling_params import RequestOutputKind, SamplingParams
@@ -158,7 +164,8 @@ class VLLMSampler:
             params = SamplingParams(**arguments, output_kind=RequestOutputKind.FINAL_ONLY)
             future: asyncio.Future[Any] = loop.create_future()
             futures.append(future)
-            draws.append(Draw(tuple(request.ids), params, self._receiver(loop, future)))
+            receive = self._receiver(loop, future, request.weights)
+            draws.append(Draw(tuple(request.ids), params, receive, request.weights))
         self._thread.put(draws)
         try:
             outputs = await self._wait(futures)
@@ -174,20 +181,27 @@ class VLLMSampler:
     async def push(self, update: WeightUpdate) -> int:
         """Load new weights; returns the new version.
 
-        Requests that were made before the push get the old weights, those made after it the new ones.
+        Requests that were made before the push get the old weights, those made after it the new ones. Named weights are
+        adapters, on the whole weights that were pushed last.
 
         Raises:
-            ValueError: The tensors do not fit the model; nothing was changed.
+            ValueError: The tensors do not fit the model, or are a whole model with a name; nothing was changed.
             SamplerError: The sampler is closed, the engine does not serve what was pushed, or tensors that were made
                 while they were read broke off; then the engine is lost.
         """
-        if update.kind not in ("full", "lora"):
-            raise ValueError(f"vLLM takes weight updates of kind 'full' or 'lora'; got kind={update.kind!r}")
-        if update.kind == "lora" and not self._settings.lora_rank:
-            raise ValueError("a lora update needs a sampler made with lora_rank=, the highest rank it will get")
+        check_update(update, self._settings)
         if self._asleep:
             raise SamplerError("this sampler is asleep; wake() it first")
         return int(await self._errand(lambda engine: self._take(engine, update)))
+
+    async def drop(self, name: str) -> None:
+        """Serve an adapter no more. Requests that were made before are drawn by it yet.
+
+        Raises:
+            ValueError: There is none of that name, or it is ``""``.
+            SamplerError: The sampler is closed.
+        """
+        await self._errand(lambda engine: self._drop(engine, name))
 
     async def release(self, conversation: str) -> None:
         """Nothing to forget: vLLM's prefix cache drops what was used longest ago."""
@@ -246,10 +260,12 @@ class VLLMSampler:
         (result,) = await self._wait([future])
         return result
 
-    def _receiver(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any]) -> Callable[[Any], None]:
+    def _receiver(
+        self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], weights: str
+    ) -> Callable[[Any], None]:
         def receive(result: Any) -> None:
             # In the engine's thread: no push comes between a reply's end and this.
-            _deliver(loop, future, result if isinstance(result, BaseException) else (result, self.weight_version))
+            _deliver(loop, future, result if isinstance(result, BaseException) else (result, self._versions[weights]))
 
         return receive
 
@@ -295,42 +311,69 @@ class VLLMSampler:
 
     def _take(self, engine: Any, update: WeightUpdate) -> int:
         if update.kind == "lora":
-            folder = self._folder / f"adapter-{self._pushes}"
-            self._pushes += 1
-            write_adapter(update, folder, rank=self._settings.lora_rank)
-            self._load_adapter(engine, folder)
+            tensors = list(update.tensors)
+            if tensors:
+                folder = self._folder / f"adapter-{self._pushes}"
+                self._pushes += 1
+                write_adapter(replace(update, tensors=tensors), folder, rank=self._settings.lora_rank)
+                self._load_adapter(engine, update.name, folder)
+                self._stand_in_for_base(engine, replace(update, tensors=tensors))
+            else:
+                self._unload_adapter(engine, update.name, None)
         else:
-            tensors = checked(update.tensors, self._shapes, tied=self._facts.tied)
+            whole = checked(update.tensors, self._shapes, tied=self._facts.tied)
             try:
-                engine.collective_rpc("reload_weights", kwargs={"weights_iterator": tensors})
+                engine.collective_rpc("reload_weights", kwargs={"weights_iterator": whole})
                 engine.collective_rpc("rllm_gym_repack_heads")
             except Exception as error:
                 # vLLM takes its layers apart to load them, and cannot begin again.
                 raise EngineLost(f"new weights broke off half-way: {type(error).__name__}: {error}") from error
-            self._drop_adapter(engine)
+            self._unload_adapter(engine, "", None)
         self._forget_prefixes(engine)
-        self._probe = update.probe
-        self._check(engine, "after a push")
+        self._probes.pop(update.name, None)
+        if update.probe is not None:
+            self._probes[update.name] = update.probe
+        self._check(engine, "after a push", [update.name])
         self.weight_version += 1
+        self._versions[update.name] = self.weight_version
         return self.weight_version
 
-    def _load_adapter(self, engine: Any, folder: Path) -> None:
+    def _drop(self, engine: Any, name: str) -> None:
+        if not name or name not in self._thread.adapters:
+            raise unknown_weights(name, self._thread.adapters)
+        self._unload_adapter(engine, name, None)
+        del self._thread.adapters[name], self._versions[name]
+        self._probes.pop(name, None)
+
+    def _load_adapter(self, engine: Any, name: str, folder: Path) -> None:
         """Serve the adapter in a folder, under an id of its own: vLLM keeps what it has once loaded under an id."""
         from vllm.lora.request import LoRARequest
 
-        old = self._thread.adapter
         adapter = LoRARequest(folder.name, self._pushes, str(folder))
         try:
             engine.add_lora(adapter)
         except Exception as error:
             shutil.rmtree(folder)
             raise ValueError(f"vLLM does not take the adapter: {error}") from error
-        self._thread.adapter = adapter
-        if old is not None:
-            shutil.rmtree(old.lora_path, ignore_errors=True)
+        self._unload_adapter(engine, name, adapter)
 
-    def _drop_adapter(self, engine: Any) -> None:
-        old, self._thread.adapter = self._thread.adapter, None
+    def _stand_in_for_base(self, engine: Any, update: WeightUpdate) -> None:
+        """See :func:`~rllm_gym.samplers.vllm.adapter.adapter_of_nothing`."""
+        from vllm.lora.request import LoRARequest
+
+        if has_cuda() or self._thread.stand_in is not None or all(self._thread.adapters.values()):
+            return
+        folder = self._folder / f"adapter-{self._pushes}"
+        self._pushes += 1
+        write_adapter(adapter_of_nothing(update), folder, rank=self._settings.lora_rank)
+        adapter = LoRARequest(folder.name, self._pushes, str(folder))
+        engine.add_lora(adapter)
+        self._thread.stand_in = adapter
+
+    def _unload_adapter(self, engine: Any, name: str, instead: Any) -> None:
+        """Serve another adapter, or ``None``, the base, in place of what had this name."""
+        old = self._thread.adapters.get(name)
+        self._thread.adapters[name] = instead
         if old is not None:
             engine.remove_lora(old.lora_int_id)
             shutil.rmtree(old.lora_path, ignore_errors=True)
@@ -340,37 +383,39 @@ class VLLMSampler:
         if level == 2:
             engine.collective_rpc("reload_weights")
             engine.collective_rpc("rllm_gym_repack_heads")
-        if self._thread.adapter is not None:
-            folder = Path(self._thread.adapter.lora_path)
-            engine.remove_lora(self._thread.adapter.lora_int_id)
-            self._thread.adapter = None
-            moved = folder.with_name(f"adapter-{self._pushes}")
-            self._pushes += 1
-            folder.rename(moved)
-            self._load_adapter(engine, moved)
+        for name, adapter in self._thread.adapters.items():
+            if adapter is not None:
+                folder = Path(adapter.lora_path)
+                moved = folder.with_name(f"adapter-{self._pushes}")
+                self._pushes += 1
+                folder.rename(moved)
+                self._load_adapter(engine, name, moved)
         self._forget_prefixes(engine)
-        self._check(engine, "after waking")
+        self._check(engine, "after waking", list(self._probes))
 
     def _forget_prefixes(self, engine: Any) -> None:
         if not engine.reset_prefix_cache():
             raise SamplerError("vLLM did not empty its prefix cache, which belongs to older weights")
 
-    def _check(self, engine: Any, when: str) -> None:
-        if self._probe is not None:
+    def _check(self, engine: Any, when: str, names: Sequence[str]) -> None:
+        for name in names:
+            probe = self._probes.get(name)
+            if probe is None:
+                continue
             assert self._tolerance is not None
             try:
-                compare(self._probe, self._score(engine, self._probe.ids), self._tolerance, when)
+                compare(probe, self._score(engine, name, probe.ids), self._tolerance, when)
             except SamplerError as error:
                 self._suspect = str(error)
                 raise
         self._suspect = ""
 
-    def _score(self, engine: Any, ids: tuple[int, ...]) -> list[float]:
+    def _score(self, engine: Any, name: str, ids: tuple[int, ...]) -> list[float]:
         from vllm.sampling_params import SamplingParams
 
         params = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
         prompt = {"type": "token", "prompt_token_ids": list(ids)}
-        engine.add_request("probe", prompt, params, lora_request=self._thread.adapter)
+        engine.add_request("probe", prompt, params, lora_request=self._thread.adapters[name] or self._thread.stand_in)
         while True:
             for output in engine.step():
                 if output.finished:

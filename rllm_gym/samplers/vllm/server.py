@@ -10,18 +10,19 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rllm_gym.samplers.protocol import Completion, Probe, Request, SamplerError, WeightUpdate
-from rllm_gym.samplers.vllm.adapter import write_adapter
+from rllm_gym.samplers.protocol import Completion, Probe, Request, SamplerError, WeightUpdate, unknown_weights
+from rllm_gym.samplers.vllm.adapter import adapter_of_nothing, write_adapter
 from rllm_gym.samplers.vllm.checkpoint_files import checked, tensor_shapes, write_checkpoint
 from rllm_gym.samplers.vllm.model_facts import ModelFacts
 from rllm_gym.samplers.vllm.probing import compare
 from rllm_gym.samplers.vllm.scratch import private_folder
 from rllm_gym.samplers.vllm.server_api import Refused, ServerApi, ServerLost
 from rllm_gym.samplers.vllm.server_process import ServerProcess
-from rllm_gym.samplers.vllm.settings import EngineSettings, has_cuda
+from rllm_gym.samplers.vllm.settings import EngineSettings, check_update, has_cuda
 from rllm_gym.samplers.vllm.turnstile import Turnstile
 
 _log = logging.getLogger(__name__)
@@ -51,9 +52,9 @@ class VLLMServerSampler:
         log: File for the server's output; by default a temporary one, removed on :meth:`close` unless it died.
         start_timeout: Seconds the server may take to start, and to load new weights.
         timeout: Seconds one reply may take.
-        max_batch, context_length, lora_rank, dtype, seed, memory, cache_gib, eager, sleep_mode, probe_tolerance,
-            eos_token_ids, engine_args: As :class:`~rllm_gym.samplers.vllm.VLLMSampler`. A server that runs already has
-            its own.
+        max_batch, context_length, lora_rank, max_adapters, dtype, seed, memory, cache_gib, eager, sleep_mode,
+            probe_tolerance, eos_token_ids, engine_args: As :class:`~rllm_gym.samplers.vllm.VLLMSampler`. A server that
+            runs already has its own.
 
     Attributes:
         restarts: Times that the server had to be started again.
@@ -75,6 +76,7 @@ class VLLMServerSampler:
         max_batch: int = 64,
         context_length: int | None = None,
         lora_rank: int = 0,
+        max_adapters: int = 1,
         dtype: str = "auto",
         seed: int = 0,
         memory: float = 0.5,
@@ -97,6 +99,7 @@ class VLLMServerSampler:
             context_length=self._facts.context_length,
             max_batch=max_batch,
             lora_rank=lora_rank,
+            max_adapters=max_adapters,
             dtype=dtype,
             seed=seed,
             memory=memory,
@@ -125,8 +128,10 @@ class VLLMServerSampler:
         self.restarts = 0
         self._since_push = 0
         self._serial = 0
-        self._probe: Probe | None = None
-        self._adapter: Path | None = None
+        self._probes: dict[str, Probe] = {}
+        self._adapters: dict[str, Path | None] = {"": None}  # by name; None is the base
+        self._versions = {"": 0}
+        self._stand_in: Path | None = None  # serves the base in place of no adapter
         self._whole: Path | None = None
         self._suspect = ""
         self._asleep = 0
@@ -159,7 +164,8 @@ class VLLMServerSampler:
         """One completion per request, in order. See :class:`~rllm_gym.samplers.Sampler`.
 
         Raises:
-            ValueError: A prompt is empty, too long, or has ids outside the vocabulary; nothing was sampled.
+            ValueError: A prompt is empty, too long, or has ids outside the vocabulary, or a request names weights that
+                nobody pushed; nothing was sampled.
             SamplerError: The server died, hangs, or serves weights that nobody knows.
         """
         if not requests:
@@ -170,17 +176,24 @@ class VLLMServerSampler:
     async def push(self, update: WeightUpdate) -> int:
         """Load new weights; returns the new version.
 
-        Requests that were made before the push get the old weights, those made after it the new ones.
+        Requests that were made before the push get the old weights, those made after it the new ones. Named weights are
+        adapters, on the whole weights that were pushed last.
 
         Raises:
-            ValueError: The tensors do not fit the model; nothing was changed.
+            ValueError: The tensors do not fit the model, or are a whole model with a name; nothing was changed.
             SamplerError: The server died, refuses, or does not serve what was pushed.
         """
-        if update.kind not in ("full", "lora"):
-            raise ValueError(f"vLLM takes weight updates of kind 'full' or 'lora'; got kind={update.kind!r}")
-        if update.kind == "lora" and not self._settings.lora_rank:
-            raise ValueError("a lora update needs a sampler made with lora_rank=, the highest rank it will get")
+        check_update(update, self._settings)
         return await self._ask(self._push(update))
+
+    async def drop(self, name: str) -> None:
+        """Serve an adapter no more, once the replies under way are done.
+
+        Raises:
+            ValueError: There is none of that name, or it is ``""``.
+            SamplerError: The server died, or refuses.
+        """
+        await self._ask(self._drop(name))
 
     async def release(self, conversation: str) -> None:
         """Nothing to forget: vLLM's prefix cache drops what was used longest ago."""
@@ -339,11 +352,13 @@ class VLLMServerSampler:
                 raise SamplerError(self._suspect)
             if self._asleep:
                 raise SamplerError("this sampler is asleep; wake() it first")
-            model = self._adapter.name if self._adapter is not None else self._base
+            for request in requests:
+                if request.weights not in self._adapters:
+                    raise unknown_weights(request.weights, self._adapters)
             try:
                 async with asyncio.TaskGroup() as group:
                     tasks = [
-                        group.create_task(self._complete(api, model, request, index, each))
+                        group.create_task(self._complete(api, request, index, each))
                         for index, (request, each) in enumerate(zip(requests, params, strict=True))
                     ]
             except BaseExceptionGroup as failed:
@@ -351,9 +366,13 @@ class VLLMServerSampler:
                 raise failed.exceptions[0] from None
             return [task.result() for task in tasks]
 
-    async def _complete(
-        self, api: ServerApi, model: str, request: Request, index: int, params: dict[str, Any]
-    ) -> Completion:
+    def _served(self, name: str) -> str:
+        """What the server calls these weights."""
+        adapter = self._adapters[name] or self._stand_in
+        return self._base if adapter is None else adapter.name
+
+    async def _complete(self, api: ServerApi, request: Request, index: int, params: dict[str, Any]) -> Completion:
+        model = self._served(request.weights)
         try:
             choice = await api.complete(model, request.ids, params, self._timeout)
         except Refused as refused:
@@ -367,7 +386,7 @@ class VLLMServerSampler:
             choice["token_ids"],
             choice["logprobs"]["token_logprobs"],
             choice["finish_reason"],
-            self.weight_version,
+            self._versions[request.weights],
         )
 
     async def _lost(self, api: ServerApi, lost: ServerLost) -> SamplerError:
@@ -407,39 +426,79 @@ class VLLMServerSampler:
             if self._asleep:
                 raise SamplerError("this sampler is asleep; wake() it first")
             self._serial += 1
-            before, probe = (self._adapter, self._whole), self._probe
+            name, kept = update.name, (dict(self._adapters), self._whole, dict(self._probes))
+            folder: Path | None = None
             if update.kind == "lora":
-                folder = self._folder / f"adapter-{self._serial}"
-                await asyncio.to_thread(write_adapter, update, folder, rank=self._settings.lora_rank)
-                self._adapter = folder
+                tensors = list(update.tensors)
+                if tensors:
+                    folder = self._folder / f"adapter-{self._serial}"
+                    written = replace(update, tensors=tensors)
+                    await asyncio.to_thread(write_adapter, written, folder, rank=self._settings.lora_rank)
+                    await self._stand_in_for_base(written, name)
+                self._adapters[name] = folder
             else:
                 folder = self._folder / f"weights-{self._serial}"
-                tensors = checked(update.tensors, self._shapes, tied=self._facts.tied)
-                await asyncio.to_thread(write_checkpoint, tensors, folder)
-                self._adapter, self._whole = None, folder
-            self._probe = update.probe
+                whole = checked(update.tensors, self._shapes, tied=self._facts.tied)
+                await asyncio.to_thread(write_checkpoint, whole, folder)
+                self._adapters[""], self._whole = None, folder
+            self._probes.pop(name, None)
+            if update.probe is not None:
+                self._probes[name] = update.probe
+            old = kept[0].get(name)
             try:
                 restarts = self.restarts
                 api = await self._alive()
                 if self.restarts == restarts:  # a server that comes back has loaded it on the way
-                    await self._load(api, whole=update.kind == "full", old=before[0])
-                    await self._check(api, "after a push")
+                    await self._load(api, [name], whole=update.kind == "full", old=old)
+                    await self._check(api, "after a push", [name])
             except (Refused, ServerLost) as error:
                 # A server that comes back gets what was served before.
-                (self._adapter, self._whole), self._probe = before, probe
-                shutil.rmtree(folder, ignore_errors=True)
+                self._adapters, self._whole, self._probes = kept
+                if folder is not None:
+                    shutil.rmtree(folder, ignore_errors=True)
                 if isinstance(error, Refused):
                     raise ValueError(f"vLLM's server does not take the weights: {error}") from error
                 assert self._api is not None
                 raise await self._lost(self._api, error) from error
-            for old in before:
-                if old is not None and old not in (self._adapter, self._whole):
-                    shutil.rmtree(old, ignore_errors=True)
+            for files in (old, kept[1]):
+                if files is not None and files not in (*self._adapters.values(), self._whole):
+                    shutil.rmtree(files, ignore_errors=True)
             self._since_push = 0
             self.weight_version += 1
+            self._versions[name] = self.weight_version
             return self.weight_version
 
-    async def _load(self, api: ServerApi, *, whole: bool, old: Path | None) -> None:
+    async def _stand_in_for_base(self, update: WeightUpdate, name: str) -> None:
+        """See :func:`~rllm_gym.samplers.vllm.adapter.adapter_of_nothing`. A server that runs already is asked nothing:
+        whether it computes on a CPU only its owner knows."""
+        base_is_served = any(folder is None for other, folder in self._adapters.items() if other != name)
+        if has_cuda() or self._url is not None or self._stand_in is not None or not base_is_served:
+            return
+        folder = self._folder / f"adapter-{self._serial}-none"
+        await asyncio.to_thread(write_adapter, adapter_of_nothing(update), folder, rank=self._settings.lora_rank)
+        api = await self._alive()
+        await api.load_adapter(folder.name, folder, self._start_timeout)
+        self._stand_in = folder
+
+    async def _drop(self, name: str) -> None:
+        async with self._gate.alone():
+            if not name or name not in self._adapters:
+                raise unknown_weights(name, self._adapters)
+            folder = self._adapters.pop(name)
+            del self._versions[name]
+            self._probes.pop(name, None)
+            if folder is not None:
+                await self._unload(await self._alive(), folder)
+                shutil.rmtree(folder, ignore_errors=True)
+
+    async def _unload(self, api: ServerApi, folder: Path) -> None:
+        try:
+            await api.unload_adapter(folder.name, self._start_timeout)
+        except Refused as refused:
+            if refused.status != 404:  # a server that came back meanwhile has never heard of it
+                raise SamplerError(f"vLLM's server does not unload {folder.name!r}: {refused}") from refused
+
+    async def _load(self, api: ServerApi, names: Sequence[str], *, whole: bool, old: Path | None) -> None:
         if whole and self._whole is not None:
             self._suspect = "the last push failed half-way, and the server serves nothing that anyone knows; restart it"
             try:
@@ -453,10 +512,12 @@ class VLLMServerSampler:
                 raise
             await self._forget_prefixes(api)
             self._suspect = ""
-        if self._adapter is not None:
+        for folder in (self._adapters[name] for name in names):
+            if folder is None:
+                continue
             # A new name each time: vLLM keeps what it once loaded under a name, its prefixes included, and one loaded
             # in place is read from disk again for every step of the engine.
-            await api.load_adapter(self._adapter.name, self._adapter, self._start_timeout)
+            await api.load_adapter(folder.name, folder, self._start_timeout)
             if self._url is None:
                 await self._forget_prefixes(api)
         if old is not None:
@@ -465,20 +526,24 @@ class VLLMServerSampler:
     async def _restore(self) -> None:
         """Bring a fresh server to the weights that were pushed last."""
         assert self._api is not None
-        if self._whole is not None or self._adapter is not None:
-            await self._load(self._api, whole=True, old=None)
-            await self._check(self._api, "after a restart")
+        if self._stand_in is not None:
+            await self._api.load_adapter(self._stand_in.name, self._stand_in, self._start_timeout)
+        if self._whole is not None or any(self._adapters.values()):
+            await self._load(self._api, list(self._adapters), whole=True, old=None)
+            await self._check(self._api, "after a restart", list(self._probes))
 
     async def _forget_prefixes(self, api: ServerApi) -> None:
         if not await api.reset_prefix_cache(self._timeout):
             raise SamplerError("vLLM did not empty its prefix cache, which belongs to older weights")
 
-    async def _check(self, api: ServerApi, when: str) -> None:
-        if self._probe is not None:
-            model = self._adapter.name if self._adapter is not None else self._base
-            scores = await api.score(model, self._probe.ids, self._timeout)
+    async def _check(self, api: ServerApi, when: str, names: Sequence[str]) -> None:
+        for name in names:
+            probe = self._probes.get(name)
+            if probe is None:
+                continue
+            scores = await api.score(self._served(name), probe.ids, self._timeout)
             try:
-                compare(self._probe, scores, self._tolerance, when)
+                compare(probe, scores, self._tolerance, when)
             except SamplerError as error:
                 self._suspect = str(error)
                 raise
@@ -497,12 +562,13 @@ class VLLMServerSampler:
             if level == 2 and self._whole is None:
                 await api.call_workers("reload_weights", self._start_timeout)
                 await api.call_workers("rllm_gym_repack_heads", self._start_timeout)
-            old = self._adapter
-            if old is not None:
-                self._serial += 1
-                self._adapter = old.rename(old.with_name(f"adapter-{self._serial}"))
-            await self._load(api, whole=level == 2, old=old)
-            await self._check(api, "after waking")
+            for name, old in list(self._adapters.items()):
+                if old is not None:
+                    self._serial += 1
+                    self._adapters[name] = old.rename(old.with_name(f"adapter-{self._serial}"))
+                    await self._unload(api, old)
+            await self._load(api, list(self._adapters), whole=level == 2, old=None)
+            await self._check(api, "after waking", list(self._probes))
 
 
 def _log_file(log: str | Path | None) -> tuple[Path, bool]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rllm_gym.samplers.protocol import WeightUpdate
 from rllm_gym.samplers.vllm.adapter import max_rank
 from rllm_gym.samplers.vllm.probing import TOLERANCES
 
@@ -25,6 +26,7 @@ class EngineSettings:
     context_length: int
     max_batch: int = 64
     lora_rank: int = 0
+    max_adapters: int = 1
     dtype: str = "auto"
     seed: int = 0
     memory: float = 0.5
@@ -38,6 +40,12 @@ class EngineSettings:
             raise ValueError(f"max_batch={self.max_batch!r} must be at least 1")
         if self.lora_rank < 0:
             raise ValueError(f"lora_rank={self.lora_rank!r} must be 0 (no adapters) or more")
+        if self.max_adapters < 1:
+            raise ValueError(f"max_adapters={self.max_adapters!r} must be at least 1")
+        if self.max_adapters > 1 and not self.lora_rank:
+            raise ValueError(
+                f"max_adapters={self.max_adapters} without lora_rank does nothing: no adapter can be pushed"
+            )
         if self.dtype not in ("auto", *TOLERANCES):
             raise ValueError(f"dtype={self.dtype!r} is none of auto, {', '.join(TOLERANCES)}")
         if not 0 < self.memory <= 1:
@@ -63,8 +71,8 @@ class EngineSettings:
             arguments |= {
                 "enable_lora": True,
                 "max_lora_rank": max_rank(self.lora_rank),
-                "max_loras": 1,
-                "max_cpu_loras": 1,
+                "max_loras": self.max_adapters,
+                "max_cpu_loras": self.max_adapters + (not cuda),  # and one that stands in for the base
             }
         if cuda:
             arguments["gpu_memory_utilization"] = self.memory
@@ -90,6 +98,22 @@ class EngineSettings:
             # Three small functions of vLLM would be compiled with a C++ compiler for ten seconds, and win nothing.
             fixed["TORCHDYNAMO_DISABLE"] = "1"
         return {name: os.environ.get(name, value) for name, value in tuning.items()} | fixed
+
+
+def check_update(update: WeightUpdate, settings: EngineSettings) -> None:
+    """
+    Raises:
+        ValueError: An engine that was started so takes no such update.
+    """
+    if update.kind not in ("full", "lora"):
+        raise ValueError(f"vLLM takes weight updates of kind 'full' or 'lora'; got kind={update.kind!r}")
+    if update.kind == "full" and update.name:
+        raise ValueError(
+            f"vLLM holds one whole model, and this update is another one, named {update.name!r}; push whole weights "
+            "without a name and named ones as adapters (kind='lora'), or use the torch sampler"
+        )
+    if update.kind == "lora" and not settings.lora_rank:
+        raise ValueError("a lora update needs a sampler made with lora_rank=, the highest rank it will get")
 
 
 def has_cuda() -> bool:
