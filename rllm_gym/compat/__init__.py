@@ -15,10 +15,21 @@ from rllm_gym.compat.environments import (
     SingleTurnEnvironment,
 )
 from rllm_gym.compat.passing import compute_pass_at_k
+from rllm_gym.compat.ported_workflow import PortedWorkflow
 from rllm_gym.compat.rewards import RewardFunction, RewardOutput, math_reward_fn, zero_reward
+from rllm_gym.compat.rollout import ModelOutput, OpenAIEngine, RolloutEngine
 from rllm_gym.compat.tool_calls import ToolCall
 from rllm_gym.compat.tools import MultiTool, Tool, ToolAgent, ToolEnvironment, ToolOutput
 from rllm_gym.compat.types import Episode, Step, Trajectory
+from rllm_gym.compat.workflow_engine import AgentWorkflowEngine
+from rllm_gym.compat.workflows import (
+    MultiTurnWorkflow,
+    SimpleWorkflow,
+    SingleTurnWorkflow,
+    TerminationEvent,
+    TerminationReason,
+    Workflow,
+)
 from rllm_gym.data import Dataset, DatasetRegistry
 
 if TYPE_CHECKING:
@@ -28,26 +39,37 @@ __all__ = [
     "Action",
     "AgentExecutionEngine",
     "AgentTrainer",
+    "AgentWorkflowEngine",
     "BaseAgent",
     "BaseEnv",
     "Dataset",
     "DatasetRegistry",
     "Episode",
     "MathAgent",
+    "ModelOutput",
     "MultiTool",
     "MultiTurnEnvironment",
+    "MultiTurnWorkflow",
     "OldAgent",
     "OldEnvironment",
+    "OpenAIEngine",
+    "PortedWorkflow",
     "RewardFunction",
     "RewardOutput",
+    "RolloutEngine",
+    "SimpleWorkflow",
     "SingleTurnEnvironment",
+    "SingleTurnWorkflow",
     "Step",
+    "TerminationEvent",
+    "TerminationReason",
     "Tool",
     "ToolAgent",
     "ToolCall",
     "ToolEnvironment",
     "ToolOutput",
     "Trajectory",
+    "Workflow",
     "compute_pass_at_k",
     "math_reward_fn",
     "zero_reward",

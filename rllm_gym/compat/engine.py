@@ -109,7 +109,7 @@ class AgentExecutionEngine:
         """
         rows = [row for row in tasks for _ in range(num_rollouts_per_task)]
         engine, chosen = self._engine(
-            rows, _params({**self.sampling_params, **sampling_params}, self.max_response_length)
+            rows, sampling_params_of({**self.sampling_params, **sampling_params}, self.max_response_length)
         )
         trajectories: list[Any] = [None] * len(rows)
         specs = [EpisodeSpec(task) for task in chosen]
@@ -181,7 +181,7 @@ class AgentExecutionEngine:
         return OpenAISampler(model=model, retries=retries, **arguments)
 
 
-def _params(given: dict[str, Any], max_response_length: int) -> SamplingParams:
+def sampling_params_of(given: dict[str, Any], max_response_length: int) -> SamplingParams:
     known = {"temperature", "top_p", "top_k", "max_tokens", "stop", "model"}
     if unknown := sorted(set(given) - known):
         raise ValueError(f"sampling parameter(s) {unknown} do not port; known are {sorted(known)}")

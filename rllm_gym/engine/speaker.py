@@ -97,6 +97,7 @@ class Speaker:
         name: Unique in the episode.
         role: What it is there for.
         steps: Its steps so far.
+        speaking: A reply is under way.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class Speaker:
         self.voice = voice
         self._play = play
         self._tools = tools if tools is None or isinstance(tools, str) else json.dumps(list(tools))
-        self._speaking = False
+        self.speaking = False
         self._begun = False
 
     @property
@@ -138,15 +139,15 @@ class Speaker:
             RuntimeError: It is speaking already, or the episode is over.
             AgentFailed: The agent's own code raised.
         """
-        if self._speaking:
+        if self.speaking:
             raise RuntimeError(f"{self.name} is speaking already: one agent says one thing at a time")
-        self._speaking = True
+        self.speaking = True
         try:
             with self._play.entered():
                 self.hear(text, info)
                 return await self._speak(text)
         finally:
-            self._speaking = False
+            self.speaking = False
 
     def hear(self, text: Any, info: Mapping[str, Any] | None = None, *, done: bool = False) -> None:
         """Let the agent know of something without asking for a reply.

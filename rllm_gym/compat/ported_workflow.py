@@ -1,0 +1,313 @@
+"""An old workflow as one of the new kind: its replies are drawn in a play, and its steps find their tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from rllm_gym import core
+from rllm_gym.agents import Action, BaseAgent
+from rllm_gym.compat.engine import sampling_params_of
+from rllm_gym.compat.rollout import PLAYING, ModelOutput, RolloutEngine, output_of
+from rllm_gym.compat.types import Episode, Step
+from rllm_gym.compat.workflows import TerminationEvent, TerminationReason, Workflow
+from rllm_gym.core import StopReason, TurnTokens
+from rllm_gym.engine import Play, Speaker, Truncated
+from rllm_gym.engine import Workflow as NewWorkflow
+from rllm_gym.engine.speaker import finite
+from rllm_gym.samplers.protocol import Completion, SamplingParams
+
+_log = logging.getLogger(__name__)
+
+_REASONS = {
+    StopReason.PROMPT_TOO_LONG: TerminationReason.MAX_PROMPT_LENGTH_EXCEEDED,
+    StopReason.CONTEXT_LENGTH: TerminationReason.MAX_PROMPT_LENGTH_EXCEEDED,
+    StopReason.MAX_TOKENS: TerminationReason.MAX_RESPONSE_LENGTH_EXCEEDED,
+    StopReason.MAX_TURNS: TerminationReason.MAX_TURNS_EXCEEDED,
+}
+_ENDS = {
+    TerminationReason.MAX_PROMPT_LENGTH_EXCEEDED: StopReason.CONTEXT_LENGTH,
+    TerminationReason.MAX_RESPONSE_LENGTH_EXCEEDED: StopReason.MAX_TOKENS,
+    TerminationReason.MAX_TURNS_EXCEEDED: StopReason.MAX_TURNS,
+    TerminationReason.TIMEOUT: StopReason.TIMEOUT,
+}
+
+
+class PortedWorkflow(NewWorkflow):
+    """An old workflow for :class:`rllm_gym.engine.AgentWorkflowEngine`, and so for trainers.
+
+    Each of its trajectories becomes one with the role that is its name, and a name with a number (``solver_0``,
+    ``solver_1``). A step is matched to the reply it holds (``model_output``, or the text), and has that reply's tokens.
+    A trajectory with a step that matches none is not trainable.
+
+    Args:
+        workflow_cls: A :class:`rllm_gym.compat.Workflow`.
+        workflow_args: Its arguments, but for ``rollout_engine``.
+        rollout_engine: What the workflow asks; its replies are those of the play in any case.
+        retry_limit: Times a task is begun again where the workflow raises.
+        arguments: What ``run`` is given beside task and uid.
+    """
+
+    roles: ClassVar[tuple[str, ...]] = ("agent",)
+
+    def __init__(
+        self,
+        workflow_cls: type[Workflow],
+        workflow_args: Mapping[str, Any] | None = None,
+        *,
+        rollout_engine: RolloutEngine | None = None,
+        retry_limit: int = 1,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        given = {"rollout_engine": rollout_engine or RolloutEngine(), "executor": None, **(workflow_args or {})}
+        self.make: Callable[[], Workflow] = lambda: workflow_cls(**given)
+        self.retry_limit = retry_limit
+        self.arguments = dict(arguments or {})
+        self.played: dict[str, Episode] = {}
+        """The old episodes, by ``uid``; whoever reads one takes it out."""
+        self.keep_played = False
+
+    async def run(self, task: Any, play: Play) -> core.Episode:
+        row = task.to_json() if isinstance(task, core.Task) else task
+        for left in reversed(range(self.retry_limit)):
+            replies = _Replies(play)
+            episode = await self._once(row, play.episode_id, replies)
+            if episode.termination_reason is not TerminationReason.ERROR or not left:
+                break
+        claims = _claim(episode, replies)
+        if self.keep_played:
+            self.played[play.episode_id] = episode
+        if episode.termination_reason is TerminationReason.ERROR:
+            error = episode.info.get("error") or {}
+            raise RuntimeError(f"{error.get('error_type', 'error')}: {error.get('error_message', 'unknown')}")
+        return _core_episode(episode, claims, play)
+
+    async def _once(self, row: Any, uid: str, replies: _Replies) -> Episode:
+        workflow = self.make()
+        workflow.uid, workflow.task = uid, row
+        token = PLAYING.set(replies)
+        try:
+            return await workflow.run_with_termination_handling(task=row, uid=uid, **self.arguments)
+        finally:
+            PLAYING.reset(token)
+
+
+@dataclass(slots=True)
+class _Reply:
+    """A reply that was drawn, until a step claims it."""
+
+    speaker: Speaker
+    step: core.Step
+    place: int  # of the step among the speaker's
+    prompt_ids: tuple[int, ...]
+    output: ModelOutput
+    claimed: bool = False
+
+
+class _Raw(BaseAgent):
+    """Shows the model the very messages it is handed."""
+
+    def __init__(self) -> None:
+        self._messages: list[dict[str, Any]] = []
+
+    def reset(self) -> None:
+        self._messages = []
+
+    @property
+    def chat_completions(self) -> list[dict[str, Any]]:
+        return self._messages
+
+    def update_from_env(self, observation: Any, reward: float, done: bool, info: dict[str, Any], **_: Any) -> None:
+        self._messages = observation
+
+    def update_from_model(self, response: str, **_: Any) -> str:
+        return response
+
+
+class _Replies:
+    """All that one attempt of an old workflow was told. A conversation that goes on keeps its speaker."""
+
+    def __init__(self, play: Play) -> None:
+        self._play = play
+        self._base: dict[str, SamplingParams] = {}
+        self.drawn: list[_Reply] = []
+
+    async def respond(self, messages: Sequence[Mapping[str, Any]], given: dict[str, Any]) -> ModelOutput:
+        tools = given.pop("tools", None)
+        shown = [dict(message) for message in messages]
+        speaker = self._speaker(shown, tools)
+        speaker.voice.params = _changed(self._base[speaker.name], given, greedy=self._play.greedy)
+        try:
+            reply = await speaker.say(shown)
+        except Truncated as cut:
+            raise TerminationEvent(_REASONS[cut.stop_reason]) from cut
+        sampled = () if reply.tokens is None else reply.tokens.ids
+        ids = speaker.voice.conversation.ids
+        prompt_ids = ids[: len(ids) - len(sampled)]
+        logprobs = () if reply.tokens is None else reply.tokens.logprobs
+        version = 0 if reply.tokens is None else reply.tokens.weight_version
+        completion = Completion(sampled, logprobs, reply.text, reply.finish_reason, version)
+        output = output_of(completion, prompt_ids, len(self.drawn))
+        self.drawn.append(_Reply(speaker, speaker.steps[-1], len(speaker.steps) - 1, prompt_ids, output))
+        return replace(output)
+
+    async def call(self, function: Callable[[], Any]) -> Any:
+        return await self._play.call(function)
+
+    def claim(self, step: Any) -> _Reply | None:
+        """The reply that an old step holds; each is claimed once."""
+        number = getattr(step.model_output, "number", -1) if hasattr(step, "model_output") else -1
+        if 0 <= number < len(self.drawn):
+            found: _Reply | None = self.drawn[number]
+        else:
+            found = next((reply for reply in self.drawn if not reply.claimed and _holds(step, reply)), None)
+        if found is None or found.claimed:
+            return None
+        found.claimed = True
+        return found
+
+    def _speaker(self, messages: list[dict[str, Any]], tools: Any) -> Speaker:
+        latest: dict[str, _Reply] = {reply.speaker.name: reply for reply in self.drawn}
+        for reply in latest.values():
+            if not reply.speaker.speaking and _goes_on(messages, reply) and tools is None:
+                return reply.speaker
+        name = self._name(messages)
+        speaker = self._play.agent(name, "agent", agent=_Raw(), tools=tools)
+        self._base[name] = speaker.voice.params
+        return speaker
+
+    def _name(self, messages: list[dict[str, Any]]) -> str:
+        """By what it begins with: seeds come of names, and who asks first depends on timing."""
+        digest = hashlib.sha256(json.dumps(messages, sort_keys=True, default=repr).encode()).hexdigest()[:16]
+        numbers = (number for number in itertools.count() if f"{digest}_{number}" not in self._play.speakers)
+        return f"{digest}_{next(numbers)}"
+
+
+def _goes_on(messages: list[dict[str, Any]], reply: _Reply) -> bool:
+    before = reply.step.chat_completions
+    if len(messages) <= len(before) or messages[: len(before)] != before:
+        return False
+    said = messages[len(before)]
+    return said.get("role") == "assistant" and said.get("content") in (reply.output.text, reply.output.content)
+
+
+def _holds(step: Any, reply: _Reply) -> bool:
+    texts = (reply.output.text, reply.output.content)
+    shown = list(step.chat_completions)
+    if shown and shown[-1].get("role") == "assistant":
+        last = shown.pop()
+        said = last.get("content")
+    else:
+        said = step.model_response
+    return said in texts and (not step.chat_completions or _same(shown, reply.step.chat_completions))
+
+
+def _same(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> bool:
+    return [(m.get("role"), m.get("content")) for m in one] == [(m.get("role"), m.get("content")) for m in other]
+
+
+def _changed(params: SamplingParams, given: Mapping[str, Any], *, greedy: bool) -> SamplingParams:
+    if not given:
+        return params
+    asked = sampling_params_of(dict(given), params.max_tokens)
+    names = [name for name in ("temperature", "top_p", "top_k") if name in given and not greedy]
+    changes: dict[str, Any] = {name: getattr(asked, name) for name in [*names, "max_tokens"]}
+    return replace(params, **changes, stop=asked.stop or params.stop)
+
+
+Claims = list[list[_Reply | None]]
+"""For each step of each trajectory the reply that it holds."""
+
+
+def _claim(episode: Episode, replies: _Replies) -> Claims:
+    """Find each step's reply, and give old steps its tokens."""
+    claims: Claims = []
+    for trajectory in episode.trajectories:
+        claims.append([replies.claim(step) for step in trajectory.steps])
+        for step, reply in zip(trajectory.steps, claims[-1], strict=True):
+            if reply is None or not isinstance(step, Step):
+                continue
+            output = reply.output
+            step.model_response = step.model_response or output.text
+            step.prompt_ids, step.response_ids = list(output.prompt_ids), list(output.completion_ids)
+            step.logprobs, step.weight_version = list(output.logprobs), output.weight_version
+    return claims
+
+
+def _core_episode(episode: Episode, claims: Claims, play: Play) -> core.Episode:
+    play.metrics.update(episode.metrics)
+    rewards = [_reward(trajectory) for trajectory in episode.trajectories]
+    ends = _ENDS.get(episode.termination_reason)
+    stop_reason = ends or (StopReason.SUCCESS if episode.is_correct else StopReason.FAILURE)
+    made = play.finish(reward=float(sum(rewards)), success=bool(episode.is_correct), stop_reason=stop_reason)
+    made.trajectories = []
+    numbers: Counter[str] = Counter()
+    for trajectory, held, reward in zip(episode.trajectories, claims, rewards, strict=True):
+        made.trajectories.append(_core_trajectory(trajectory, held, reward, numbers[trajectory.name], play))
+        numbers[trajectory.name] += 1
+    return made
+
+
+def _core_trajectory(old: Any, held: list[_Reply | None], reward: float, number: int, play: Play) -> core.Trajectory:
+    steps = []
+    branch, before = -1, None
+    for step, reply in zip(old.steps, held, strict=True):
+        action = step.action.action if isinstance(step.action, Action) else step.action
+        made = core.Step(action=action, reward=float(step.reward or 0.0), info=dict(step.info or {}))
+        if reply is not None:
+            said = reply.step
+            goes_on = before is not None and _next_in_branch(before, reply)
+            branch += not goes_on
+            made = replace(made, chat_completions=said.chat_completions, model_response=said.model_response)
+            made.tokens = _tokens_in(said.tokens, branch, None if goes_on else reply.prompt_ids)
+        steps.append(made)
+        before = reply
+    if steps:
+        # What the trajectory was given beyond its steps' rewards belongs to its end.
+        steps[-1].reward += reward - sum(step.reward for step in steps)
+        steps[-1].done = True
+    unmatched = sum(reply is None for reply in held)
+    if unmatched:
+        _log.warning(
+            "episode %s: %d of %d steps of trajectory %r hold no reply of the engine, so it is not trainable: give "
+            "each step its model_output",
+            play.episode_id,
+            unmatched,
+            len(steps),
+            old.name,
+        )
+    return core.Trajectory(
+        name=f"{old.name}_{number}",
+        task=play.task_row,
+        steps=steps,
+        reward=reward,
+        role=old.name,
+        trainable=not unmatched,
+    )
+
+
+def _next_in_branch(before: _Reply, reply: _Reply) -> bool:
+    one, other = before.step.tokens, reply.step.tokens
+    if one is None or other is None or before.speaker is not reply.speaker:
+        return False
+    return before.place + 1 == reply.place and one.branch == other.branch
+
+
+def _tokens_in(tokens: TurnTokens | None, branch: int, prompt: tuple[int, ...] | None) -> TurnTokens | None:
+    """The tokens in another numbering of branches; with a prompt, the first of its branch."""
+    if tokens is None:
+        return None
+    return replace(tokens, branch=branch, context_ids=tokens.context_ids if prompt is None else prompt)
+
+
+def _reward(trajectory: Any) -> float:
+    reward = trajectory.reward
+    if reward is None:
+        reward = sum(step.reward or 0.0 for step in trajectory.steps)
+    return finite(f"the reward of {trajectory.name!r}", reward)

@@ -1,0 +1,213 @@
+"""rLLM's rollout engines: messages in, a reply out, by a sampler of ours or by the play a workflow runs in."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
+
+from rllm_gym.chat.renderer import ChatRenderer
+from rllm_gym.compat.engine import sampling_params_of
+from rllm_gym.engine.conversation import Conversation
+from rllm_gym.engine.spec import Budget
+from rllm_gym.engine.voice import Voice
+from rllm_gym.samplers.protocol import Completion, Request, Sampler, SamplingParams
+
+# Arguments of get_model_response that name or confirm what holds here anyway.
+_WITHOUT_EFFECT = {"application_id", "validate", "skip_special_tokens", "model"}
+
+
+@dataclass
+class ModelOutput:
+    """A reply.
+
+    Attributes:
+        text: As the model wrote it.
+        content: What follows ``</think>``; all of it where there is none.
+        reasoning: What precedes ``</think>``.
+        number: Which reply of the episode it is; finds its tokens again.
+    """
+
+    text: str = ""
+    content: str = ""
+    reasoning: str = ""
+    tool_calls: list[Any] = field(default_factory=list)
+    prompt_ids: list[int] = field(default_factory=list)
+    completion_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    prompt_length: int = 0
+    completion_length: int = 0
+    finish_reason: str | None = None
+    weight_version: int | None = None
+    number: int = -1
+
+    def to_dict(self) -> dict[str, Any]:
+        return {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "number"}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ModelOutput:
+        names = {entry.name for entry in fields(cls)}
+        return cls(**{name: value for name, value in data.items() if name in names})
+
+
+class Playing(Protocol):
+    """The play in which a workflow runs now."""
+
+    async def respond(self, messages: Sequence[Mapping[str, Any]], given: dict[str, Any]) -> ModelOutput: ...
+
+    async def call(self, function: Callable[[], Any]) -> Any: ...
+
+
+PLAYING: ContextVar[Playing | None] = ContextVar("playing", default=None)
+"""Tasks that a workflow starts inherit it, so that every engine it holds answers within its play."""
+
+
+class RolloutEngine:
+    """Answers messages. Inside a workflow the reply belongs to the episode that runs; outside of one it is a
+    single reply.
+
+    Args:
+        sampler: What draws the replies; ``None`` where it is only used inside workflows that our engine plays.
+        tokenizer: A Hugging Face tokenizer; ``None``: the sampler's.
+        sampling_params: ``temperature``, ``top_p``, ``top_k``, ``max_tokens``, ``stop``.
+        max_prompt_length: Tokens of a first prompt.
+        max_response_length: Tokens of a reply, where ``max_tokens`` says nothing else.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler | None = None,
+        *,
+        tokenizer: Any = None,
+        sampling_params: Mapping[str, Any] | None = None,
+        max_prompt_length: int | None = None,
+        max_response_length: int = 4096,
+    ) -> None:
+        self.sampler = sampler
+        self.tokenizer = tokenizer if tokenizer is not None else getattr(sampler, "tokenizer", None)
+        self.sampling_params = dict(sampling_params or {})
+        self.max_prompt_length = max_prompt_length
+        self.max_response_length = max_response_length
+        self._numbers = itertools.count()
+
+    @property
+    def weight_version(self) -> int:
+        return 0 if self.sampler is None else self.sampler.weight_version
+
+    @property
+    def params(self) -> SamplingParams:
+        """How replies are drawn unless a call says otherwise."""
+        return sampling_params_of(self.sampling_params, self.max_response_length)
+
+    async def get_model_response(self, messages: Sequence[Mapping[str, Any]], **kwargs: Any) -> ModelOutput:
+        """One reply to a conversation.
+
+        Args:
+            messages: All of it, OpenAI form.
+            **kwargs: ``tools``, and sampling parameters for this reply.
+
+        Raises:
+            TerminationEvent: A limit of the engine does not allow a reply.
+            SamplerError: The sampler cannot serve.
+            ValueError: There is no sampler, or an argument does not port.
+        """
+        given = {key: value for key, value in kwargs.items() if key not in _WITHOUT_EFFECT}
+        playing = PLAYING.get()
+        if playing is not None:
+            return await playing.respond(messages, {**self.sampling_params, **given})
+        return await self._alone(messages, given)
+
+    async def wake_up(self) -> None:
+        """Nothing sleeps."""
+
+    async def sleep(self) -> None:
+        """Nothing sleeps."""
+
+    async def _alone(self, messages: Sequence[Mapping[str, Any]], given: dict[str, Any]) -> ModelOutput:
+        sampler = self.sampler
+        if sampler is None:
+            raise ValueError("this rollout engine has no sampler: give one, or ask it inside a workflow")
+        tools = given.pop("tools", None)
+        if tools:
+            raise ValueError("tools= outside of a workflow does not port; write the schemas into a message")
+
+        async def sample(request: Request) -> Completion:
+            (completion,) = await sampler.sample([request])
+            return completion
+
+        renderer = ChatRenderer(self.tokenizer) if self.tokenizer is not None else None
+        conversation = Conversation(renderer, Budget(), sampler.context_length)
+        params = sampling_params_of({**self.sampling_params, **given}, self.max_response_length)
+        seed = f"alone/{next(self._numbers)}/"
+        voice = Voice(conversation, sample, params, "", seed, sampler.returns_tokens)
+        request = voice.request(lambda: messages, None, 0)
+        if not isinstance(request, Request):
+            raise ValueError(f"these messages leave no room for a reply: {request.value}")
+        completion = await voice.reply(request)
+        return output_of(completion, conversation.ids, -1)
+
+
+class OpenAIEngine(RolloutEngine):
+    """An OpenAI-compatible endpoint.
+
+    Args:
+        model, base_url, api_key: Of the endpoint.
+        api_retries: Times a request is repeated.
+        **arguments: As :class:`RolloutEngine`.
+    """
+
+    def __init__(
+        self,
+        model: str = "",
+        tokenizer: Any = None,
+        max_prompt_length: int | None = None,
+        max_response_length: int = 4096,
+        api_retries: int = 3,
+        base_url: str = "https://api.openai.com/v1",
+        api_key: str | None = None,
+        sampling_params: Mapping[str, Any] | None = None,
+        **unported: Any,
+    ) -> None:
+        for name, value in unported.items():
+            if value:
+                raise ValueError(f"{name}={value!r} does not port; see docs/from-rllm.md for what to write instead")
+        from rllm_gym.samplers.openai_compatible import OpenAISampler
+
+        super().__init__(
+            OpenAISampler(model=model, base_url=base_url, api_key=api_key, retries=api_retries),
+            tokenizer=tokenizer,
+            sampling_params=sampling_params,
+            max_prompt_length=max_prompt_length,
+            max_response_length=max_response_length,
+        )
+        self.model = model
+
+
+async def run_blocking(function: Callable[[], Any], executor: Any) -> Any:
+    """``function()`` in a worker of the play that runs, else in the executor."""
+    playing = PLAYING.get()
+    if playing is not None and executor is None:
+        return await playing.call(function)
+    waiting: Awaitable[Any] = asyncio.get_running_loop().run_in_executor(executor, function)
+    return await waiting
+
+
+def output_of(completion: Any, prompt_ids: Sequence[int], number: int) -> ModelOutput:
+    """A reply in rLLM's form."""
+    thought, closed, answer = completion.text.rpartition("</think>")
+    return ModelOutput(
+        text=completion.text,
+        content=answer.lstrip() if closed else completion.text,
+        reasoning=thought.removeprefix("<think>").strip(),
+        prompt_ids=list(prompt_ids),
+        completion_ids=list(completion.ids),
+        logprobs=list(completion.logprobs),
+        prompt_length=len(prompt_ids),
+        completion_length=len(completion.ids),
+        finish_reason=completion.finish_reason,
+        weight_version=completion.weight_version,
+        number=number,
+    )

@@ -1,0 +1,144 @@
+"""rLLM's workflow engine: its constructor and ``execute_tasks``, on our engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rllm_gym import core
+from rllm_gym.compat.ported_workflow import PortedWorkflow
+from rllm_gym.compat.rollout import RolloutEngine
+from rllm_gym.compat.types import Episode
+from rllm_gym.compat.workflows import TerminationReason, Workflow
+from rllm_gym.core import StopReason
+from rllm_gym.engine import AgentWorkflowEngine as Engine
+from rllm_gym.engine import EpisodeSpec
+from rllm_gym.samplers.protocol import Sampler
+
+_WAY_OUT = "see docs/from-rllm.md for what to write instead"
+
+
+class AgentWorkflowEngine:
+    """Runs workflows written against rLLM.
+
+    Args:
+        workflow_cls: The workflow.
+        workflow_args: Its arguments, but for ``rollout_engine``.
+        rollout_engine: :class:`RolloutEngine`, :class:`OpenAIEngine`, or a sampler of ours.
+        n_parallel_tasks: Episodes at a time.
+        retry_limit: Times a task is tried whose workflow raises.
+        raise_on_error: Raise when it raised each time; else its episode says ``TerminationReason.ERROR``.
+
+    Raises:
+        ValueError: An option does not port; the message says what to write instead.
+    """
+
+    def __init__(
+        self,
+        workflow_cls: type[Workflow],
+        workflow_args: Mapping[str, Any] | None = None,
+        rollout_engine: RolloutEngine | Sampler | None = None,
+        config: Any = None,
+        n_parallel_tasks: int = 128,
+        retry_limit: int = 3,
+        raise_on_error: bool = True,
+        episode_logger: Any = None,
+        **unported: Any,
+    ) -> None:
+        for name, value in {"config": config, "episode_logger": episode_logger, **unported}.items():
+            if value:
+                raise ValueError(f"{name}={value!r} does not port; {_WAY_OUT}")
+        if not (isinstance(workflow_cls, type) and issubclass(workflow_cls, Workflow)):
+            raise ValueError(f"workflow_cls={workflow_cls!r} must derive from rllm_gym.compat.Workflow")
+        if retry_limit < 1:
+            raise ValueError(f"retry_limit={retry_limit!r} must be at least 1")
+        if not isinstance(rollout_engine, RolloutEngine):
+            if not isinstance(rollout_engine, Sampler):
+                raise ValueError(
+                    f"rollout_engine is a {type(rollout_engine).__name__}, neither a RolloutEngine of "
+                    f"rllm_gym.compat nor a sampler (rllm_gym.samplers); {_WAY_OUT}"
+                )
+            rollout_engine = RolloutEngine(rollout_engine)
+        if rollout_engine.sampler is None:
+            raise ValueError("this rollout engine has no sampler: RolloutEngine(sampler)")
+        self.workflow_cls, self.workflow_args = workflow_cls, dict(workflow_args or {})
+        self.rollout_engine = rollout_engine
+        self.n_parallel_tasks = n_parallel_tasks
+        self.retry_limit = retry_limit
+        self.raise_on_error = raise_on_error
+
+    async def initialize_pool(self) -> None:
+        """Workflows are made when they are needed."""
+
+    async def execute_tasks(
+        self, tasks: Iterable[Any], task_ids: Sequence[str] | None = None, **kwargs: Any
+    ) -> list[Episode]:
+        """One episode for each task, those of one task id together, in the order of the tasks.
+
+        Args:
+            tasks: Task rows.
+            task_ids: Theirs, where some belong together; an episode's ``id`` is ``task_id:number``.
+            **kwargs: For the workflow's ``run``.
+
+        Raises:
+            RuntimeError: A workflow raised ``retry_limit`` times, and ``raise_on_error`` is set.
+            SamplerError: The sampler cannot serve.
+        """
+        rows = list(tasks)
+        ids = [str(number) for number in range(len(rows))] if task_ids is None else [str(name) for name in task_ids]
+        if len(ids) != len(rows):
+            raise ValueError(f"{len(rows)} tasks have {len(ids)} task_ids; give one for each")
+        seen: Counter[str] = Counter()
+        specs: dict[str, list[EpisodeSpec]] = {}
+        for row, task_id in zip(rows, ids, strict=True):
+            uid = f"{task_id}:{seen[task_id]}"
+            seen[task_id] += 1
+            specs.setdefault(task_id, []).append(EpisodeSpec(row, group_id=task_id, episode_id=uid))
+        ordered = [spec for group in specs.values() for spec in group]
+        ported = PortedWorkflow(
+            self.workflow_cls,
+            self.workflow_args,
+            rollout_engine=self.rollout_engine,
+            retry_limit=self.retry_limit,
+            arguments=kwargs,
+        )
+        ported.keep_played = True
+        episodes = []
+        async for made in self._engine(ported).stream(ordered):
+            if made.stop_reason is StopReason.AGENT_ERROR and self.raise_on_error:
+                raise RuntimeError(f"[{made.episode_id}] failed {self.retry_limit} times: {made.fault}")
+            known = made.episode_id in ported.played
+            episodes.append(ported.played.pop(made.episode_id) if known else _unplayed(made))
+        order = {spec.episode_id: place for place, spec in enumerate(ordered)}
+        return sorted(episodes, key=lambda episode: order[episode.id])
+
+    def execute_tasks_sync(self, tasks: Iterable[Any], **kwargs: Any) -> list[Episode]:
+        """:meth:`execute_tasks` for code without an event loop."""
+        return asyncio.run(self.execute_tasks(tasks, **kwargs))
+
+    def shutdown(self) -> None:
+        """Nothing is left to end: every :meth:`execute_tasks` ends what it started."""
+
+    def _engine(self, ported: PortedWorkflow) -> Engine:
+        asked = self.rollout_engine
+        assert asked.sampler is not None
+        return Engine(
+            ported,
+            sampler=asked.sampler,
+            tokenizer=asked.tokenizer,
+            sampling_params=asked.params,
+            max_prompt_tokens=asked.max_prompt_length if asked.tokenizer is not None else None,
+            n_parallel=self.n_parallel_tasks,
+        )
+
+
+def _unplayed(made: core.Episode) -> Episode:
+    timed_out = made.stop_reason is StopReason.TIMEOUT
+    return Episode(
+        id=made.episode_id,
+        task=made.trajectories[0].task if made.trajectories else None,
+        termination_reason=TerminationReason.TIMEOUT if timed_out else TerminationReason.ERROR,
+        info={"error": {"error_message": made.fault, "error_type": made.stop_reason.value}},
+    )

@@ -1,0 +1,282 @@
+"""rLLM's workflows: the base class users derived theirs from, how it ends, and the three it came with."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import functools
+import inspect
+import statistics
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from typing import Any
+
+from rllm_gym.agents import Action, BaseAgent
+from rllm_gym.compat.environments import BaseEnv
+from rllm_gym.compat.rewards import RewardFunction
+from rllm_gym.compat.rollout import RolloutEngine, run_blocking
+from rllm_gym.compat.types import Episode, Step, Trajectory
+
+
+class TerminationReason(Enum):
+    """Why a workflow ended."""
+
+    MAX_PROMPT_LENGTH_EXCEEDED = "max_prompt_length_exceeded"
+    MAX_RESPONSE_LENGTH_EXCEEDED = "max_response_length_exceeded"
+    ENV_DONE = "env_done"
+    MAX_TURNS_EXCEEDED = "max_turns_exceeded"
+    TIMEOUT = "timeout"
+    UNKNOWN = "unknown"
+    ERROR = "error"
+
+
+class TerminationEvent(Exception):
+    """Raised in ``run`` to end the episode."""
+
+    def __init__(self, reason: TerminationReason = TerminationReason.UNKNOWN) -> None:
+        super().__init__(f"Terminated: {reason}")
+        self.reason = reason
+
+
+class Workflow(ABC):
+    """An episode as rLLM's users wrote it: :meth:`run`, which asks ``rollout_engine`` and returns an episode, or
+    commits trajectories and ends.
+
+    Args:
+        rollout_engine: Answers ``await rollout_engine.get_model_response(messages)``.
+        executor: What ``loop.run_in_executor`` is given; ``None`` is the event loop's own.
+        timeout: Seconds of :meth:`run`.
+        gamma: Rewards of steps become discounted returns where it is above 0.
+        reward_bonus_coeff: Adds this much of each rise of the reward from step to step.
+        store: Any object that workflows share; kept as ``self.store``.
+    """
+
+    def __init__(
+        self,
+        rollout_engine: RolloutEngine,
+        executor: Any = None,
+        timeout: float = 1e6,
+        gamma: float = 0.0,
+        reward_bonus_coeff: float = 0.0,
+        store: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        self.rollout_engine = rollout_engine
+        self.executor = executor
+        self.timeout = int(timeout)
+        self.gamma = gamma
+        self.reward_bonus_coeff = reward_bonus_coeff
+        self.store = store
+        self.uid: str | None = None
+        self.task: Any = None
+        self._completed_trajectories: list[Trajectory] = []
+
+    @abstractmethod
+    async def run(self, task: dict[str, Any], uid: str, **kwargs: Any) -> Episode | None:
+        """Play one task; ``None`` stands for what was committed."""
+
+    async def run_with_termination_handling(self, task: dict[str, Any], uid: str, **kwargs: Any) -> Episode:
+        """:meth:`run`, whose timeout, errors and :class:`TerminationEvent` end in an episode that says so."""
+        limit = kwargs.pop("timeout", self.timeout)
+        error: dict[str, Any] | None = None
+        try:
+            made = await asyncio.wait_for(self.run(task, uid, **kwargs), timeout=limit)
+            if isinstance(made, Episode):
+                return made
+            reason = TerminationReason.UNKNOWN
+        except TimeoutError:
+            reason = TerminationReason.TIMEOUT
+        except TerminationEvent as event:
+            reason = event.reason
+        except Exception as raised:
+            reason = TerminationReason.ERROR
+            error = {
+                "error_message": str(raised),
+                "error_type": type(raised).__name__,
+                "traceback": traceback.format_exc(),
+            }
+        return self.postprocess_episode(self.collect_trajectories(), reason, error)
+
+    def commit(
+        self,
+        name: str | None = None,
+        agent: BaseAgent | None = None,
+        trajectory: Any = None,
+        reset: bool = False,
+    ) -> None:
+        """Take a copy of a trajectory, or of an agent's, into the episode.
+
+        Raises:
+            ValueError: Neither is given, or both.
+        """
+        if (agent is None) == (trajectory is None):
+            raise ValueError("commit takes an agent or a trajectory, one of them")
+        committed: Any = trajectory if agent is None else agent.trajectory
+        if name:
+            committed.name = name
+        if committed.steps:
+            self._completed_trajectories.append(copy.deepcopy(committed))
+        if agent is not None and reset:
+            agent.reset()
+
+    def collect_trajectories(self) -> Episode:
+        """What was committed, and the trajectories of agents on ``self`` that were not."""
+        episode = Episode(trajectories=list(self._completed_trajectories))
+        committed = {getattr(trajectory, "uid", None) for trajectory in self._completed_trajectories}
+        for agent in self._own(BaseAgent):
+            trajectory: Any = agent.trajectory
+            if trajectory.steps and getattr(trajectory, "uid", None) not in committed - {None}:
+                episode.trajectories.append(copy.deepcopy(trajectory))
+        return episode
+
+    def compute_trajectory_reward(self, trajectory: Any) -> None:
+        """The sum of its steps' rewards."""
+        trajectory.reward = float(sum(step.reward for step in trajectory.steps))
+
+    def adjust_step_rewards(self, trajectory: Any) -> None:
+        """Reward shaping, then discounting, where the constructor was given one."""
+        steps = trajectory.steps
+        if self.reward_bonus_coeff > 0:
+            raw = [step.reward for step in steps]
+            for step, now, before in zip(steps[1:], raw[1:], raw, strict=False):
+                step.reward += self.reward_bonus_coeff * (now - before)
+        if self.gamma > 0:
+            future = 0.0
+            for step in reversed(steps):
+                future = step.reward = step.reward + self.gamma * future
+
+    def assign_episode_correctness(self, episode: Episode) -> None:
+        """Right where the rewards of all trajectories sum to more than 0."""
+        episode.is_correct = sum(trajectory.reward or 0.0 for trajectory in episode.trajectories) > 0
+
+    def collect_metrics(self, episode: Episode) -> None:
+        """The mean reward of the trajectories of each name, as ``<name>_acc``."""
+        by_name: dict[str, list[float]] = {}
+        for trajectory in episode.trajectories:
+            by_name.setdefault(trajectory.name, []).append(trajectory.reward or 0.0)
+        episode.metrics = {f"{name}_acc": statistics.fmean(rewards) for name, rewards in by_name.items()}
+
+    def postprocess_episode(
+        self,
+        episode: Episode,
+        termination_reason: TerminationReason | None = None,
+        error: dict[str, Any] | None = None,
+    ) -> Episode:
+        """Id, task, rewards, correctness, metrics and the reason of the end, written into the episode."""
+        episode.id = self.uid or episode.id
+        episode.task = self.task
+        for trajectory in episode.trajectories:
+            # A step that was begun and never answered has no messages yet.
+            if trajectory.steps and not trajectory.steps[-1].chat_completions:
+                trajectory.steps.pop()
+            self.compute_trajectory_reward(trajectory)
+            if len(trajectory.steps) > 1:
+                self.adjust_step_rewards(trajectory)
+        self.assign_episode_correctness(episode)
+        self.collect_metrics(episode)
+        if error is not None:
+            episode.info["error"] = error
+        episode.termination_reason = termination_reason or TerminationReason.UNKNOWN
+        return episode
+
+    def reset(self, task: dict[str, Any] | None = None, uid: str | None = None) -> Any:
+        """Begin another task: nothing is committed, and agents and environments on ``self`` are reset."""
+        self.uid, self.task = uid, task
+        self._completed_trajectories = []
+        for agent in self._own(BaseAgent):
+            agent.reset()
+            agent.trajectory.task = task
+        for env in self._own(BaseEnv):
+            takes_task = "task" in inspect.signature(env.reset).parameters
+            env.reset(**({"task": task} if takes_task else {}))
+
+    def is_multithread_safe(self) -> bool:
+        return all(env.is_multithread_safe() for env in self._own(BaseEnv))
+
+    async def run_in_executor(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """``fn(…)`` where it may block: in a worker with the engine's deadline for calls."""
+        return await run_blocking(functools.partial(fn, *args, **kwargs), self.executor)
+
+    def _own(self, kind: type) -> Iterator[Any]:
+        yield from (value for name, value in sorted(vars(self).items()) if isinstance(value, kind) and name[0] != "_")
+
+
+class SimpleWorkflow(Workflow):
+    """One question, one reply, one reward."""
+
+    def __init__(self, rollout_engine: RolloutEngine, reward_function: RewardFunction, **kwargs: Any) -> None:
+        super().__init__(rollout_engine, **kwargs)
+        self.reward_function = reward_function
+
+    async def run(self, task: dict[str, Any], uid: str, **kwargs: Any) -> None:
+        self.reset(task, uid)
+        output = await self.rollout_engine.get_model_response(_question(task), application_id=uid, **kwargs)
+        action = Action(output.content)
+        step = Step(
+            chat_completions=[*_question(task), {"role": "assistant", "content": output.content}],
+            thought=output.reasoning or "",
+            action=action,
+            reward=float(self.reward_function(task, action).reward),
+            model_output=output,
+        )
+        self.commit(trajectory=Trajectory(steps=[step]))
+        raise TerminationEvent(_after(output, done=True))
+
+
+class MultiTurnWorkflow(Workflow):
+    """An agent in an environment, ``max_steps`` turns at most."""
+
+    def __init__(
+        self,
+        agent_cls: type[BaseAgent],
+        env_cls: type,
+        agent_args: Mapping[str, Any] | None = None,
+        env_args: Mapping[str, Any] | None = None,
+        max_steps: int = 5,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.agent = agent_cls(**(agent_args or {}))
+        self.env = env_cls(**(env_args or {}))
+        self.max_steps = max_steps
+
+    async def run(self, task: dict[str, Any], uid: str, **kwargs: Any) -> None:
+        observation, info = await self.run_in_executor(self.reset, task=task, uid=uid)
+        self.agent.update_from_env(observation, 0, False, info)
+        for _ in range(self.max_steps):
+            messages = self.agent.chat_completions
+            output = await self.rollout_engine.get_model_response(messages, application_id=uid, **kwargs)
+            action = self.agent.update_from_model(output.text)
+            observation, reward, done, info = await self.run_in_executor(self.env.step, action)
+            self.agent.update_from_env(observation, reward, done, info)
+            if done or output.finish_reason == "length":
+                raise TerminationEvent(_after(output, done=done))
+        raise TerminationEvent(TerminationReason.MAX_TURNS_EXCEEDED)
+
+    def reset(self, task: dict[str, Any] | None = None, uid: str | None = None) -> Any:
+        super().reset(task, uid)
+        return self.env.reset(task)
+
+
+class SingleTurnWorkflow(MultiTurnWorkflow):
+    """An agent in an environment, for one turn."""
+
+    def __init__(self, agent_cls: type[BaseAgent], env_cls: type, **kwargs: Any) -> None:
+        super().__init__(agent_cls, env_cls, max_steps=1, **kwargs)
+
+
+def _after(output: Any, *, done: bool) -> TerminationReason:
+    if output.finish_reason == "length":
+        return TerminationReason.MAX_RESPONSE_LENGTH_EXCEEDED
+    return TerminationReason.ENV_DONE if done else TerminationReason.MAX_TURNS_EXCEEDED
+
+
+def _question(task: Mapping[str, Any]) -> list[dict[str, Any]]:
+    if task.get("messages") is not None:
+        return list(task["messages"])
+    for key in ("question", "prompt", "problem"):
+        if task.get(key) is not None:
+            return [{"role": "user", "content": task[key]}]
+    raise ValueError(f"this task row has no messages, question, prompt or problem; its keys are {sorted(task)}")
