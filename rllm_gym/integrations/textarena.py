@@ -1,0 +1,472 @@
+"""TextArena's games as environments of ours: one player's by ``gym.make``, two players' by ``pettingzoo.make``.
+
+    gymnasium.make("rllm/TextArena-v0", env="Mastermind-v0")
+    pettingzoo.make("aec", "rllm/TextArena-v0", env="TicTacToe-v0")
+
+TextArena draws from Python's global random generator. Each game therefore lives in a worker process of its own, with
+its own seeds and a fixed hash seed: nothing of the program that plays is touched, games do not disturb each other, and
+a reply on which a game hangs or fails ends that worker and not the episode.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import importlib.util
+import json
+import math
+import os
+import random
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rllm_gym.core import EnvironmentFault, InvalidAction, Outcome, Task, TaskError, TextEnv
+from rllm_gym.data.procedural import ProceduralTaskset
+from rllm_gym.multiagent.game import TextGame, Turn
+from rllm_gym.multiagent.quoting import quoted
+from rllm_gym.parsing.boxed import strip_thinking
+from rllm_gym.workers import Actor, DeadlineExceeded, WorkerDied, WorkerError, WorkerPool
+
+MEMORY_MB = 1024
+"""Private memory of one game above what a fresh worker holds."""
+BEGIN_SECONDS = 120.0
+"""Deadline for setting up a game; some search for a solvable position."""
+MOVE_SECONDS = 20.0
+"""Deadline for one move."""
+_INSTALL = "TextArena is not installed: pip install 'rllm-gym[textarena]'"
+_UNREAD = "The game cannot read that reply. Write your move as the rules say."
+_UNCLOSED = "Your reply ends inside <think>, so it has no move. Close it with </think>."
+_MOST_TURNS = 100
+
+
+class TextArenaEnv(TextEnv):
+    """One game for one player of TextArena.
+
+    **Task**: Play a game: puzzles, cards, guessing, some thirty games with their variants.
+    **Observation space**: What the game says, without the player's own reply; first its rules.
+    **Action space**: Any text; what stands after ``</think>`` is the move, in the game's own notation, mostly
+    ``[in brackets]``. A move the game refuses, or fails on, is an invalid action, and may be tried again: TextArena
+    itself ends the game at the second one.
+    **Rewards**: What the game gives at its end, mostly from 0 to 1 by how far the player came. ``success`` is 1 or
+    more.
+    **Starting state**: The game that the task's seed deals, from SHA-256 of split, seed and index. What the game draws
+    later comes from the seed of ``reset``. Splits share no deals; where a game has few different ones (a number from 1
+    to 20) two deals can be equal.
+    **Episode end**: Terminates when the game does, at its own limit of turns as well; truncates at ``max_turns``.
+
+    Args:
+        env: Name of the game without a suffix for wrappers, such as ``"Mastermind-v0"`` or ``"Sudoku-v0-easy"``.
+        config: The game's own settings, such as ``{"code_length": 3}``.
+        split: ``"train"``, ``"validation"`` or ``"test"``.
+        seed: Root of the sequence of deals.
+        size: Number of tasks.
+        max_turns: Replies before truncation; ``None`` for twice the game's own turns, or 100 where it has no limit.
+        invalid_action_penalty: Taken from the reward for every invalid action.
+        render_mode: ``"ansi"`` or ``None``.
+
+    Raises:
+        ModuleNotFoundError: ``pip install 'rllm-gym[textarena]'``.
+        ValueError: There is no such game, it is not for one player, it refuses the settings, or it needs what is not
+            there (word lists of NLTK, an API key).
+    """
+
+    def __init__(
+        self,
+        env: str = "Mastermind-v0",
+        *,
+        config: Mapping[str, Any] | None = None,
+        split: str = "train",
+        seed: int = 0,
+        size: int = 1_000_000,
+        max_turns: int | None = None,
+        invalid_action_penalty: float = 0.0,
+        render_mode: str | None = None,
+    ) -> None:
+        self._match = Match(env, config, players=1)
+        super().__init__(
+            tasks=_deals(self._match, split, seed, size),
+            max_turns=_turns(self._match, 2) if max_turns is None else max_turns,
+            invalid_action_penalty=invalid_action_penalty,
+            render_mode=render_mode,
+        )
+
+    def _begin(self, task: Task) -> str:
+        position = self._match.begin(_deal_of(task, self._match), int(self.np_random.integers(2**31)))
+        return _said(position)
+
+    def _act(self, action: str) -> Outcome:
+        move = strip_thinking(action)
+        if move is None:
+            raise InvalidAction(_UNCLOSED)
+        position = self._match.move(move)
+        if not position.done:
+            return Outcome(_said(position))
+        reward = position.rewards.get(0, 0.0)
+        return Outcome(_said(position), {"game": reward}, terminated=True, success=reward >= 1.0)
+
+    def _world_state(self) -> dict[str, Any]:
+        return self._match.record()
+
+    def _restore_world(self, state: dict[str, Any]) -> None:
+        self._match.restore(state)
+
+    def close(self) -> None:
+        """End the worker of the game."""
+        self._match.close()
+
+
+class TextArenaGame(TextGame):
+    """One game for two players of TextArena, ``player_0`` and ``player_1``.
+
+    Observations, seeds and invalid moves are as in :class:`TextArenaEnv`; what the other player says is quoted. After
+    ``max_invalid`` invalid moves in a row the player forfeits: -1, and 1 for the other.
+
+    Args:
+        env: Name of the game, such as ``"TicTacToe-v0"`` or ``"KuhnPoker-v0"``.
+        config: The game's own settings.
+        split: ``"train"``, ``"validation"`` or ``"test"``.
+        seed: Root of the sequence of deals.
+        size: Number of tasks.
+        **arguments: As :class:`~rllm_gym.multiagent.TextGame`; ``max_turns`` is 200 where neither it nor ``max_cycles``
+            is given and the game has no limit of its own.
+
+    Raises: as :class:`TextArenaEnv`.
+    """
+
+    def __init__(
+        self,
+        env: str = "TicTacToe-v0",
+        *,
+        config: Mapping[str, Any] | None = None,
+        split: str = "train",
+        seed: int = 0,
+        size: int = 1_000_000,
+        **arguments: Any,
+    ) -> None:
+        self._match = Match(env, config, players=2)
+        if arguments.get("max_turns") is None and arguments.get("max_cycles") is None:
+            arguments["max_turns"] = 2 * _turns(self._match, 2)
+        super().__init__(agents=("player_0", "player_1"), tasks=_deals(self._match, split, seed, size), **arguments)
+        self._last = ""
+
+    def _begin(self, task: Task) -> str:
+        position = self._match.begin(_deal_of(task, self._match), int(self.np_random.integers(2**31)))
+        self._tell_of(position)
+        return f"player_{position.player}"
+
+    def _act(self, agent: str, action: str) -> Turn:
+        position = self._match.move(self._message_in(action))
+        self._tell_of(position)
+        if not position.done:
+            return Turn(f"player_{position.player}")
+        rewards = {f"player_{player}": {"game": reward} for player, reward in position.rewards.items()}
+        winners = [name for name, parts in rewards.items() if parts["game"] > 0]
+        return Turn(rewards=rewards, terminated=True, success=winners)
+
+    def _forfeit(self, agent: str) -> Turn:
+        other = "player_1" if agent == "player_0" else "player_0"
+        self._tell(other, f"{agent} made too many invalid moves: you win.")
+        return Turn(rewards={agent: {"forfeit": -1.0}, other: {"forfeit": 1.0}}, terminated=True, success=(other,))
+
+    def _picture(self) -> str:
+        return self._last
+
+    def _tell_of(self, position: Position) -> None:
+        for player, messages in position.messages.items():
+            for sender, text in messages:
+                told = text if sender < 0 else f"player_{sender} says:\n{quoted(text)}"
+                self._tell(f"player_{player}", told)
+                self._last = told
+
+    def _world_state(self) -> dict[str, Any]:
+        return self._match.record() | {"last": self._last}
+
+    def _restore_world(self, state: dict[str, Any]) -> None:
+        self._match.restore(state)
+        self._last = str(state["last"])
+
+    def close(self) -> None:
+        """End the worker of the game."""
+        self._match.close()
+
+
+# A game and its worker --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a game stands.
+
+    Attributes:
+        player: Whose turn it is.
+        messages: What is new, by player: ``(sender, text)``, the sender -1 for the game itself.
+        invalid: The last move was refused, and nothing changed.
+        done: The game is over.
+        rewards: By player, once it is over.
+    """
+
+    player: int
+    messages: dict[int, list[tuple[int, str]]]
+    invalid: bool
+    done: bool
+    rewards: dict[int, float]
+
+
+class Match:
+    """One game at a time, in a worker of its own.
+
+    Args:
+        env: Name of the game.
+        config: Its settings.
+        players: How many play.
+
+    Raises: as :class:`TextArenaEnv`.
+    """
+
+    def __init__(self, env: str, config: Mapping[str, Any] | None, *, players: int) -> None:
+        if importlib.util.find_spec("textarena") is None:
+            raise ModuleNotFoundError(_INSTALL, name="textarena")
+        try:
+            self.config = json.dumps(dict(config or {}), sort_keys=True, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"config={config!r:.200} must be JSON types ({error})") from error
+        self.env = env
+        self.players = players
+        self.turns: int | None = _pool().run(check_game, env, self.config, players, timeout=BEGIN_SECONDS)
+        self._actor: Actor | None = None
+        self._seeds = (0, 0)
+        self._moves: list[str] = []
+
+    def begin(self, deal: int, later: int) -> Position:
+        """Deal a game.
+
+        Args:
+            deal: Seed of what the game draws to begin with.
+            later: Seed of what it draws after that.
+
+        Raises:
+            EnvironmentFault: It could not be set up.
+        """
+        self._seeds, self._moves = (deal, later), []
+        return self._dealt()
+
+    def move(self, action: str) -> Position:
+        """
+        Raises:
+            InvalidAction: The game refuses the move, or its code fails or hangs on it; nothing has changed.
+            EnvironmentFault: The game is broken.
+        """
+        if self._actor is None:
+            raise EnvironmentFault("the game was closed", kind="closed")
+        try:
+            position: Position = self._actor.call("move", action, timeout=MOVE_SECONDS)
+        except Exception as error:
+            self._replay(error)
+            raise InvalidAction(_UNREAD) from error
+        self._moves.append(action)
+        for reward in position.rewards.values():
+            if not math.isfinite(reward):
+                raise EnvironmentFault(f"{self.env} gave the reward {reward!r}", kind="garbage")
+        if position.invalid and not position.done:
+            raise InvalidAction(_said(position))
+        return position
+
+    def record(self) -> dict[str, Any]:
+        """The game as its seeds and moves, JSON types."""
+        return {"seeds": list(self._seeds), "moves": list(self._moves)}
+
+    def restore(self, record: Mapping[str, Any]) -> None:
+        """The game that :meth:`record` told, played again."""
+        deal, later = record["seeds"]
+        self._seeds, self._moves = (int(deal), int(later)), [str(move) for move in record["moves"]]
+        self._replay(None)
+
+    def close(self) -> None:
+        """End the worker. Safe to call twice."""
+        actor, self._actor = self._actor, None
+        if actor is not None:
+            actor.kill()
+
+    def _dealt(self) -> Position:
+        try:
+            if self._actor is None or not self._actor.alive:
+                self._actor = _pool().actor(Table, self.env, self.config, self.players, timeout=BEGIN_SECONDS)
+            return self._actor.call("begin", *self._seeds, timeout=BEGIN_SECONDS)  # type: ignore[no-any-return]
+        except Exception as error:
+            self.close()
+            raise EnvironmentFault(f"{self.env} could not be set up: {error}", kind="textarena") from error
+
+    def _replay(self, cause: Exception | None) -> None:
+        """The position again as it was before the last move, from the beginning: games are what their seeds say."""
+        self._dealt()
+        assert self._actor is not None
+        try:
+            for move in self._moves:
+                self._actor.call("move", move, timeout=MOVE_SECONDS)
+        except (DeadlineExceeded, WorkerDied, WorkerError) as error:
+            self.close()
+            raise EnvironmentFault(
+                f"{self.env} broke ({cause or error}) and cannot be played again", kind="textarena"
+            ) from error
+
+
+@dataclass(frozen=True)
+class _Dealer:
+    env: str
+    config: str
+
+    def __call__(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
+        deal = rng.getrandbits(31)
+        return f"{self.env} {self.config} #{deal}", {"env": self.env, "config": self.config, "deal": deal}
+
+
+def _deals(match: Match, split: str, seed: int, size: int) -> ProceduralTaskset:
+    return ProceduralTaskset(
+        _Dealer(match.env, match.config), name=f"textarena/{match.env}", split=split, seed=seed, size=size
+    )
+
+
+def _deal_of(task: Task, match: Match) -> int:
+    """
+    Raises:
+        TaskError: The task is of another game.
+    """
+    data = task.data
+    if (data.get("env"), data.get("config")) != (match.env, match.config) or not isinstance(data.get("deal"), int):
+        raise TaskError(f"task {task.task_id!r} is no deal of {match.env} with config={match.config}")
+    return int(data["deal"])
+
+
+def _turns(match: Match, factor: int) -> int:
+    return _MOST_TURNS if match.turns is None else factor * match.turns
+
+
+def _said(position: Position) -> str:
+    """What is new for the player whose turn it is."""
+    return "\n\n".join(text for _, text in position.messages[position.player]) or "The game says nothing."
+
+
+_workers: WorkerPool | None = None
+_lock = threading.Lock()
+
+
+def _pool() -> WorkerPool:
+    global _workers
+    with _lock:
+        if _workers is None:
+            _workers = WorkerPool(
+                "process",
+                max_workers=1_000_000,  # as many as there are environments
+                memory_mb=MEMORY_MB,
+                name="textarena",
+                preload=("rllm_gym.integrations.textarena", "textarena"),
+                hash_seed=0,  # some games walk through sets
+            )
+        return _workers
+
+
+def _forget_pool() -> None:
+    global _workers, _lock
+    _workers, _lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_pool)
+
+
+# What runs in workers ---------------------------------------------------------------------------------------------
+
+
+def check_game(env: str, config: str, players: int) -> int | None:
+    """The game's own limit of turns, ``None`` where it has none. Runs in a worker.
+
+    Raises:
+        ValueError: It cannot be played so; says why.
+    """
+    registry = importlib.import_module("textarena.envs.registration").ENV_REGISTRY
+    games = [name.removesuffix("-raw") for name in registry if name.endswith("-raw")]
+    if env not in games:
+        near = difflib.get_close_matches(env, games, n=3)
+        raise ValueError(
+            f"TextArena has no game {env!r}; near it: {', '.join(near) or 'none'} (of {len(games)}: "
+            "textarena.envs.registration.ENV_REGISTRY, names without -raw and -train)"
+        )
+    try:
+        table = Table(env, config, players)
+        table.begin(0, 0)
+    except Exception as error:
+        why = " ".join(str(error).replace("*", " ").split())[:300]
+        kind = type(error).__name__
+        raise ValueError(f"{env} cannot be played by {players} with config={config}: {kind}: {why}") from None
+    return table.turns
+
+
+class Table:
+    """A game of TextArena. Lives in a worker, whose global random generators are its own."""
+
+    def __init__(self, env: str, config: str, players: int) -> None:
+        textarena = importlib.import_module("textarena")
+        self._players = players
+        with _quiet():
+            # Without wrappers: they put all that was ever said into each observation.
+            self._game = textarena.make(f"{env}-raw", **json.loads(config))
+        self._echo = textarena.ObservationType.PLAYER_ACTION
+
+    @property
+    def turns(self) -> int | None:
+        found = getattr(self._game.state, "max_turns", None)
+        return int(found) if isinstance(found, int | float) and 0 < found < math.inf else None
+
+    def begin(self, deal: int, later: int) -> Position:
+        """A new game."""
+        with _quiet():
+            _reseed(deal)
+            self._game.reset(num_players=self._players, seed=deal)
+            _reseed(later)
+            # TextArena ends a game at the second invalid move; how often a player may try is our environments' to say.
+            self._game.state.error_allowance = 10**9
+            return self._position(done=False, invalid=False)
+
+    def move(self, action: str) -> Position:
+        """A move of the player whose turn it is."""
+        with _quiet():
+            done, _ = self._game.step(action)
+            # It counts refused moves in a row, and begins again at a valid one.
+            return self._position(done=bool(done), invalid=self._game.state.error_count > 0)
+
+    def _position(self, *, done: bool, invalid: bool) -> Position:
+        state = self._game.state
+        player, said = self._game.get_observation()
+        messages = {int(player): self._heard(int(player), said)}
+        rewards: dict[int, float] = {}
+        if done:
+            rewards = {int(who): float(reward) for who, reward in (state.rewards or {}).items()}
+            for other, unheard in state.observations.items():
+                if other != player:
+                    messages[int(other)] = self._heard(int(other), unheard)
+            for who, told in messages.items():
+                reason = state.game_info.get(who, {}).get("reason")
+                if isinstance(reason, str) and reason:
+                    told.append((-1, reason))
+        return Position(int(player), messages, invalid, done, rewards)
+
+    def _heard(self, player: int, said: Sequence[tuple[int, str, Any]]) -> list[tuple[int, str]]:
+        """What a player is told; its own replies it knows."""
+        return [
+            (int(sender) if kind is self._echo else -1, str(text).strip())
+            for sender, text, kind in said
+            if not (kind is self._echo and sender == player)
+        ]
+
+
+def _reseed(seed: int) -> None:
+    random.seed(seed)
+    importlib.import_module("numpy").random.seed(seed)
+
+
+@contextlib.contextmanager
+def _quiet() -> Any:
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        yield

@@ -1,0 +1,40 @@
+"""Ids of other libraries' environments are there without the library, and say what to install."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import gymnasium
+import pettingzoo
+import pytest
+
+import rllm_gym  # noqa: F401 - registers the ids
+from rllm_gym.agents import default_agent
+from rllm_gym.envs import INTEGRATIONS
+
+NEEDS = {
+    "rllm/ReasoningGym-v0": ("reasoning_gym", r"rllm-gym\[reasoning-gym\]"),
+    "rllm/TextArena-v0": ("textarena", r"rllm-gym\[textarena\]"),
+}
+
+
+def test_every_one_is_looked_at() -> None:
+    assert NEEDS.keys() == INTEGRATIONS.keys()
+
+
+@pytest.mark.parametrize("env_id", NEEDS)
+def test_what_to_install(env_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    library, advice = NEEDS[env_id]
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == library else find(name, *rest))
+    with pytest.raises(ModuleNotFoundError, match=advice) as raised:
+        gymnasium.make(env_id)
+    assert raised.value.name == library
+    assert default_agent(env_id).__name__ == "ChatAgent"
+
+
+def test_two_player_games_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name == "textarena" else find(name, *_))
+    with pytest.raises(ModuleNotFoundError, match=r"rllm-gym\[textarena\]"):
+        pettingzoo.make("aec", "rllm/TextArena-v0")
