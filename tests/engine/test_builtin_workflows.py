@@ -1,0 +1,210 @@
+"""The workflows to use as they are: who hears what, who is rewarded for what, and what the episode comes to."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+from worlds import Quiz
+
+from rllm_gym.agents import ChatAgent
+from rllm_gym.core import Episode, Outcome, StopReason
+from rllm_gym.engine import AgentWorkflowEngine, EpisodeSpec, Role
+from rllm_gym.engine.workflows import BestOfN, Debate, MultiTurn, PlanExecute, SelfPlay, SingleTurn, SolverJudge
+from rllm_gym.samplers import Request, ScriptedSampler, WeightUpdate
+
+
+class Once(Quiz):
+    """One answer, right or wrong."""
+
+    def __init__(self) -> None:
+        super().__init__(max_turns=1)
+
+    def _act(self, action: str) -> Outcome:
+        return super()._act(action if action == self.task.data["answer"] else "give up")
+
+
+def play(
+    workflow: Any, said: dict[str, list[str]], env: Any = Once, task: Any = 5, **arguments: Any
+) -> tuple[Episode, dict]:
+    """Play with what each agent says in turn; also what each of them heard."""
+    heard: dict[str, list[str]] = {}
+
+    def reply(request: Request) -> str:
+        name = request.conversation.rpartition("/")[2]
+        turns = heard.setdefault(name, [])
+        turns.append(request.messages[-1]["content"])
+        return said[name][len(turns) - 1]
+
+    engine = AgentWorkflowEngine(workflow, env=env, sampler=ScriptedSampler(reply), **arguments)
+    (episode,) = engine.run_sync([EpisodeSpec(task, seed=1)])
+    assert episode.fault is None
+    return episode, heard
+
+
+def rewards(episode: Episode) -> dict[str, list[float]]:
+    return {each.name: [step.reward for step in each.steps] for each in episode.trajectories}
+
+
+def test_single_turn() -> None:
+    right, heard = play(SingleTurn, {"agent_0": ["5"]})
+    assert (right.reward, right.success, right.stop_reason) == (1.0, True, StopReason.SUCCESS)
+    assert heard["agent_0"][0].startswith("question 5, dice")
+    open_end, _ = play(SingleTurn, {"agent_0": ["?"]}, env=Quiz)
+    assert (open_end.reward, open_end.success, open_end.stop_reason) == (0.125, False, StopReason.MAX_TURNS)
+
+
+def test_multi_turn() -> None:
+    episode, heard = play(MultiTurn, {"agent_0": ["?", "!", "5"]}, env=Quiz)
+    assert rewards(episode) == {"agent_0": [0.125, 0.125, 1.0]}
+    assert heard["agent_0"][1:] == ["not ?", "not !"]
+    assert episode.num_turns == 3
+
+
+@pytest.mark.parametrize(
+    ("verdict", "judge", "reward", "valid"),
+    [
+        ("I think \\boxed{2}", 1.0, 1.0, 1.0),
+        ("1", 0.0, 0.0, 1.0),
+        ("both", 0.0, 0.0, 0.0),
+        ("\\boxed{4}", 0.0, 0.0, 0.0),
+    ],
+)
+def test_solver_judge(verdict: str, judge: float, reward: float, valid: float) -> None:
+    said = {
+        "solver_0": ["<think>easy</think> 4\nAnswer 2:\n> 5"],
+        "solver_1": ["5"],
+        "solver_2": ["6"],
+        "judge_0": [verdict],
+    }
+    episode, heard = play(SolverJudge(3), said)
+    assert rewards(episode) == {"solver_0": [0.0], "solver_1": [1.0], "solver_2": [0.0], "judge_0": [judge]}
+    assert (episode.reward, episode.success) == (reward, bool(reward))
+    assert episode.metrics == {
+        "solver_success": 1 / 3,
+        "any_success": 1.0,
+        "judge_valid": valid,
+        "judge_success": judge,
+    }
+    # The judge sees the task and every answer without its thoughts; no answer can pass for another one.
+    (prompt,) = heard["judge_0"]
+    assert prompt.startswith("question 5, dice")
+    assert "easy" not in prompt
+    assert re.findall(r"^Answer (\d):$", prompt, re.M) == ["1", "2", "3"]
+    assert len({heard[f"solver_{n}"][0] for n in range(3)}) == 1  # the same world for all
+
+
+def test_best_of_n_with_an_agent() -> None:
+    said = {
+        **{f"solver_{n}": [text] for n, text in enumerate(["4", "5", "5"])},
+        "verifier_0": ["no"],
+        "verifier_1": ["\\boxed{No}"],
+        "verifier_2": ["It is. \\boxed{yes}"],
+    }
+    episode, heard = play(BestOfN(3), said)
+    assert rewards(episode)["solver_0"] == [0.0]
+    assert [rewards(episode)[f"verifier_{n}"] for n in range(3)] == [[1.0], [0.0], [1.0]]
+    assert (episode.reward, episode.metrics["verifier_accuracy"]) == (1.0, pytest.approx(2 / 3))
+    assert "\n> 5" in heard["verifier_1"][0]
+
+
+def longest(observation: Any, answer: str) -> float:
+    assert observation.startswith("question 5")
+    return float(len(answer))
+
+
+@pytest.mark.parametrize("workers", ["thread", "process"])
+def test_best_of_n_with_a_function(workers: str) -> None:
+    said = {f"solver_{n}": [text] for n, text in enumerate(["4", "five", "5", "nine"])}
+    episode, _ = play(BestOfN(4, verifier=longest), said, workers=workers)
+    # The first of the best.
+    assert (episode.reward, episode.success, episode.metrics["best_success"]) == (0.0, False, 0.0)
+    assert episode.metrics["any_success"] == 1.0
+    assert set(rewards(episode)) == {f"solver_{n}" for n in range(4)}
+
+
+def test_debate() -> None:
+    said = {"debater_0": ["4", "5"], "debater_1": ["6", "6"], "judge_0": ["5"]}
+    episode, heard = play(Debate(2, rounds=2), said)
+    assert rewards(episode) == {"debater_0": [0.0, 1.0], "debater_1": [0.0, 0.0], "judge_0": [1.0]}
+    assert episode.metrics == {"judge_success": 1.0, "debater_success": 0.5}
+    assert "debater_1 says:\n> 6" in heard["debater_0"][1]
+    assert "debater_0 says:\n> 4" in heard["debater_1"][1]
+    assert heard["judge_0"][0].startswith("question 5, dice")
+    assert "debater_0:\n> 5" in heard["judge_0"][0]
+
+
+def test_debate_about_several_turns_shares_the_judges_reward() -> None:
+    said = {"debater_0": ["4"], "debater_1": ["6"], "judge_0": ["?", "5"]}
+    episode, _ = play(Debate(2, rounds=1), said, env=Quiz)
+    assert rewards(episode) == {"debater_0": [1.125], "debater_1": [1.125], "judge_0": [0.125, 1.0]}
+
+
+def test_plan_execute() -> None:
+    episode, heard = play(PlanExecute, {"planner_0": ["Say ?, then 5."], "executor_0": ["?", "5"]}, env=Quiz)
+    assert rewards(episode) == {"planner_0": [1.125], "executor_0": [0.125, 1.0]}
+    assert "\n> Say ?, then 5." in heard["executor_0"][0]
+    assert (episode.reward, episode.success) == (1.125, True)
+
+
+def test_self_play_rewards_each_seat_on_its_last_step() -> None:
+    said = {"player_0": ["1", "2", "3"], "player_1": ["4", "5"]}
+    episode, heard = play(SelfPlay, said, env="rllm/TicTacToe-v0", task=None)
+    assert rewards(episode) == {"player_0": [0.0, 0.0, 1.0], "player_1": [0.0, -1.0]}
+    assert episode.metrics == {"player_reward": 0.0, "player_success": 0.5}
+    assert {each.role for each in episode.trajectories} == {"player"}
+    assert "player_0 played 1." in heard["player_1"][0]
+
+
+def test_self_play_against_an_opponent_changes_seats_from_group_to_group() -> None:
+    roles = {"opponent": Role("old", trainable=False)}
+    asked: dict[str, set[tuple[str, str]]] = {}
+
+    def reply(request: Request) -> str:
+        _, group, _, name = request.conversation.split("/")
+        asked.setdefault(group.partition("#")[0], set()).add((name, request.weights))
+        return "".join(re.findall(r"[1-9]", request.messages[-1]["content"].split("\nIt is your move")[0])[-1:]) or "1"
+
+    workflow = SelfPlay("rllm/TicTacToe-v0", roles=("player", "opponent"))
+    sampler = ScriptedSampler(reply)
+    asyncio.run(sampler.push(WeightUpdate((), name="old")))
+    engine = AgentWorkflowEngine(workflow, sampler=sampler, roles=roles)
+    specs = [EpisodeSpec(seed=n, group_id=f"g{n // 2}", episode_id=f"g{n // 2}#{n}") for n in range(24)]
+    for episode in engine.run_sync(specs):
+        assert episode.fault is None
+        by_role = {each.role: each for each in episode.trajectories}
+        assert episode.reward == by_role["player"].reward == episode.metrics["player_reward"]
+        assert not by_role["opponent"].trainable
+    seats = [dict(pairs) for pairs in asked.values()]
+    assert all(len(pairs) == 2 for pairs in asked.values())  # the same seats in all of a group
+    assert {seat["player_0"] for seat in seats} == {"", "old"}
+
+
+def test_self_play_of_a_cooperative_game_and_a_team() -> None:
+    lake = AgentWorkflowEngine(
+        SelfPlay("rllm/LakeDuo-v0", roles=("guide", "walker"), rotate=False), sampler=ScriptedSampler(lambda r: "down")
+    )
+    (episode,) = lake.run_sync([EpisodeSpec(3, seed=1)])
+    assert episode.fault is None
+    assert [(each.name, each.role) for each in episode.trajectories] == [("guide_0", "guide"), ("walker_0", "walker")]
+    assert episode.task_id
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: SolverJudge(0), "solvers=0"),
+        (lambda: Debate(1), "debaters=1"),
+        (lambda: Debate(rounds=0), "rounds=0"),
+        (lambda: BestOfN(True), "n=True"),
+        (lambda: BestOfN(verifier=longest, agents={"verifier": ChatAgent}), "give one of them"),
+        (lambda: SolverJudge(agents={"referee": ChatAgent}), "no role 'referee'"),
+        (lambda: SelfPlay(roles="player"), "roles='player'"),
+        (lambda: SelfPlay(roles=("a", "a")), "different names"),
+    ],
+)
+def test_an_argument_that_makes_no_sense_says_so(make: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(says)):
+        make()

@@ -1,0 +1,301 @@
+"""What a workflow can rely on: names, roles, weights, budgets, metrics, tasks, and the engine's face."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import gymnasium
+import pytest
+from worlds import Quiz
+
+from rllm_gym.agents import ChatAgent
+from rllm_gym.core import Episode, StopReason, Task
+from rllm_gym.engine import (
+    AgentWorkflowEngine,
+    EpisodeSpec,
+    Play,
+    Role,
+    Truncated,
+    Workflow,
+    group,
+    load_episodes,
+    save_episodes,
+)
+from rllm_gym.engine.workflows import MultiTurn, SingleTurn
+from rllm_gym.samplers import Request, SamplingParams, ScriptedSampler, WeightUpdate
+
+
+class Pair(Workflow):
+    """Two agents that say one thing each."""
+
+    roles = ("player", "opponent")
+
+    async def run(self, task: Any, play: Play) -> Episode:
+        for name, role in (("b", "opponent"), ("a_0", "player"), ("a_10", "player"), ("a_2", "player")):
+            await play.agent(name, role, system=f"You are {name}.").say("hello")
+            play.agent(name, role).reward(1.0)
+        play.metrics["length"] = 4
+        return play.finish(stop_reason="success")
+
+
+class Watching(ScriptedSampler):
+    """Remembers the requests."""
+
+    def __init__(self, tokenizer: Any = None, reply: str = "fine") -> None:
+        self.requests: list[Request] = []
+        super().__init__(lambda request: self.requests.append(request) or reply, tokenizer)
+
+
+def qwen() -> Any:
+    from templates import make_tokenizer
+
+    return make_tokenizer("qwen2.5")
+
+
+def test_trajectories_have_the_names_and_roles_of_their_agents_in_order() -> None:
+    engine = AgentWorkflowEngine(Pair, sampler=Watching(), roles={"opponent": Role(trainable=False)})
+    (episode,) = engine.run_sync([EpisodeSpec(seed=1, group_id="g", episode_id="e")])
+    assert [(each.name, each.role, each.trainable, each.reward) for each in episode.trajectories] == [
+        ("a_0", "player", True, 1.0),
+        ("a_2", "player", True, 1.0),
+        ("a_10", "player", True, 1.0),
+        ("b", "opponent", False, 1.0),
+    ]
+    assert (episode.episode_id, episode.group_id, episode.seed, episode.env_id) == ("e", "g", 1, "Pair")
+    assert (episode.reward, episode.success, episode.metrics) == (4.0, True, {"length": 4.0})
+    assert all(each.steps[-1].done for each in episode.trajectories)
+    assert engine.stats.turns == 4
+
+
+def test_conversations_of_one_sampler_never_share_a_name() -> None:
+    sampler = Watching()
+    engine = AgentWorkflowEngine(Pair, sampler=sampler)
+    for _ in range(2):
+        engine.run_sync([EpisodeSpec(seed=1, episode_id="x"), EpisodeSpec(seed=1, episode_id="x/1")])
+    names = [request.conversation for request in sampler.requests]
+    assert len(set(names)) == len(names) == 16
+
+
+def test_a_pool_of_weights_is_drawn_from_by_group() -> None:
+    sampler = Watching()
+    pool = ("old-1", "old-2", "old-3")
+    for name in pool:
+        asyncio.run(sampler.push(WeightUpdate((), name=name)))
+    engine = AgentWorkflowEngine(Pair, sampler=sampler, roles={"opponent": Role(pool, trainable=False)})
+    specs = [spec for number in range(12) for spec in group(number, 3, group_id=f"t{number}@0")]
+    episodes = engine.run_sync(specs)
+    asked: dict[str, set[str]] = {}
+    for request in sampler.requests:
+        _, episode_id, _, name = request.conversation.split("/")
+        if name == "b":
+            asked.setdefault(episode_id.partition("#")[0], set()).add(request.weights)
+        else:
+            assert request.weights == ""
+    assert len(asked) == 12
+    assert all(len(names) == 1 for names in asked.values())  # one opponent a group
+    assert set.union(*asked.values()) == set(pool)
+    for episode in episodes:
+        assert episode.info["weights"] == {"b": next(iter(asked[episode.group_id]))}
+    assert Role(pool).weights_for("opponent", "t0@0") == next(iter(asked["t0@0"]))
+
+
+def test_a_role_has_parameters_of_its_own_and_greedy_holds_for_all() -> None:
+    sampler = Watching(qwen())
+    roles = {"opponent": Role(params=SamplingParams(temperature=0.3, max_tokens=7))}
+    engine = AgentWorkflowEngine(Pair, sampler=sampler, roles=roles, sampling_params=SamplingParams(temperature=0.9))
+    engine.run_sync([EpisodeSpec(seed=1), EpisodeSpec(seed=1, greedy=True)])
+    drawn = {(request.conversation[2:].split("/")[0], request.params.temperature) for request in sampler.requests}
+    assert drawn == {("0-0", 0.3), ("0-0", 0.9), ("0-1", 0.0)}
+    assert {request.params.max_tokens for request in sampler.requests} == {7, 256}
+    # A reply of either ends where the template ends a turn.
+    assert all(request.params.stop_token_ids for request in sampler.requests)
+
+
+class Talks(Workflow):
+    """Says things until nothing may be said any more."""
+
+    roles = ("a", "b")
+
+    async def run(self, task: Any, play: Play) -> Episode:
+        cut: dict[str, StopReason] = {}
+
+        async def talk(name: str) -> None:
+            try:
+                while True:
+                    await play.agent(name).say("go on")
+                    play.agent(name).reward(0.0)
+            except Truncated as truncated:
+                cut[name] = truncated.stop_reason
+
+        await asyncio.gather(talk("a"), talk("b"))
+        return play.finish(info={"cut": {name: str(reason) for name, reason in cut.items()}})
+
+
+@pytest.mark.parametrize(
+    ("limits", "roles", "spent"),
+    [
+        ({"max_response_tokens": 10}, {}, {"a": 10, "b": 10}),
+        ({"max_response_tokens": 10}, {"b": Role(max_response_tokens=4)}, {"a": 10, "b": 4}),
+        ({"max_episode_tokens": 17}, {}, {"both": 17}),
+        ({"max_turns": 3}, {}, {"turns": 3}),
+    ],
+)
+def test_budgets_hold_for_each_agent_and_for_the_episode(limits: Any, roles: Any, spent: dict[str, int]) -> None:
+    sampler = ScriptedSampler(lambda request: "a b c d e f g h", qwen())
+    engine = AgentWorkflowEngine(
+        Talks, sampler=sampler, roles=roles, sampling_params=SamplingParams(max_tokens=3), **limits
+    )
+    (episode,) = engine.run_sync([EpisodeSpec(seed=1)])
+    tokens = {
+        each.name: sum(len(step.tokens.ids) for step in each.steps if step.tokens) for each in episode.trajectories
+    }
+    found = {**tokens, "both": sum(tokens.values()), "turns": episode.num_turns}
+    assert {name: found[name] for name in spent} == spent
+    wanted = "max_turns" if "turns" in spent else "max_tokens"
+    assert episode.info["cut"] == {"a": wanted, "b": wanted}
+
+
+def test_a_judge_whose_prompt_does_not_fit_ends_a_conversation_that_others_began() -> None:
+    class Long(Workflow):
+        async def run(self, task: Any, play: Play) -> None:
+            if task:
+                await play.agent("agent_0").say("short")
+                play.agent("agent_0").reward(1.0)
+            await play.agent("agent_1").say("long " * 500)
+
+    engine = AgentWorkflowEngine(Long, sampler=Watching(qwen()), max_context_tokens=300)
+    first, second = engine.run_sync([EpisodeSpec(0, seed=1), EpisodeSpec(1, seed=1)])
+    assert (first.stop_reason, first.trainable) == (StopReason.PROMPT_TOO_LONG, False)
+    assert (second.stop_reason, second.trainable, second.reward) == (StopReason.CONTEXT_LENGTH, True, 1.0)
+
+
+def test_a_reward_of_the_episode_is_everybodys_where_nobody_has_one() -> None:
+    class Team(Workflow):
+        async def run(self, task: Any, play: Play) -> Episode:
+            for name in ("agent_0", "agent_1"):
+                await play.agent(name).say("first")
+                await play.agent(name).say("second")
+            if task:
+                play.agent("agent_0").reward(0.25)
+            return play.finish(reward=1)
+
+    shared, own = AgentWorkflowEngine(Team, sampler=Watching()).run_sync([EpisodeSpec(0), EpisodeSpec(1)])
+    assert [[step.reward for step in each.steps] for each in shared.trajectories] == [[0.0, 1.0], [0.0, 1.0]]
+    assert [each.reward for each in own.trajectories] == [0.25, 0.0]
+    assert (shared.reward, own.reward, own.success) == (1.0, 1.0, True)
+
+
+@pytest.mark.parametrize("task", [7, "task-7", Task("task-7", "question 7", {"answer": "7"})], ids=str)
+def test_every_reset_without_arguments_shows_the_episodes_own_task_and_dice(task: Any) -> None:
+    seen: list[str] = []
+
+    class Twice(Workflow):
+        async def run(self, given: Any, play: Play) -> Episode:
+            assert given == task
+            for _ in range(2):
+                world = await play.env()
+                for seed in (None, None, 3):
+                    observation, _ = await world.reset(seed=seed)
+                    seen.append(observation)
+            await play.agent("agent_0").say(seen[0])
+            play.agent("agent_0").info(checked=True)
+            return play.finish()
+
+    (episode,) = AgentWorkflowEngine(Twice, env=Quiz, sampler=Watching()).run_sync([EpisodeSpec(task, seed=5)])
+    assert seen[0] == seen[1] == seen[3] == seen[4] != seen[2] == seen[5]
+    assert seen[0].startswith("question 7, dice")
+    assert (episode.task_id, episode.env_id) == ("task-7", "Quiz")
+    (trajectory,) = episode.trajectories
+    assert trajectory.task == {"task_id": "task-7", "content": "question 7", "data": {"answer": "7"}}
+    assert trajectory.steps[0].info == {"checked": True}
+
+
+def test_worlds_serve_further_episodes_and_are_closed_with_the_engine() -> None:
+    class Counted(Quiz):
+        made = closed = 0
+
+    async def go() -> None:
+        workflow = MultiTurn(agents={"agent": ChatAgent})
+        engine = AgentWorkflowEngine(
+            workflow, env=Counted, sampler=Watching(reply="give up"), reuse_envs=True, n_parallel=2
+        )
+        async with engine:
+            await engine.run(range(10))
+            await engine.run(range(10))
+            assert (Counted.made, Counted.closed) == (2, 0)
+        assert Counted.closed == 2
+
+    asyncio.run(go())
+
+
+def test_a_workflow_with_its_own_agent_sees_what_the_engine_of_agents_shows_it() -> None:
+    """Reward and info of the turn before, tools where it uses them, the end."""
+    heard: list[Any] = []
+
+    class Listening(ChatAgent):
+        def update_from_env(self, observation: Any, reward: float, done: bool, info: dict[str, Any], **_: Any) -> None:
+            heard.append((observation, reward, done, info["turn"]))
+            super().update_from_env(observation, reward, done, info)
+
+    sampler = ScriptedSampler(["?", "3"], per_conversation=True)
+    engine = AgentWorkflowEngine(MultiTurn(agents={"agent": Listening}), env=Quiz, sampler=sampler)
+    (episode,) = engine.run_sync([EpisodeSpec(3, seed=1)])
+    assert heard[1:] == [("not ?", 0.125, False, 1), ("right", 1.0, True, 2)]
+    assert (episode.reward, episode.success, episode.stop_reason) == (1.125, True, StopReason.SUCCESS)
+    assert episode.info["success"] is True
+
+
+def test_episodes_are_saved_and_loaded_with_their_metrics(tmp_path: Any) -> None:
+    episodes = AgentWorkflowEngine(Pair, sampler=Watching(qwen())).run_sync([EpisodeSpec(seed=1)])
+    save_episodes(tmp_path / "episodes.jsonl", episodes)
+    assert list(load_episodes(tmp_path / "episodes.jsonl")) == episodes
+    assert episodes[0].metrics == {"length": 4.0}
+
+
+def test_episodes_stream_as_they_finish() -> None:
+    class Waits(Workflow):
+        async def run(self, task: Any, play: Play) -> None:
+            if task == 0:
+                await later.wait()
+
+    async def go() -> list[str]:
+        nonlocal later
+        later = asyncio.Event()
+        order = []
+        async for episode in AgentWorkflowEngine(Waits, sampler=Watching(), n_parallel=2).stream(range(4)):
+            order.append(episode.episode_id)
+            if len(order) == 3:
+                later.set()
+        return order
+
+    later = asyncio.Event()
+    assert asyncio.run(go()) == ["0-1", "0-2", "0-3", "0-0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"roles": {"referee": Role()}}, ValueError, "no role 'referee'; its roles are"),
+        ({"roles": {"player": "base"}}, TypeError, "not a rllm_gym.engine.Role"),
+        ({"env": "rllm/NoSuch-v0"}, gymnasium.error.Error, "NoSuch"),
+        ({"env_kwargs": {"max_turns": 3}}, ValueError, "without env has no effect"),
+        ({"max_episode_tokens": 5}, ValueError, "token limits need token ids"),
+        ({"roles": {"player": Role(max_response_tokens=5)}}, ValueError, "token limits need token ids"),
+        ({"max_episode_tokens": 0}, ValueError, "max_episode_tokens=0"),
+        ({"n_parallel": 0}, ValueError, "n_parallel=0"),
+        ({"workflow": "Pair"}, TypeError, "'Pair'"),
+        ({"workflow": dict}, TypeError, "not a Workflow"),
+        ({"workflow": Pair.run}, TypeError, "coroutine function"),
+        ({"workflow": SingleTurn(), "workflow_kwargs": {"k": 1}}, ValueError, "come too late"),
+    ],
+)
+def test_an_argument_that_is_wrong_or_without_effect_says_so(arguments: Any, error: Any, says: str) -> None:
+    with pytest.raises(error, match=says):
+        AgentWorkflowEngine(**{"workflow": Pair, "sampler": Watching(), **arguments})
+
+
+@pytest.mark.parametrize("arguments", [{"weights": ()}, {"max_response_tokens": 0}])
+def test_a_role_that_could_not_be_played_says_so(arguments: Any) -> None:
+    with pytest.raises(ValueError, match=r"must be|names no weights"):
+        Role(**arguments)
