@@ -1,4 +1,4 @@
-"""TextArena's games as ours: seeds hold in every process, nothing global is touched, invalid moves are ordinary turns."""
+"""TextArena's games as ours: seeds hold in every process, nothing global is touched, invalid moves are only turns."""
 
 from __future__ import annotations
 
