@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from rllm_gym import core
 from rllm_gym.agents import Action, BaseAgent
+from rllm_gym.compat.agents import row_of
 from rllm_gym.compat.engine import sampling_params_of
 from rllm_gym.compat.rollout import PLAYING, ModelOutput, RolloutEngine, output_of
 from rllm_gym.compat.types import Episode, Step
@@ -46,12 +47,17 @@ class PortedWorkflow(NewWorkflow):
     ``solver_1``). A step is matched to the reply it holds (``model_output``, or the text), and has that reply's tokens.
     A trajectory with a step that matches none is not trainable.
 
+    The workflow receives task rows as they are. A task that is named by index or id, as trainers do, is one of the
+    engine's environment: its row with the first observation as ``"question"``.
+
     Args:
         workflow_cls: A :class:`rllm_gym.compat.Workflow`.
         workflow_args: Its arguments, but for ``rollout_engine``.
         rollout_engine: What the workflow asks; its replies are those of the play in any case.
         retry_limit: Times a task is begun again where the workflow raises.
         arguments: What ``run`` is given beside task and uid.
+        roles: The names of the trajectories it makes, for trainers that are told of roles. All of them speak with the
+            same weights and parameters, those of the first: when a reply is asked for, nobody knows whose it is.
     """
 
     roles: ClassVar[tuple[str, ...]] = ("agent",)
@@ -64,7 +70,10 @@ class PortedWorkflow(NewWorkflow):
         rollout_engine: RolloutEngine | None = None,
         retry_limit: int = 1,
         arguments: Mapping[str, Any] | None = None,
+        roles: Sequence[str] | None = None,
     ) -> None:
+        if roles is not None:
+            self.roles = tuple(roles)  # type: ignore[misc]
         given = {"rollout_engine": rollout_engine or RolloutEngine(), "executor": None, **(workflow_args or {})}
         self.make: Callable[[], Workflow] = lambda: workflow_cls(**given)
         self.retry_limit = retry_limit
@@ -74,9 +83,9 @@ class PortedWorkflow(NewWorkflow):
         self.keep_played = False
 
     async def run(self, task: Any, play: Play) -> core.Episode:
-        row = task.to_json() if isinstance(task, core.Task) else task
+        row = await _row(task, play)
         for left in reversed(range(self.retry_limit)):
-            replies = _Replies(play)
+            replies = _Replies(play, self.roles[0])
             episode = await self._once(row, play.episode_id, replies)
             if episode.termination_reason is not TerminationReason.ERROR or not left:
                 break
@@ -133,8 +142,9 @@ class _Raw(BaseAgent):
 class _Replies:
     """All that one attempt of an old workflow was told. A conversation that goes on keeps its speaker."""
 
-    def __init__(self, play: Play) -> None:
+    def __init__(self, play: Play, role: str) -> None:
         self._play = play
+        self._role = role
         self._base: dict[str, SamplingParams] = {}
         self.drawn: list[_Reply] = []
 
@@ -178,7 +188,7 @@ class _Replies:
             if not reply.speaker.speaking and _goes_on(messages, reply) and tools is None:
                 return reply.speaker
         name = self._name(messages)
-        speaker = self._play.agent(name, "agent", agent=_Raw(), tools=tools)
+        speaker = self._play.agent(name, self._role, agent=_Raw(), tools=tools)
         self._base[name] = speaker.voice.params
         return speaker
 
@@ -219,6 +229,16 @@ def _changed(params: SamplingParams, given: Mapping[str, Any], *, greedy: bool) 
     names = [name for name in ("temperature", "top_p", "top_k") if name in given and not greedy]
     changes: dict[str, Any] = {name: getattr(asked, name) for name in [*names, "max_tokens"]}
     return replace(params, **changes, stop=asked.stop or params.stop)
+
+
+async def _row(task: Any, play: Play) -> Any:
+    if isinstance(task, core.Task):
+        return row_of(task.to_json())
+    if not isinstance(task, int | str):
+        return task
+    world = await play.env()
+    observation, _ = await world.reset()
+    return {**row_of(play.task_row), "question": observation}
 
 
 Claims = list[list[_Reply | None]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gymnasium.envs.registration import EnvSpec
@@ -67,12 +67,16 @@ class Stage:
         await _all(slot.aclose() for _, slot in worlds[_KEPT:])
 
 
-async def _all(awaitables: Any) -> None:
+async def _all(awaitables: Iterable[Awaitable[None]]) -> None:
     """Wait for all of them, then raise the first error."""
-    results: list[Any] = await asyncio.gather(*awaitables, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
+    waiting = list(awaitables)
+    if len(waiting) == 1:
+        await waiting[0]
+    elif waiting:
+        results: list[Any] = await asyncio.gather(*waiting, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
 
 
 def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:

@@ -8,6 +8,7 @@ import random
 import re
 from typing import Any
 
+import gymnasium
 import pytest
 
 from rllm_gym.compat import (
@@ -33,7 +34,7 @@ from rllm_gym.compat import (
 )
 from rllm_gym.core import StopReason
 from rllm_gym.engine import AgentWorkflowEngine as NewEngine
-from rllm_gym.engine import EpisodeSpec
+from rllm_gym.engine import EpisodeSpec, Role
 from rllm_gym.samplers import Request, SamplerError, SamplingParams, ScriptedSampler
 
 # Users' code, as it was written for rLLM ----------------------------------------------------------------------
@@ -350,6 +351,27 @@ def test_a_step_of_no_reply_is_not_trained_on(caplog: pytest.LogCaptureFixture) 
     (episode,) = NewEngine(PortedWorkflow(Invents), sampler=ScriptedSampler(answers)).run_sync([EpisodeSpec(TASKS[0])])
     assert not episode.trajectories[0].trainable
     assert "1 of 2 steps" in caplog.text
+
+
+def test_a_task_of_an_environment_is_a_row_with_its_question() -> None:
+    rows: list[dict] = []
+
+    class Looks(Workflow):
+        async def run(self, task: dict, uid: str, **kwargs: Any) -> None:
+            self.reset(task, uid)
+            rows.append(task)
+            output = await self.rollout_engine.get_model_response([{"role": "user", "content": task["question"]}])
+            step = Step(chat_completions=[{}], model_output=output, reward=float(task["gold"] in output.text))
+            self.commit(trajectory=Trajectory(name="solver", steps=[step]))
+
+    task = gymnasium.make("rllm/Math-v0").unwrapped.tasks[3]
+    ported = PortedWorkflow(Looks, roles=("solver",))
+    sampler = ScriptedSampler(lambda request: f"\\boxed{{{task.data['gold']}}}")
+    new = NewEngine(ported, env="rllm/Math-v0", sampler=sampler, roles={"solver": Role(trainable=True)})
+    (episode,) = new.run_sync([EpisodeSpec(3, seed=1)])
+    assert rows[0]["gold"] == task.data["gold"]
+    assert rows[0]["question"].startswith(task.content)
+    assert (episode.task_id, episode.reward, episode.success) == (task.task_id, 1.0, True)
 
 
 @pytest.mark.parametrize("argument", ["config", "episode_logger", "gateway"])
