@@ -84,6 +84,8 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         Exception: What making the environment raises.
     """
 
+    closed = True  # until there is something to close
+
     def __init__(
         self,
         num_envs: int = 1,
@@ -134,6 +136,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._slots = self._ledger.slots
         # A vector environment that is forgotten leaves no thread, no process and no browser behind.
         self._finalizer = weakref.finalize(self, self._stage.close)
+        self.closed = False
         try:
             self._describe(self._make(list(recipes)))
         except BaseException:

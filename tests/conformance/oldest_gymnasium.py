@@ -34,6 +34,11 @@ def main(expected: str) -> int:
         observations, _ = vector.reset(seed=0)
         vector.step(("up", "down"))
         vector.close()
+        ours = gymnasium.make_vec(env_id, num_envs=2, autoreset_mode="SameStep")
+        shown, _ = ours.reset(seed=0)
+        failed += shown != observations
+        ours.step(("up", "down"))
+        ours.close()
         again.close()
         if not first or len(observations) != 2:
             print(f"{env_id}: no observations")
