@@ -20,7 +20,8 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/writing-an-environment.md", "docs/training.md", "docs/fine-tuning.md"]
+    "page",
+    ["README.md", "docs/writing-an-environment.md", "docs/workflows.md", "docs/training.md", "docs/fine-tuning.md"],
 )
 def test_the_python_of_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path) -> None:
     code = "\n".join(blocks(page, "python"))
