@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby, takewhile
 from pathlib import Path
 
@@ -20,8 +20,8 @@ from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import TokenSequence
 from trainers.algorithms import make_algorithm
 from trainers.batching import Costs, MicroBatch, Row, make_micro_batches
-from trainers.config import ConfigError, SamplingConfig, TrainConfig, validate
-from trainers.fine_tuning.demonstrations import Player, tokenize
+from trainers.config import Cast, ConfigError, SamplingConfig, TrainConfig, validate
+from trainers.config.roles import BASE, check_cast
 from trainers.memory import (
     BatchShape,
     MemoryEstimate,
@@ -34,6 +34,7 @@ from trainers.memory import (
 from trainers.model import ModelUnusable, choose_device, load_tokenizer
 from trainers.model.quantization import check_bitsandbytes
 from trainers.optimizers import check_library
+from trainers.rehearsal import rehearse
 from trainers.rollouts import World, open_world
 from trainers.run.metrics import holds_run
 from trainers.run.throughput import TokenCount
@@ -54,6 +55,7 @@ class BatchPlan:
         prompt: Tokens of the shortest, the mean and the longest first prompt of some training tasks.
         reply: Most tokens sampled in an episode.
         longest: Tokens of the longest conversation.
+        agents: Of the episode with most of them.
         optimizer_steps: In a step, over all passes.
         micro_batches: In one optimizer step, by layout.
         count: Tokens of one optimizer step.
@@ -65,6 +67,7 @@ class BatchPlan:
     prompt: tuple[int, float, int]
     reply: int
     longest: int
+    agents: int
     optimizer_steps: int
     micro_batches: dict[str, int]
     count: TokenCount
@@ -84,6 +87,7 @@ class DryRun:
         plan: One training step.
         train_tasks: How many tasks there are to train on.
         validation_tasks: And to validate on; ``None`` where the environment has none.
+        roles: How each role of the workflow would be played, in words.
     """
 
     config: TrainConfig
@@ -94,6 +98,7 @@ class DryRun:
     plan: BatchPlan
     train_tasks: int
     validation_tasks: int | None
+    roles: Mapping[str, str] = field(default_factory=dict)
 
 
 def dry_run(config: TrainConfig, *, world: World | None = None) -> DryRun:
@@ -123,14 +128,20 @@ def dry_run(config: TrainConfig, *, world: World | None = None) -> DryRun:
     _check_weights(config.model.path)
     tokenizer = load_tokenizer(config.model.path)
     world = world or open_world(config.env)
-    plan = _plan(config, world, ChatRenderer(tokenizer), device)
+    cast = Cast(config.roles, config.opponents)
+    if world.roles:
+        check_cast(cast, world.roles, config.sampler, config.model)
+    plan = _plan(config, cast, world, ChatRenderer(tokenizer), device)
     available = _available(device)
+    tokens = config.env.parallel * plan.agents * plan.longest
     memory = estimate_memory(
         config.model,
         config.optimizer,
         plan.largest,
         reference=config.algorithm.kl > 0,
-        sampler=_sampler(config, device, available, config.env.parallel * plan.longest),
+        sampler=_sampler(config, device, available, tokens, _sets(config, cast, world)),
+        adapters=cast.adapters(world.roles) or ("",),
+        opponents=config.opponents.pool if config.opponents.role else 0,
     )
     if memory.peak > available:
         warnings.append(
@@ -143,7 +154,8 @@ def dry_run(config: TrainConfig, *, world: World | None = None) -> DryRun:
             f"optimizer.name={config.optimizer.name} on a CPU: its state is paged by nothing but the system"
         )
     validation = None if world.validation is None else len(world.validation)
-    return DryRun(config, device, warnings, memory, available, plan, len(world.train), validation)
+    roles = {name: _played_by(cast, name) for name in world.roles}
+    return DryRun(config, device, warnings, memory, available, plan, len(world.train), validation, roles)
 
 
 def report(found: DryRun) -> str:
@@ -157,25 +169,36 @@ def _check_weights(path: str) -> None:
         raise ModelUnusable(f"model.path={path!r} holds no weights (*.safetensors)")
 
 
-def _plan(config: TrainConfig, world: World, renderer: ChatRenderer, device: torch.device) -> BatchPlan:
-    model, options = model_shape(config.model), config.algorithm
+def _plan(config: TrainConfig, cast: Cast, world: World, renderer: ChatRenderer, device: torch.device) -> BatchPlan:
+    adapters = cast.adapters(world.roles) or ("",)
+    model, options = model_shape(config.model, adapters), config.algorithm
     drawn = make_algorithm(options, config.value, config.sampling).plan()
-    played = _play(world, renderer)
-    turns = min(max(played.turns), config.env.max_turns or 1 << 30)
+    played = rehearse(world, renderer, cast, _TASKS)
+    turns = min(max(sum(part.turns for part in episode) for episode in played), config.env.max_turns or 1 << 30)
     groups = -(-options.groups_per_step // options.minibatches)
     rng = np.random.default_rng(0)
-    rows = [
-        row
-        for group in range(groups)
-        for _ in range(sum(not draw.greedy for draw in drawn))
-        for row in _longest(played.episodes[group % len(played.episodes)], config.sampling, turns, rng)
+    rows: dict[str, list[Row]] = {}
+    longest = 0
+    for group in range(groups):
+        for _ in range(sum(not draw.greedy for draw in drawn)):
+            for part in played[group % len(played)]:
+                limits = replace(config.sampling, max_tokens=_most(config, cast, part.role))
+                sequences = list(_longest(part.sequences, limits, min(part.turns, turns), rng))
+                longest = max(longest, *(len(row.sequence) for row in sequences))
+                if part.trained:
+                    rows.setdefault(cast.weights(part.role) if part.role else "", []).extend(sequences)
+    batches = [
+        batch
+        for own in rows.values()
+        for batch in make_micro_batches(
+            own,
+            tokens_per_microbatch=config.optimizer.tokens_per_microbatch,
+            share_prompts=shares_prompts(model, config.model),
+            costs=Costs.of(model.config, device, full=config.model.tuning == "full"),
+        )
     ]
-    batches = make_micro_batches(
-        rows,
-        tokens_per_microbatch=config.optimizer.tokens_per_microbatch,
-        share_prompts=shares_prompts(model, config.model),
-        costs=Costs.of(model.config, device, full=config.model.tuning == "full"),
-    )
+    if not batches:
+        raise ConfigError("no role that is trained has spoken in the tasks that were tried: nothing would be learnt")
     count, layouts = TokenCount(), dict[str, int]()
     for batch in batches:
         count.add(batch)
@@ -183,13 +206,16 @@ def _plan(config: TrainConfig, world: World, renderer: ChatRenderer, device: tor
         layouts[layout] = layouts.get(layout, 0) + 1
     largest = max(batches, key=lambda batch: batch.ids_BT.numel())
     size, length = largest.ids_BT.shape
-    prompts = [episode[0].mask.index(1) for episode in played.episodes]
+    prompts = [part.sequences[0].mask.index(1) for episode in played for part in episode]
+    replies = [sum(part.turns * _most(config, cast, part.role) for part in episode) for episode in played]
+    most = config.sampling.max_response_tokens
     return BatchPlan(
         episodes=options.groups_per_step * len(drawn),
         turns=turns,
         prompt=(min(prompts), sum(prompts) / len(prompts), max(prompts)),
-        reply=min(turns * config.sampling.max_tokens, config.sampling.max_response_tokens or 1 << 30),
-        longest=max(len(row.sequence) for row in rows),
+        reply=min(max(replies), most * max(map(len, played)) if most else 1 << 30),
+        longest=longest,
+        agents=max(map(len, played)),
         optimizer_steps=options.epochs * options.minibatches,
         micro_batches=layouts,
         count=count,
@@ -197,24 +223,9 @@ def _plan(config: TrainConfig, world: World, renderer: ChatRenderer, device: tor
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Played:
-    """Episodes as token sequences, a branch of the conversation each, and how many turns each had."""
-
-    episodes: list[list[TokenSequence]]
-    turns: list[int]
-
-
-def _play(world: World, renderer: ChatRenderer) -> _Played:
-    """Some training tasks, answered with nothing: how much the environment says, and how the agent shows it."""
-    player = Player(world, lambda env, rng: "", {})
-    try:
-        played = [player.play(world.train[index], index) for index in range(min(_TASKS, len(world.train)))]
-    finally:
-        player.close()
-    if not played:
-        raise ConfigError("the environment has no training tasks")
-    return _Played([tokenize(episode, renderer) for episode in played], [len(episode.turns) for episode in played])
+def _most(config: TrainConfig, cast: Cast, role: str) -> int:
+    """Tokens of the longest reply of a role."""
+    return cast.role(role).max_tokens or config.sampling.max_tokens
 
 
 def _longest(
@@ -252,14 +263,30 @@ def _available(device: torch.device) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _sampler(config: TrainConfig, device: torch.device, available: int, tokens: int) -> SamplerShape | None:
+def _sets(config: TrainConfig, cast: Cast, world: World) -> int:
+    """Sets of weights that are served at a time, those of the base alone left out."""
+    played = [name for name in cast.served(world.roles) if name != BASE] or [""]
+    return len(played) + (config.opponents.pool if config.opponents.role else 0)
+
+
+def _played_by(cast: Cast, role: str) -> str:
+    if role == cast.opponents.role:
+        options = cast.opponents
+        return f"frozen copies, at most {options.pool}, one more every {options.every} steps"
+    if cast.role(role).adapter == "base":
+        return "the model before training"
+    whose = "weights of its own" if cast.role(role).adapter == "own" else "the shared weights"
+    return whose if cast.trainable(role) else f"{whose}, not trained by it"
+
+
+def _sampler(config: TrainConfig, device: torch.device, available: int, tokens: int, sets: int) -> SamplerShape | None:
     """What the sampler takes of the same memory."""
     options = config.sampler
     if options.backend == "openai":
         return None
     gpu = device.type == "cuda"
     if options.backend == "torch":
-        return SamplerShape(tokens, available // (2 if gpu else 4))
+        return SamplerShape(tokens, available // (2 if gpu else 4), sets=sets)
     return SamplerShape(tokens, int(options.gpu_memory * available if gpu else options.cache_gib * 2**30), merges=False)
 
 
@@ -300,6 +327,8 @@ def _plan_lines(found: DryRun) -> Iterator[str]:
         f"  tokens            {plan.count.sequences:,} in an optimizer step; {numbers['sharing']:.0%} saved by what "
         f"sequences share, {numbers['padding']:.0%} of the places are padding"
     )
+    for role, played in found.roles.items():
+        yield f"  {'role ' + role:<17} {played}"
     validation = "none" if found.validation_tasks is None else f"{found.validation_tasks:,}"
     yield f"  tasks             {found.train_tasks:,} to train on, {validation} to validate on"
     dealt = config.steps * algorithm.groups_per_step

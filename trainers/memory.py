@@ -6,7 +6,7 @@ Activations are counted, not guessed: the model runs on tensors without content,
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,11 +47,13 @@ class SamplerShape:
         limit: Most bytes for their keys and values; what does not fit waits.
         merges: It is the embedded sampler, which merges adapters into its weights and takes memory as it needs it.
             Others take all of the limit when they start.
+        sets: Sets of weights that it serves at a time, each under a name.
     """
 
     tokens: int
     limit: int
     merges: bool = True
+    sets: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class MemoryEstimate:
         return sum(self.held.values()) + max(self.kept + max(self.passing.values()), self.step)
 
 
-def model_shape(config: ModelConfig) -> Any:
+def model_shape(config: ModelConfig, adapters: Sequence[str] = ("",)) -> Any:
     """The model with its adapters, without content.
 
     Raises:
@@ -94,7 +96,7 @@ def model_shape(config: ModelConfig) -> Any:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(settings, dtype=dtype, attn_implementation=_COUNTED)
             if adapted:
-                model = with_adapters(model, config, seed=0)
+                model = with_adapters(model, config, seed=0, adapters=adapters)
     except (OSError, ValueError) as error:
         if isinstance(error, ModelUnusable):
             raise
@@ -112,6 +114,8 @@ def estimate_memory(
     *,
     reference: bool = False,
     sampler: SamplerShape | None = None,
+    adapters: Sequence[str] = ("",),
+    opponents: int = 0,
 ) -> MemoryEstimate:
     """What a run needs for its tensors. The interpreter and its libraries come on top: half a gigabyte or so.
 
@@ -121,11 +125,13 @@ def estimate_memory(
         batch: The largest micro-batch.
         reference: A KL term asks for a reference model.
         sampler: What draws the replies on the same device; ``None`` if that is elsewhere.
+        adapters: The names of the adapters, where roles have their own.
+        opponents: Copies that are kept of one of them, or of the model, on the CPU.
 
     Raises:
         ModelUnusable: There is no configuration of the model, or the adapters do not fit it.
     """
-    model = model_shape(config)
+    model = model_shape(config, adapters)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     frozen = _frozen_bytes(model, quantized=config.tuning == "qlora")
     trained_bytes = 4 * sum(parameter.numel() for parameter in trained)
@@ -137,6 +143,7 @@ def estimate_memory(
         "gradients": trained_bytes,
         "optimizer states": _state_bytes(trained, optimizer),
         "reference": _reference_bytes(model, config) if reference and whole else 0,
+        "opponents": 0 if on_gpu(config.device) else opponents * trained_bytes // len(adapters),
     }
     if sampler is not None:
         held |= _sampler_bytes(model, config, sampler)
@@ -309,7 +316,9 @@ def _sampler_bytes(model: Any, config: ModelConfig, sampler: SamplerShape) -> di
     return {
         # vLLM's share of a GPU holds both.
         "sampler's weights": base if sampler.merges or not on_gpu(config.device) else 0,
+        # Of each further set what differs from the base: the weights it adapts, or all.
         "sampler's base of merges": adapted if sampler.merges else 0,
+        "sampler's named weights": (sampler.sets - 1) * (adapted or base) if sampler.merges else 0,
         "sampler's keys and values": min(cache, sampler.limit) if sampler.merges else sampler.limit,
     }
 

@@ -58,6 +58,7 @@ def make_sampler(policy: Policy, config: TrainConfig) -> Sampler:
         max_batch=config.env.parallel,
         context_length=config.sampling.context_length,
         lora_rank=config.model.lora.rank if adapters else 0,
+        max_adapters=len(policy.adapters) + bool(config.opponents.role) * config.opponents.pool if adapters else 1,
         dtype=config.model.dtype,
         seed=config.seed,
         memory=options.gpu_memory,

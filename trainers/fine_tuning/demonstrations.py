@@ -189,7 +189,7 @@ def demonstrations_of_episode(row: Mapping[str, Any], where: str) -> Iterator[De
         turns = tuple(
             Turn(tuple(step.chat_completions), step.model_response, tokens=step.tokens) for step in trajectory.steps
         )
-        if turns:
+        if turns and trajectory.trainable:  # a frozen opponent is nobody to imitate
             yield Demonstration(
                 turns,
                 episode.success,
