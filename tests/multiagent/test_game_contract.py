@@ -1,8 +1,10 @@
 """Every game and every team keeps the contract, and the checker notices those that do not."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pettingzoo
 import pytest
@@ -335,3 +337,11 @@ def test_an_invalid_action_of_a_subclass_changes_nothing():
 
 def test_team_is_the_aec_form_of_pettingzoo():
     assert isinstance(team("rllm/Math-v0"), pettingzoo.AECEnv)
+
+
+def test_the_page_about_games_runs_from_top_to_bottom():
+    page = Path(__file__).resolve().parents[2] / "docs" / "multiagent.md"
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL))
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "Warmer: keeps the contract" in result.stdout

@@ -11,8 +11,8 @@ from rllm_gym.parsing.choices import parse_choice
 @pytest.mark.parametrize(
     "reply",
     [
-        "B", "b", " **B** ", "```B```", "```\nB\n```", "```b\n```", "<answer>B</answer>", "verdict: B", "<think>A</think>B",
-        "<ANSWER> (B) </ANSWER>", "A? no.\n```A``` then ```B```",
+        "B", "b", " **B** ", "```B```", "```\nB\n```", "```b\n```", "<answer>B</answer>", "verdict: B",
+        "<think>A</think>B", "<ANSWER> (B) </ANSWER>", "A? no.\n```A``` then ```B```",
     ],
 )  # fmt: skip
 def test_choices_are_read(reply):
