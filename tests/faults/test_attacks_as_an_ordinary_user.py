@@ -21,7 +21,7 @@ raise SystemExit(pytest.main(options))
     ("file", "which"),
     [
         ("stdio", "gets_out or nothing_of_one or fork or daemon or inodes"),
-        ("function", "always or learner or exit or noise"),
+        ("function", "learner or exit or noise"),
         ("swe", "fork or daemon or links or hooks or sitecustomize or equal or plainly or committed"),
     ],
 )

@@ -39,8 +39,18 @@ def test_no_solution_is_rewarded_for_what_it_cannot_know(name, pool, nothing_lef
     assert grade_program_sync(pool, honest, FunctionTests("solve", test, "check", limits=HONEST_LIMITS)).correct
 
 
-@pytest.mark.parametrize("way", ["RETURNS_AN_OBJECT", "RETURNS_IT_INSIDE", "CHANGES_THE_ARGUMENT"])
-@pytest.mark.parametrize("name", function_attacks.OBJECTS)
+WAYS = ("RETURNS_AN_OBJECT", "RETURNS_IT_INSIDE", "CHANGES_THE_ARGUMENT")
+# How values are compared is the same in both tiers: in the second, each object goes one of the ways.
+OBJECTS = [(Tier.NAMESPACES, name, way) for name in function_attacks.OBJECTS for way in WAYS]
+OBJECTS += [(Tier.LANDLOCK, name, WAYS[number % 3]) for number, name in enumerate(function_attacks.OBJECTS)]
+
+
+@pytest.mark.parametrize(
+    ("pool", "name", "way"),
+    OBJECTS,
+    indirect=["pool"],
+    ids=[f"{name}-{way}-{tier.name}" for tier, name, way in OBJECTS],
+)
 def test_no_object_answers_for_the_tests(name, way, pool, nothing_left):
     solution = function_attacks.OBJECTS[name] + getattr(function_attacks, way)
 
