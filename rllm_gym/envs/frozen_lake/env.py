@@ -118,6 +118,8 @@ class FrozenLakeEnv(TextEnv):
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # type: ignore[misc]
+    discrete_actions: ClassVar[tuple[str, ...]] = tuple(f"```{move.word}```" for move in Move)
+    """The four moves, for policies that choose one of a few actions."""
 
     def __init__(
         self,

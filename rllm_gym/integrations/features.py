@@ -1,0 +1,156 @@
+"""Text environments for libraries that know numbers only: observations as vectors, actions as numbers."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+_BYTES = 256
+
+
+class HashedFeatures(gymnasium.ObservationWrapper[np.ndarray, Any, str]):
+    """Which words, pairs of words and words at a place the text has, as ``size`` numbers, each 0 or 1.
+
+    Feature hashing (Weinberger et al., 2009): every feature sets one number, chosen by a checksum of it, so that there
+    is no vocabulary, any text has its vector, and the same text has the same one in every process. A word's place is
+    its number in the line and the line's number, counted from the last one: a board at the end of a text keeps its
+    places whatever is said above it.
+
+    Args:
+        env: Its observations are text.
+        size: How many numbers. Fewer mean more features that share one.
+
+    Raises:
+        TypeError: The observations of ``env`` are not text.
+        ValueError: ``size`` is below 1.
+    """
+
+    def __init__(self, env: gymnasium.Env[str, Any], size: int = 1024) -> None:
+        super().__init__(env)
+        _require_text(env.observation_space, "observations")
+        if size < 1:
+            raise ValueError(f"size={size!r} must be at least 1")
+        self.size = size
+        self.observation_space = spaces.Box(0.0, 1.0, (size,), np.float32)
+
+    def observation(self, observation: str) -> np.ndarray:
+        vector = np.zeros(self.size, np.float32)
+        vector[[zlib.crc32(feature) % self.size for feature in _features(observation)]] = 1.0
+        return vector
+
+
+class TokenIds(gymnasium.ObservationWrapper[np.ndarray, Any, str]):
+    """The last ``length`` token ids of the text, padded at the front: one whole number a token.
+
+    Args:
+        env: Its observations are text.
+        length: How many.
+        encode: The token ids of a text, from 0 to ``vocabulary_size - 1``, such as ``tokenizer.encode``. ``None``: the
+            bytes of its UTF-8 form, each plus 1, and 0 pads.
+        vocabulary_size: How many token ids there are; only with ``encode``, and then needed.
+        pad_id: What pads; only with ``encode``.
+
+    Raises:
+        TypeError: The observations of ``env`` are not text.
+        ValueError: ``length`` is below 1, or an argument is missing or has no effect.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[str, Any],
+        length: int = 512,
+        *,
+        encode: Callable[[str], Sequence[int]] | None = None,
+        vocabulary_size: int | None = None,
+        pad_id: int | None = None,
+    ) -> None:
+        super().__init__(env)
+        _require_text(env.observation_space, "observations")
+        if length < 1:
+            raise ValueError(f"length={length!r} must be at least 1")
+        if encode is None and (vocabulary_size is not None or pad_id is not None):
+            raise ValueError("vocabulary_size and pad_id belong to encode=, which is not given")
+        if encode is not None and vocabulary_size is None:
+            raise ValueError("encode= needs vocabulary_size=, how many token ids there are (len(tokenizer))")
+        self.length = length
+        self._encode = encode or _as_bytes
+        self._pad_id = pad_id or 0
+        self.observation_space = spaces.Box(0, (vocabulary_size or _BYTES + 1) - 1, (length,), np.int64)
+
+    def observation(self, observation: str) -> np.ndarray:
+        ids = list(self._encode(observation))[-self.length :]
+        return np.array([self._pad_id] * (self.length - len(ids)) + ids, np.int64)
+
+
+class DiscreteActions(gymnasium.ActionWrapper[Any, int, str]):
+    """Action ``n`` says the ``n``-th of ``choices``.
+
+    Args:
+        env: Its actions are text.
+        choices: What can be said. ``None`` takes those the environment names itself (``discrete_actions``), as
+            ``rllm/FrozenLake-v0`` names its four moves.
+
+    Raises:
+        TypeError: The actions of ``env`` are not text.
+        ValueError: There are no choices.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, str], choices: Sequence[str] | None = None) -> None:
+        super().__init__(env)
+        _require_text(env.action_space, "actions")
+        self.choices = tuple(getattr(env.unwrapped, "discrete_actions", ()) if choices is None else choices)
+        if not self.choices:
+            raise ValueError(
+                f"choices={choices!r}: {type(env.unwrapped).__name__} names no discrete actions of its own, so say "
+                'which texts can be said: choices=["yes", "no"]'
+            )
+        self.action_space = spaces.Discrete(len(self.choices))
+
+    def action(self, action: int) -> str:
+        return self.choices[int(action)]
+
+
+def make_numeric(
+    env_id: str,
+    *,
+    choices: Sequence[str] | None = None,
+    features: Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]] = HashedFeatures,
+    **env_kwargs: Any,
+) -> gymnasium.Env[np.ndarray, int]:
+    """``gymnasium.make(env_id, **env_kwargs)`` with numbers for text, both ways.
+
+    To hand it to a library that makes its environments itself, maybe in other processes:
+    ``functools.partial(make_numeric, "rllm/FrozenLake-v0", size=3)``.
+
+    Args:
+        env_id: One of ours, or any id with text observations and actions.
+        choices: As for :class:`DiscreteActions`.
+        features: What makes vectors: :class:`HashedFeatures`, :class:`TokenIds`, or either with other arguments
+            (``functools.partial(HashedFeatures, size=256)``).
+        **env_kwargs: Of the environment.
+    """
+    return features(DiscreteActions(gymnasium.make(env_id, **env_kwargs), choices))
+
+
+def _features(text: str) -> Iterator[bytes]:
+    for line_number, line in enumerate(reversed(text.splitlines())):
+        before = b""
+        for place, word in enumerate(line.encode("utf-8", "surrogatepass").split()):
+            yield word
+            yield before + b" " + word
+            yield b"%d %d %s" % (line_number, place, word)
+            before = word
+
+
+def _as_bytes(text: str) -> list[int]:
+    return [byte + 1 for byte in text.encode("utf-8", "surrogatepass")]
+
+
+def _require_text(space: gymnasium.Space[Any], what: str) -> None:
+    if not isinstance(space, spaces.Text):
+        raise TypeError(f"the {what} of this environment are {space}, not text; wrap the text environment itself")
