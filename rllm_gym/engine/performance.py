@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from rllm_gym.core import EnvironmentFault, Episode, StopReason, TaskError
 from rllm_gym.engine.crew import AgentFailed, unplayed
-from rllm_gym.engine.play import Play
-from rllm_gym.engine.speaker import Truncated
+from rllm_gym.engine.play import Play, check_reason
+from rllm_gym.engine.speaker import Truncated, finite
 from rllm_gym.engine.spec import EpisodeSpec
 from rllm_gym.engine.stage import Stage
 from rllm_gym.engine.workflow import Workflow
@@ -124,13 +124,21 @@ class Performance:
         return AgentFailed(f"{type(self._workflow).__name__}.run raised {type(error).__name__}: {error}")
 
     def _checked(self, made: object) -> Episode:
+        """What the workflow returned, which may be of its own making."""
         if not isinstance(made, Episode):
             raise TypeError(f"it returned {type(made).__name__}, neither an Episode (play.finish()) nor None")
         names = [trajectory.name for trajectory in made.trajectories]
         if len(set(names)) != len(names):
             raise ValueError(f"its episode has several trajectories of one name: {sorted(names)}")
+        steps = [id(step) for trajectory in made.trajectories for step in trajectory.steps]
+        if len(set(steps)) != len(steps):
+            raise ValueError("its episode has one step in several places; each belongs to one trajectory, once")
+        for trajectory in made.trajectories:
+            finite(f"reward of {trajectory.name}", trajectory.reward)
+        finite("reward of the episode", made.reward)
         if made.stop_reason is StopReason.NONE:
             made.stop_reason = StopReason.SUCCESS if made.success else StopReason.FAILURE
+        check_reason(made.stop_reason)
         return made
 
 

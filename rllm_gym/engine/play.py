@@ -228,11 +228,8 @@ class Play:
                     if speaker.steps:
                         speaker.reward(reward)
         reason = None if stop_reason is None else StopReason(stop_reason)
-        if reason is not None and reason not in _BY_WORKFLOW:
-            raise ValueError(
-                f"stop_reason={reason.value!r} is the engine's to give: raise EnvironmentFault for a broken world, or "
-                "let the exception of a bug through"
-            )
+        if reason is not None:
+            check_reason(reason)
         metrics = {str(key): finite(f"metrics[{key!r}]", value) for key, value in self.metrics.items()}
         trajectories = [speaker.trajectory() for speaker in speakers]
         if reward is None:
@@ -328,6 +325,18 @@ class Play:
         if self._engine.env is None:
             raise ValueError("which environment? give its id, or env= to the engine")
         return self._engine.env, {**self._engine.env_kwargs, **kwargs}
+
+
+def check_reason(reason: StopReason) -> None:
+    """
+    Raises:
+        ValueError: No workflow may end an episode for this reason.
+    """
+    if reason not in _BY_WORKFLOW:
+        raise ValueError(
+            f"stop_reason={reason.value!r} is the engine's to give: raise EnvironmentFault for a broken world, or let "
+            "the exception of a bug through"
+        )
 
 
 def _row(task: Any) -> dict[str, Any] | None:

@@ -189,7 +189,7 @@ class Speaker:
         return Trajectory(
             name=self.name,
             task=self._play.task_row,
-            steps=self.steps,
+            steps=list(self.steps),
             reward=float(sum(step.reward for step in self.steps)),
             role=self.role,
             trainable=self._play.roles[self.role].trainable,

@@ -61,6 +61,17 @@ async def trajectories_of_one_name(self: Any, task: Any, play: Play) -> Any:
     return Episode("", "", trajectories=[Trajectory(name="a"), Trajectory(name="a")])
 
 
+async def one_step_in_two_places(self: Any, task: Any, play: Play) -> Any:
+    await play.agent("agent_0").say("hello")
+    made = play.finish()
+    made.trajectories.append(Trajectory(name="other", steps=made.trajectories[0].steps))
+    return made
+
+
+async def a_fault_of_its_own_making(self: Any, task: Any, play: Play) -> Any:
+    return Episode("", "", stop_reason=StopReason.FAULT)
+
+
 async def a_reward_that_is_none(self: Any, task: Any, play: Play) -> Any:
     play.agent("agent_0").reward(1.0)
 
@@ -118,6 +129,8 @@ async def a_group_of_errors(self: Any, task: Any, play: Play) -> Any:
         (a_name_with_a_slash, "'agent/0'"),
         (not_an_episode, "returned str"),
         (trajectories_of_one_name, "several trajectories of one name"),
+        (one_step_in_two_places, "one step in several places"),
+        (a_fault_of_its_own_making, "raise EnvironmentFault"),
         (a_reward_that_is_none, "agent_0 has not said anything yet"),
         (a_nan, "must be a finite number"),
         (a_metric_of_text, "metrics['best']='very good'"),

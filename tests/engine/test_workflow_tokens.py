@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from recording import Recorder
@@ -108,6 +110,37 @@ def test_trainable_tokens_are_of_one_agent_and_were_sampled_by_it(
         assert together is None or sum(map(_sampled, episode.trajectories)) <= together
     assert set(sampler.released) >= set(sampler.drawn)
     assert len(sampler.released) == len(set(sampler.released))
+
+
+def test_so_are_those_of_a_model(tmp_path: Any) -> None:
+    torch = pytest.importorskip("torch", reason="the embedded sampler needs torch")
+    from rllm_gym.samplers import TorchSampler
+    from trainers.tiny_model import make_tiny_model
+
+    torch.set_num_threads(1)
+    make_tiny_model(tmp_path / "model")
+
+    class Recording(TorchSampler):
+        """Remembers what it drew, as :class:`Recorder` does."""
+
+        async def sample(self, requests: Any) -> list[Any]:
+            completions = await super().sample(requests)
+            for request, completion in zip(requests, completions, strict=True):
+                self.drawn.setdefault(request.conversation, []).append((request, completion))
+            return completions
+
+    async def play() -> None:
+        async with Recording(tmp_path / "model") as sampler:
+            for workflow, env in WORKFLOWS.values():
+                sampler.drawn = {}
+                engine = AgentWorkflowEngine(
+                    workflow, env=env, sampler=sampler, sampling_params=SamplingParams(max_tokens=4), max_turns=20
+                )
+                for episode in await engine.run([EpisodeSpec(seed=n, episode_id=f"e{n}") for n in range(2)]):
+                    assert episode.fault is None
+                    assert_tokens_are_the_agents_own(episode, sampler, f"0/{episode.episode_id}/1/")  # type: ignore[arg-type]
+
+    asyncio.run(play())
 
 
 def _sampled(trajectory: Any) -> int:
