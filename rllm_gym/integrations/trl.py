@@ -65,8 +65,8 @@ class Rollouts:
     Without ``sampler`` the model that TRL trains is sampled from in this process, one decoding loop for all turns of
     all episodes. With one, the present weights are pushed to it whenever TRL has taken a step.
 
-    Keep it open with ``with``, or :meth:`close` it: environments, workers and the decoding thread end then, and also
-    when it is collected or the program ends.
+    Keep it open with ``with``, or :meth:`close` it: environments, workers and the decoding thread end then. What is
+    left open ends with the program, worker processes too, but without the environments' own ``close``.
 
     Args:
         env: A Gymnasium id, an ``EnvSpec``, or something callable that returns an environment.
@@ -256,7 +256,6 @@ class _Play:
         # The engine's workers and the sampler's futures belong to one loop, whatever thread TRL calls from.
         self._loop = BackgroundLoop("trl-rollouts")
         self._loop.run(self.engine.__aenter__())
-        self._finalizer = weakref.finalize(self, _end, self._loop, self.engine, sampler if self._embedded else None)
 
     def batch(self, trainer: Any, mode: str) -> tuple[str | int, ...]:
         """Names this batch: the same in a run that was resumed, another for each process."""
@@ -280,16 +279,12 @@ class _Play:
                 await self._sampler.push(WeightUpdate((), kind="shared"))
 
     def close(self) -> None:
-        self._finalizer()
-
-
-def _end(loop: BackgroundLoop, engine: AgentExecutionEngine, sampler: Sampler | None) -> None:
-    try:
-        loop.run(engine.aclose())
-        if sampler is not None:
-            loop.run(sampler.close())
-    finally:
-        loop.close()
+        try:
+            self._loop.run(self.engine.aclose())
+            if self._embedded:
+                self._loop.run(self._sampler.close())
+        finally:
+            self._loop.close()
 
 
 def _refuse(trainer: Any, *, embedded: bool) -> None:
@@ -370,8 +365,8 @@ class EnvironmentFactory:
     begins no reward: ``get_reward`` is ``None``, which TRL leaves out. Seeds: each rollout has its own dynamics seed,
     derived from ``seed``, the task and how many rollouts its environment has played.
 
-    TRL never closes environments. Keep the factory open with ``with``, or :meth:`close` it; they are closed as well
-    when it is collected or the program ends.
+    TRL never closes environments. Keep the factory open with ``with``, or :meth:`close` it; what is left open ends with
+    the program, worker processes too, but without the environments' own ``close``.
 
     Args:
         env: A Gymnasium id, an ``EnvSpec``, or something callable that returns an environment.
@@ -463,8 +458,7 @@ class EnvironmentFactory:
 
 
 class _Home:
-    """The workers of a factory's environments and the loop they are spoken to on. Ends with :meth:`close`, when it is
-    forgotten, or with the program."""
+    """The workers of a factory's environments and the loop they are spoken to on."""
 
     def __init__(self, workers: Literal["thread", "process"], env_id: str) -> None:
         self.pool = WorkerPool(
@@ -475,19 +469,14 @@ class _Home:
         )
         self.loop = BackgroundLoop("trl-environments")
         self.slots: list[Slot] = []
-        self._finalizer = weakref.finalize(self, _leave, self.pool, self.loop, self.slots)
 
     def close(self) -> None:
-        self._finalizer()
-
-
-def _leave(pool: WorkerPool, loop: BackgroundLoop, slots: list[Slot]) -> None:
-    try:
-        for slot in slots:
-            loop.run(slot.aclose())  # each within its deadline
-    finally:
-        loop.close()
-        pool.close()
+        try:
+            for slot in self.slots:
+                self.loop.run(slot.aclose())  # each within its deadline
+        finally:
+            self.loop.close()
+            self.pool.close()
 
 
 class ToolEnvironment:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any, ClassVar
@@ -263,6 +265,25 @@ def test_environments_are_closed(model_path: Path, tmp_path: Path) -> None:
         trainer.train()
         opened_for_dataset = 1
     assert Words.closed >= opened_for_dataset + 3
+
+
+def test_a_program_that_closes_nothing_ends(model_path: Path, tmp_path: Path) -> None:
+    """Decoding thread, workers and loops left open do not keep the program, and do not spoil its exit status."""
+    code = f"""
+import sys; sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[2])!r}]
+from pathlib import Path
+import test_trl as tests
+rollout = tests.rollout_func("rllm/FrozenLake-v0", max_reply_tokens=4, workers="process")
+trainer = tests.trainer_of(Path({str(model_path)!r}), Path({str(tmp_path)!r}), steps=1, reward_funcs=rollout.reward,
+                           rollout_func=rollout, train_dataset=rollout.dataset(4))
+trainer.train()
+environment = tests.environment_factory(tests.Words)()
+environment.reset()
+print("played", rollout.stats.episodes, environment.act("abc"))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "played 4 go on" in done.stdout
 
 
 def test_lora_and_a_sampler_of_ones_own(model_path: Path, tmp_path: Path) -> None:
