@@ -54,7 +54,7 @@ steps = st.builds(
     Step, values, messages, texts, texts, values, floats, st.booleans(),
     st.dictionaries(texts, values, max_size=3), st.none() | turn_tokens(), floats,
 )  # fmt: skip
-trajectories = st.builds(Trajectory, texts, values, st.lists(steps, max_size=3), floats, texts, st.booleans())
+trajectories = st.builds(Trajectory, texts, values, st.lists(steps, max_size=2), floats, texts, st.booleans())
 episodes_ = st.builds(
     Episode, texts, texts, texts, st.integers(0, 2**64), texts, st.booleans(), st.lists(trajectories, max_size=2),
     floats, st.booleans(), st.sampled_from(StopReason), st.none() | texts, st.integers(1, 5),
@@ -62,8 +62,8 @@ episodes_ = st.builds(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=80)
-@given(st.lists(episodes_, max_size=3))
+@settings(deadline=None, max_examples=40)
+@given(st.lists(episodes_, max_size=2))
 def test_whatever_is_saved_comes_back_as_it_was(episodes: list[Episode]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "episodes.jsonl"
