@@ -484,5 +484,5 @@ def test_the_trainer_is_found_where_torch_is() -> None:
     from rllm_gym import compat
 
     assert compat.AgentTrainer.__name__ == "AgentTrainer"
-    with pytest.raises(ImportError, match="AgentWorkflowEngine"):
-        from rllm_gym.compat import AgentWorkflowEngine  # noqa: F401
+    with pytest.raises(ImportError, match="code_reward_fn"):
+        from rllm_gym.compat import code_reward_fn  # noqa: F401
