@@ -6,6 +6,7 @@ import copy
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -102,14 +103,16 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._open(num_envs, {"": recipe}, Programme(), workers, autoreset_mode, Deadlines.of(deadlines))
         if isinstance(recipe.source, EnvSpec):
             self.spec = copy.deepcopy(recipe.source)
-            given = {
+            given: dict[str, Any] = {
                 "workers": workers,
                 "autoreset_mode": self._mode.value,
+                "env_wrappers": tuple(env_wrappers),
+                "max_episode_steps": max_episode_steps,
+                "deadlines": None if deadlines is None else asdict(self._deadlines),
                 "num_envs": num_envs,
                 "vectorization_mode": "vector_entry_point",
             }
-            if max_episode_steps is not None:
-                given["max_episode_steps"] = max_episode_steps
+            given = {name: value for name, value in given.items() if value not in (None, ())}
             self.spec.kwargs = {**self.spec.kwargs, **env_kwargs, **given}
 
     def _open(
