@@ -9,11 +9,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
 
 _BYTES = 256
 
 
-class HashedFeatures(gymnasium.ObservationWrapper[np.ndarray, Any, str]):
+class HashedFeatures(gymnasium.ObservationWrapper[np.ndarray, Any, str], RecordConstructorArgs):
     """Which words, pairs of words and words at a place the text has, as ``size`` numbers, each 0 or 1.
 
     Feature hashing (Weinberger et al., 2009): every feature sets one number, chosen by a checksum of it, so that there
@@ -31,7 +32,8 @@ class HashedFeatures(gymnasium.ObservationWrapper[np.ndarray, Any, str]):
     """
 
     def __init__(self, env: gymnasium.Env[str, Any], size: int = 1024) -> None:
-        super().__init__(env)
+        RecordConstructorArgs.__init__(self, size=size)
+        gymnasium.ObservationWrapper.__init__(self, env)
         _require_text(env.observation_space, "observations")
         if size < 1:
             raise ValueError(f"size={size!r} must be at least 1")
@@ -44,7 +46,7 @@ class HashedFeatures(gymnasium.ObservationWrapper[np.ndarray, Any, str]):
         return vector
 
 
-class TokenIds(gymnasium.ObservationWrapper[np.ndarray, Any, str]):
+class TokenIds(gymnasium.ObservationWrapper[np.ndarray, Any, str], RecordConstructorArgs):
     """The last ``length`` token ids of the text, padded at the front: one whole number a token.
 
     Args:
@@ -69,7 +71,10 @@ class TokenIds(gymnasium.ObservationWrapper[np.ndarray, Any, str]):
         vocabulary_size: int | None = None,
         pad_id: int | None = None,
     ) -> None:
-        super().__init__(env)
+        RecordConstructorArgs.__init__(
+            self, length=length, encode=encode, vocabulary_size=vocabulary_size, pad_id=pad_id
+        )
+        gymnasium.ObservationWrapper.__init__(self, env)
         _require_text(env.observation_space, "observations")
         if length < 1:
             raise ValueError(f"length={length!r} must be at least 1")
@@ -87,7 +92,7 @@ class TokenIds(gymnasium.ObservationWrapper[np.ndarray, Any, str]):
         return np.array([self._pad_id] * (self.length - len(ids)) + ids, np.int64)
 
 
-class DiscreteActions(gymnasium.ActionWrapper[Any, int, str]):
+class DiscreteActions(gymnasium.ActionWrapper[Any, np.int64, str], RecordConstructorArgs):
     """Action ``n`` says the ``n``-th of ``choices``.
 
     Args:
@@ -101,9 +106,12 @@ class DiscreteActions(gymnasium.ActionWrapper[Any, int, str]):
     """
 
     def __init__(self, env: gymnasium.Env[Any, str], choices: Sequence[str] | None = None) -> None:
-        super().__init__(env)
+        RecordConstructorArgs.__init__(self, choices=choices)
+        gymnasium.ActionWrapper.__init__(self, env)
         _require_text(env.action_space, "actions")
-        self.choices = tuple(getattr(env.unwrapped, "discrete_actions", ()) if choices is None else choices)
+        self.choices: tuple[str, ...] = tuple(
+            getattr(env.unwrapped, "discrete_actions", ()) if choices is None else choices
+        )
         if not self.choices:
             raise ValueError(
                 f"choices={choices!r}: {type(env.unwrapped).__name__} names no discrete actions of its own, so say "
@@ -111,7 +119,7 @@ class DiscreteActions(gymnasium.ActionWrapper[Any, int, str]):
             )
         self.action_space = spaces.Discrete(len(self.choices))
 
-    def action(self, action: int) -> str:
+    def action(self, action: int | np.int64) -> str:
         return self.choices[int(action)]
 
 
@@ -121,7 +129,7 @@ def make_numeric(
     choices: Sequence[str] | None = None,
     features: Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]] = HashedFeatures,
     **env_kwargs: Any,
-) -> gymnasium.Env[np.ndarray, int]:
+) -> gymnasium.Env[np.ndarray, Any]:
     """``gymnasium.make(env_id, **env_kwargs)`` with numbers for text, both ways.
 
     To hand it to a library that makes its environments itself, maybe in other processes:

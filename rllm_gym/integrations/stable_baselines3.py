@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
+from gymnasium.utils import RecordConstructorArgs
 
 from rllm_gym.integrations.features import HashedFeatures, make_numeric
 
@@ -14,8 +15,12 @@ if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv
 
 
-class ReportSuccess(gymnasium.Wrapper[Any, Any, Any, Any]):
+class ReportSuccess(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Says ``info["is_success"]`` where an episode ends, which Stable-Baselines3 logs as ``rollout/success_rate``."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        RecordConstructorArgs.__init__(self)
+        gymnasium.Wrapper.__init__(self, env)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)

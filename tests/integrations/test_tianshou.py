@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from tianshou.algorithm import PPO
-from tianshou.algorithm.modelfree.reinforce import ProbabilisticActorPolicy
+from tianshou.algorithm.modelfree.reinforce import DiscreteActorPolicy
 from tianshou.algorithm.optim import AdamOptimizerFactory
 from tianshou.data import Collector, VectorReplayBuffer
 from tianshou.env import BaseVectorEnv, DummyVectorEnv, SubprocVectorEnv
@@ -51,9 +51,8 @@ def test_ppo_learns_to_cross() -> None:
     env = make()
     state_shape, action_count = env.observation_space.shape, env.action_space.n
     hidden = partial(Net, state_shape=state_shape, hidden_sizes=[64])
-    policy = ProbabilisticActorPolicy(
+    policy = DiscreteActorPolicy(
         actor=DiscreteActor(preprocess_net=hidden(), action_shape=action_count, softmax_output=False),
-        dist_fn=lambda logits: torch.distributions.Categorical(logits=logits),
         action_space=env.action_space,
         deterministic_eval=True,
     )
@@ -66,7 +65,7 @@ def test_ppo_learns_to_cross() -> None:
         OnPolicyTrainerParams(
             training_collector=Collector(algorithm, training, buffer),
             test_collector=Collector(algorithm, testing),
-            max_epochs=4,
+            max_epochs=2,
             epoch_num_steps=2048,
             collection_step_num_env_steps=512,
             update_step_num_repetitions=4,
