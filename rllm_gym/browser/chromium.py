@@ -54,6 +54,9 @@ _FLAGS = (
     "middleClickPasteAllowed=false",
     # A renderer that fills its heap ends itself and its own tab.
     "--js-flags=--max-old-space-size=512",
+    # All episodes draw in one GPU process. A page that fills it with pictures ends it, and after some times in a few
+    # minutes the browser would end itself: it starts another as long as it lives.
+    "--disable-gpu-process-crash-limit",
 )
 # Playwright's own flags that take away what holds hostile pages back.
 _FLAGS_OFF = ("--disable-ipc-flooding-protection", "--disable-popup-blocking", "--disable-hang-monitor")
@@ -73,7 +76,12 @@ ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
 if os.getppid() != {owner}:
     sys.exit(1)
 os.execv(sys.argv[1], sys.argv[1:])
-' {node} "$@"
+' {node} --require {tidy} "$@"
+"""
+# The driver outlives a trainer that was killed, by the time it takes to end the browser: the folder is its to remove.
+_TIDY = """
+process.on("exit", () => require("fs").rmSync(__dirname, {recursive: true, force: true}));
+process.on("SIGTERM", () => setTimeout(() => process.exit(143), 2000).unref());
 """
 _environment_lock = threading.Lock()
 
@@ -201,7 +209,9 @@ async def _start_driver(folder: Path) -> Playwright:
     with _environment_lock:
         before = os.environ.get("PLAYWRIGHT_NODEJS_PATH")
         node = before or str(Path(str(api.__file__)).parent.parent / "driver" / "node")
-        words = {"folder": folder, "python": sys.executable, "node": node}
+        tidy = folder / "tidy.cjs"
+        tidy.write_text(_TIDY)
+        words = {"folder": folder, "python": sys.executable, "node": node, "tidy": tidy}
         quoted = {name: shlex.quote(str(word)) for name, word in words.items()}
         script.write_text(_DRIVER.format(**quoted, owner=os.getpid(), memory=_MEMORY_BYTES))
         script.chmod(stat.S_IRWXU)
