@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from rllm_gym.core import EnvironmentFault, StopReason, Task
@@ -34,10 +34,11 @@ class Handle:
         self._slot = slot
         play.worlds.append(self)
 
-    @contextmanager
-    def _at_work(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def _at_work(self) -> AsyncIterator[None]:
+        await self._play.enter()
         began = time.perf_counter()
-        with self._play.entered(), self._play.seat.at_work():
+        with self._play.seat.at_work():
             try:
                 yield
             except EnvironmentFault as fault:
@@ -88,7 +89,7 @@ class EnvironmentHandle(Handle):
             TaskError: There is no such task.
         """
         self._forget()
-        with self._at_work():
+        async with self._at_work():
             seed = self._play.seed if seed is None else seed
             observation, info, row = await self._slot.begin(seed, self._options(task))
         self.tools = str(info.get("tools", "[]"))
@@ -103,7 +104,7 @@ class EnvironmentHandle(Handle):
             EnvironmentFault: The world broke. Do not catch it: the episode begins again on fresh worlds.
             TypeError: The world cannot even read the action.
         """
-        with self._at_work():
+        async with self._at_work():
             try:
                 stepped = await self._slot.step(action)
             except WrongAction as error:
@@ -153,7 +154,7 @@ class GameHandle(Handle):
 
     async def reset(self, task: TaskLike | None = None, seed: int | None = None) -> str:
         """Begin a game; whose turn it is. Arguments and errors as :meth:`EnvironmentHandle.reset`."""
-        with self._at_work():
+        async with self._at_work():
             seed = self._play.seed if seed is None else seed
             position = cast(Position, await self._slot.begin(seed, self._options(task)))
         self._take(position)
@@ -173,7 +174,7 @@ class GameHandle(Handle):
             raise ValueError(f"nobody called {agent!r} plays {self.env_id}; there are {list(self.agents)}")
         if agent == self.agent:
             return self.observation
-        with self._at_work():
+        async with self._at_work():
             text: str = await self._slot.ask("observe", agent)
         return text
 
@@ -186,7 +187,7 @@ class GameHandle(Handle):
         """
         if self.over:
             raise ValueError(f"{self.env_id} is over (or never began): call reset() before step()")
-        with self._at_work():
+        async with self._at_work():
             position = cast(Position, await self._slot.step(action))
         self._take(position)
         for agent, reward in position.rewards.items():

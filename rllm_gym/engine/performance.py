@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from rllm_gym.core import EnvironmentFault, Episode, StopReason, TaskError
 from rllm_gym.engine.crew import AgentFailed, unplayed
@@ -54,13 +55,21 @@ class Performance:
         return [speaker.voice.name for speaker in self._play.speakers.values()]
 
     async def play(self) -> None:
+        # In a task of its own: code that catches everything can be left behind.
+        work = asyncio.create_task(self._run())
         try:
-            self._episode = await self._run()
+            either: set[asyncio.Future[Any]] = {work, self._play.broken_off}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                await asyncio.wait({work}, timeout=self._play.seconds_to_end)
         finally:
-            await self._play.aclose()
+            await self._play.aclose(work)
         if self._play.broken is not None:
             # The workflow went on in spite of it; nothing it made of that counts.
             raise self._play.broken
+        if work.cancelled():
+            raise self._failed(asyncio.CancelledError("it cancelled its own task"))
+        self._episode = work.result()
         self.stop_reason = self._episode.stop_reason
         await self._stage.end()
 

@@ -6,17 +6,17 @@ import asyncio
 import re
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rllm_gym.agents import BaseAgent, ChatAgent
 from rllm_gym.core import EnvironmentFault, Episode, StopReason, Task, Trajectory
-from rllm_gym.engine.crew import Seat
+from rllm_gym.engine.crew import AgentFailed, Seat
+from rllm_gym.engine.ending import end_tasks
 from rllm_gym.engine.game_host import GameHost, resolve_game
 from rllm_gym.engine.handles import EnvironmentHandle, GameHandle, Handle
 from rllm_gym.engine.host import EnvironmentHost, resolve
-from rllm_gym.engine.speaker import Speaker, TokensLeft, finite
+from rllm_gym.engine.speaker import Speaker, TokensLeft, Truncated, finite
 from rllm_gym.engine.spec import EpisodeSpec
 from rllm_gym.engine.stage import Stage
 from rllm_gym.engine.workflow import Role
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rllm_gym.engine.workflow_engine import AgentWorkflowEngine
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_PATIENCE = 1_000  # times that code which catches everything is told the same
 # How an episode may end by the word of a workflow; the other reasons are the engine's to find.
 _BY_WORKFLOW = frozenset(StopReason) - {
     StopReason.NONE,
@@ -77,6 +78,9 @@ class Play:
         self.seconds = {"env": 0.0, "sample": 0.0, "render": 0.0, "agent": 0.0}
         self.tokens = TokensLeft(engine.max_episode_tokens, engine.budget.max_turns)
         self.broken: Exception | None = None
+        self.broken_off: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.seconds_to_end = engine.deadlines.close
+        self._refused = 0
         self._engine = engine
         self._stage = stage
         self._closed = False
@@ -178,7 +182,8 @@ class Play:
         seconds = self._engine.deadlines.call if timeout is None else timeout
         self._engine.made.set()  # what goes wrong here is no environment that could not be made
         began = time.perf_counter()
-        with self.entered(), self.seat.at_work():
+        await self.enter()
+        with self.seat.at_work():
             try:
                 return await self._engine.pool().arun(function, *args, timeout=seconds)
             except DeadlineExceeded:
@@ -261,14 +266,15 @@ class Play:
 
     # For the engine -----------------------------------------------------------------------------------------
 
-    @contextmanager
-    def entered(self) -> Iterator[None]:
-        """Around everything that waits: remembers the task that does, and refuses it when nothing may go on.
+    async def enter(self) -> None:
+        """Before everything that waits: remembers the task that does, and refuses it when nothing may go on.
 
         Raises:
             RuntimeError: The episode is over.
-            EnvironmentFault, SamplerError: What broke it before.
+            EnvironmentFault, SamplerError, AgentFailed: What broke it before.
         """
+        if self._closed or self.broken is not None:
+            await self._refuse()
         if self._closed:
             raise RuntimeError(f"episode {self.episode_id!r} is over: nothing more can be said or done in it")
         if self.broken is not None:
@@ -276,11 +282,27 @@ class Play:
         task = asyncio.current_task()
         if task is not None:
             self._tasks.add(task)
-        yield
+
+    async def cut(self, cut: Truncated) -> None:
+        """An agent that a limit silenced was asked to speak: code that asks without end has to be ended."""
+        if self._refused == _PATIENCE:
+            self.fail(
+                AgentFailed(f"{cut}, and was asked {_PATIENCE} times: leave the loop, or let Truncated end the episode")
+            )
+        await self._refuse()
+
+    async def _refuse(self) -> None:
+        """Let all others have their turn before the next refusal; whoever never hears it waits until it is ended."""
+        self._refused += 1
+        if self._refused > 2 * _PATIENCE:
+            await asyncio.get_running_loop().create_future()
+        await asyncio.sleep(0)
 
     def break_off(self, error: Exception) -> None:
         """The attempt cannot go on; the first reason counts."""
         self.broken = self.broken or error
+        if not self.broken_off.done():
+            self.broken_off.set_result(None)
 
     def fail(self, error: Exception) -> None:
         """:meth:`break_off` for what the workflow raised itself: no environment that could not be made."""
@@ -292,18 +314,10 @@ class Play:
         self.task_id = self.task_id or task_id
         self.task_row = self.task_row or row
 
-    async def aclose(self) -> None:
-        """End every task of the workflow's own that still asks for something. Nothing goes on afterwards."""
+    async def aclose(self, work: asyncio.Task[Any]) -> None:
+        """End the workflow, and every task of its own that still asks for something. Nothing goes on afterwards."""
         self._closed = True
-        current = asyncio.current_task()
-        left = [task for task in self._tasks if task is not current and not task.done()]
-        for task in left:
-            task.cancel()
-        if left:
-            done, _ = await asyncio.wait(left, timeout=self._engine.deadlines.close)
-            for task in done:
-                if not task.cancelled():
-                    task.exception()  # read: what it raised comes too late for anybody
+        await end_tasks({work, *self._tasks} - {asyncio.current_task()}, self.seconds_to_end)
 
     def told(self) -> dict[str, Any]:
         """The info of the first world, and by which weights agents were played if not by the policy's."""

@@ -49,19 +49,26 @@ class TokensLeft:
         self._turns = turns
         self.spoken = False  # whether anything was ever sampled
 
+    def check(self, agent: str) -> None:
+        """
+        Raises:
+            Truncated: There are no tokens left, or no turns.
+        """
+        if self._turns is not None and self._turns < 1:
+            raise Truncated(StopReason.MAX_TURNS, agent)
+        if self._tokens is not None and self._tokens < 1:
+            raise Truncated(StopReason.MAX_TOKENS, agent)
+
     def take(self, request: Request, agent: str) -> Request:
         """The request with no more tokens than are left; set aside until :meth:`settle`.
 
         Raises:
             Truncated: There are none, or no more turns.
         """
+        self.check(agent)
         if self._turns is not None:
-            if self._turns < 1:
-                raise Truncated(StopReason.MAX_TURNS, agent)
             self._turns -= 1
         if self._tokens is not None:
-            if self._tokens < 1:
-                raise Truncated(StopReason.MAX_TOKENS, agent)
             if request.params.max_tokens > self._tokens:
                 request = replace(request, params=replace(request.params, max_tokens=self._tokens))
             self._tokens -= request.params.max_tokens
@@ -143,9 +150,13 @@ class Speaker:
             raise RuntimeError(f"{self.name} is speaking already: one agent says one thing at a time")
         self.speaking = True
         try:
-            with self._play.entered():
-                self.hear(text, info)
-                return await self._speak(text)
+            await self._play.enter()
+            self._play.tokens.check(self.name)
+            self.hear(text, info)
+            return await self._speak(text)
+        except Truncated as cut:
+            await self._play.cut(cut)
+            raise
         finally:
             self.speaking = False
 

@@ -386,3 +386,67 @@ def test_leaving_the_stream_ends_what_runs() -> None:
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(go())
+
+
+async def asks_beyond_its_limit(self: Any, task: Any, play: Play) -> Any:
+    agent = play.agent("agent_0")
+    while True:
+        try:
+            await agent.say("go on")
+        except Exception:
+            continue
+
+
+class Down(Quiz):
+    def _begin(self, task: Any) -> str:
+        raise EnvironmentFault("the server is down", kind="server")
+
+
+async def asks_a_broken_world(self: Any, task: Any, play: Play) -> Any:
+    world = await play.env(Down)
+    while True:
+        try:
+            await world.reset(task=1)
+        except Exception:
+            continue
+
+
+async def catches_every_cancellation(self: Any, task: Any, play: Play) -> Any:
+    await play.agent("agent_0").say("hello")
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except BaseException:
+            continue
+
+
+async def catches_every_cancellation_and_asks(self: Any, task: Any, play: Play) -> Any:
+    while True:
+        try:
+            await play.agent("agent_0").say("go on")
+        except BaseException:
+            continue
+
+
+@pytest.mark.parametrize(
+    ("run", "reason"),
+    [
+        (asks_beyond_its_limit, StopReason.AGENT_ERROR),
+        (asks_a_broken_world, StopReason.FAULT),
+        (catches_every_cancellation, StopReason.TIMEOUT),
+        (catches_every_cancellation_and_asks, StopReason.AGENT_ERROR),
+    ],
+)
+def test_code_that_catches_everything_holds_up_neither_its_neighbours_nor_the_end_of_the_run(
+    run: Any, reason: StopReason
+) -> None:
+    async def either(self: Any, task: Any, play: Play) -> Any:
+        if task == 0:
+            return await run(self, task, play)
+        for _ in range(2):
+            await play.agent("agent_0").say("hello")
+        return play.finish(reward=1.0)
+
+    deadlines = Deadlines(episode=1, close=0.2)
+    episodes = engine_of(either, max_turns=2, deadlines=deadlines, retries=0).run_sync([0, 1])
+    assert [episode.stop_reason for episode in episodes] == [reason, StopReason.SUCCESS]
