@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections.abc import Iterable
@@ -248,11 +249,27 @@ def near_miss(answer: str, stream: random.Random) -> str:
     numbers = list(_NUMBER.finditer(answer))
     if not numbers:
         raise TaskError(f"the answer {answer!r} holds no number to change; give the task a 'wrong' answer in its data")
-    found = numbers[stream.randrange(len(numbers))]
+    stream.shuffle(numbers)
+    texts = [text for found in numbers for text in _changed(answer, found, stream)]
+    # A mistake must not show in the answer alone, without the question.
+    return next(filter(_well_written, texts), texts[0])
+
+
+def _changed(answer: str, found: re.Match[str], stream: random.Random) -> list[str]:
+    """The answer with this one of its numbers changed, in every way and in random order."""
     digits, number = found[0], int(found[0])
     swapped = int(digits[:-2] + digits[-1] + digits[-2]) if len(digits) > 1 else number
     near = (number + 1, number - 1, number + 2, number - 2, number + 10, number - 10, swapped)
-    others = [other for other in near if other > 0 and other != number]
-    # As long as it was, so that 3.10 does not become 3.1.
-    changed = str(others[stream.randrange(len(others))]).zfill(len(digits))
-    return f"{answer[: found.start()]}{changed}{answer[found.end() :]}"
+    others = sorted({other for other in near if other >= 0 and other != number})
+    stream.shuffle(others)
+    # Decimals stay as long as they were, so that 3.10 does not become 3.1.
+    width = len(digits) if answer[: found.start()].endswith(".") else 0
+    return [f"{answer[: found.start()]}{str(other).zfill(width)}{answer[found.end() :]}" for other in others]
+
+
+def _well_written(answer: str) -> bool:
+    """No zero before a number or after a decimal, none with a sign, and fractions in lowest terms."""
+    if re.search(r"(?<![0-9.])0[0-9]|-0(?![0-9.])|\.[0-9]*0(?![0-9])", answer):
+        return False
+    fractions = re.findall(r"([0-9]+)\s*/\s*([0-9]+)", answer)
+    return all(int(under) > 1 and math.gcd(int(over), int(under)) == 1 for over, under in fractions)

@@ -55,6 +55,19 @@ def test_a_near_miss_is_another_number(answer):
         assert Fraction(near_miss(answer, random.Random(seed))) != Fraction(answer)
 
 
+@pytest.mark.parametrize("answer", ["1", "-1", "10", "20", "100", "-10", "6/5", "3/4", "74/3", "1/2", "14.1", "0.5"])
+def test_a_near_miss_is_written_as_an_answer_would_be(answer):
+    """Else a judge needs no question: what has a leading zero, or could be cancelled, is wrong."""
+    for seed in range(200):
+        wrong = near_miss(answer, random.Random(seed))
+        over, _, under = wrong.partition("/")
+        assert str(Fraction(wrong) if under else float(wrong) if "." in over else int(wrong)) == wrong
+
+
+def test_a_right_answer_of_zero_is_no_tell():
+    assert "0" in {near_miss("1", random.Random(seed)) for seed in range(50)}
+
+
 def test_nothing_before_the_verdict_tells_which_answer_is_right():
     # Two tasks that differ in the right answer alone look the same to everybody.
     question = "Is this the question?"
