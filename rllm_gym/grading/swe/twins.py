@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from rllm_gym.grading.python_source import parse_literal
 from rllm_gym.grading.swe.test_source import (
     Edit,
     Function,
@@ -273,7 +274,7 @@ def _other_members(source: TestSource, container: ast.expr, rng: random.Random) 
     before = [constant.value for constant in constants]
     for constant in constants:
         found = [
-            edit for edit in _other_literal(source, constant, rng) if ast.literal_eval(edit.new.decode()) not in before
+            edit for edit in _other_literal(source, constant, rng) if parse_literal(edit.new.decode()) not in before
         ]
         edits += found[:1]
     return tuple(edits) if edits and len(edits) == len(container.elts) else None
@@ -456,7 +457,7 @@ def _other_literal(source: TestSource, node: ast.expr, rng: random.Random, *, fa
 def _replaced(node: ast.expr, leaf: ast.Constant, token: bytes) -> object:
     """The literal's value with another leaf, ``None`` when it has none."""
     try:
-        value = ast.literal_eval(token.decode())
+        value = parse_literal(token.decode())
         changed = copy.deepcopy(node, {id(leaf): ast.copy_location(ast.Constant(value), leaf)})
         return ast.literal_eval(changed)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
