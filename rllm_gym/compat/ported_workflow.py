@@ -302,13 +302,14 @@ def _core_trajectory(old: Any, held: list[_Reply | None], reward: float, number:
             len(steps),
             old.name,
         )
+    roles = {old.name, *(reply.speaker.role for reply in held if reply is not None)} & play.roles.keys()
     return core.Trajectory(
         name=f"{old.name}_{number}",
         task=play.task_row,
         steps=steps,
         reward=reward,
         role=old.name,
-        trainable=not unmatched,
+        trainable=not unmatched and all(play.roles[role].trainable for role in roles),
     )
 
 

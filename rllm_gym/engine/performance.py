@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rllm_gym.core import EnvironmentFault, Episode, StopReason, TaskError
 from rllm_gym.engine.crew import AgentFailed, unplayed
 from rllm_gym.engine.play import Play, check_reason
-from rllm_gym.engine.speaker import Truncated, finite
+from rllm_gym.engine.speaker import Speaker, Truncated, finite
 from rllm_gym.engine.spec import EpisodeSpec
 from rllm_gym.engine.stage import Stage
 from rllm_gym.engine.workflow import Workflow
@@ -144,11 +144,61 @@ class Performance:
             raise ValueError("its episode has one step in several places; each belongs to one trajectory, once")
         for trajectory in made.trajectories:
             finite(f"reward of {trajectory.name}", trajectory.reward)
+            for step in trajectory.steps:
+                finite(f"reward of a step of {trajectory.name}", step.reward)
+        self._check_tokens(made)
         finite("reward of the episode", made.reward)
+        made.metrics = {str(key): finite(f"metrics[{key!r}]", value) for key, value in made.metrics.items()}
         if made.stop_reason is StopReason.NONE:
             made.stop_reason = StopReason.SUCCESS if made.success else StopReason.FAILURE
         check_reason(made.stop_reason)
         return made
+
+    def _check_tokens(self, made: Episode) -> None:
+        """Every token was sampled in this episode, stands in one place and after the replies it was sampled upon, and
+        is trained on only if its role is."""
+        sampled: dict[int, _Sampled] = {}
+        for speaker in self._play.speakers.values():
+            latest: dict[int, int] = {}
+            for step in speaker.steps:
+                if step.tokens is not None:
+                    reply = id(step.tokens.ids)
+                    sampled[reply] = _Sampled(speaker, step.tokens.context_ids, latest.get(step.tokens.branch))
+                    latest[step.tokens.branch] = reply
+        for trajectory in made.trajectories:
+            what = f"its trajectory {trajectory.name!r}"
+            latest = {}
+            for step in trajectory.steps:
+                if step.tokens is None:
+                    continue
+                reply, branch = id(step.tokens.ids), step.tokens.branch
+                known = sampled.pop(reply, None)
+                if known is None:
+                    raise ValueError(
+                        f"{what} holds tokens that no agent of this episode sampled, or that are in another step as "
+                        "well; take each step of play.finish() once"
+                    )
+                if step.tokens.context_ids is known.context_ids and latest.get(branch) != known.before:
+                    raise ValueError(
+                        f"{what} holds a reply of {known.speaker.name} without the one before it, which is part of its "
+                        "prompt; keep them in order, and leave out none but the last ones"
+                    )
+                if trajectory.trainable and not self._play.roles[known.speaker.role].trainable:
+                    raise ValueError(
+                        f"{what} is trainable, but {known.speaker.name} spoke in it, whose role "
+                        f"{known.speaker.role!r} is not trained; set trainable=False"
+                    )
+                latest[branch] = reply
+
+
+@dataclass(frozen=True, slots=True)
+class _Sampled:
+    """A reply that was drawn. Replies are known by their ids' identity: two may be the same words, and steps may be
+    copied, with the tokens in another numbering of branches."""
+
+    speaker: Speaker
+    context_ids: tuple[int, ...]
+    before: int | None  # identity of the reply before it in its branch
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

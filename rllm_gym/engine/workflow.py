@@ -83,8 +83,8 @@ class Workflow(ABC):
     async def run(self, task: TaskOfSpec, play: Play) -> Episode | None:
         """Play one episode.
 
-        It may start tasks of its own (``asyncio.gather``, ``asyncio.TaskGroup``); those that are not done when it
-        ends are cancelled. An exception of its own ends the episode as ``StopReason.AGENT_ERROR``. Work that blocks
+        It may start tasks of its own (``asyncio.gather``, ``asyncio.TaskGroup``); those that have asked the play for
+        something and are not done when it ends are cancelled. An exception of its own ends the episode as ``StopReason.AGENT_ERROR``. Work that blocks
         belongs into ``await play.call(function, …)``.
 
         Args:

@@ -125,6 +125,15 @@ def test_best_of_n_with_a_function(workers: str) -> None:
     assert set(rewards(episode)) == {f"solver_{n}" for n in range(4)}
 
 
+@pytest.mark.parametrize("verdict", [float("nan"), None, "0.5"])
+def test_a_verifier_that_gives_no_number_says_so(verdict: Any) -> None:
+    """Compared with others, NaN would choose by the order of the answers."""
+    workflow = BestOfN(2, verifier=lambda observation, answer: verdict)
+    (episode,) = AgentWorkflowEngine(workflow, env=Once, sampler=ScriptedSampler(lambda request: "5")).run_sync([5])
+    assert episode.stop_reason is StopReason.AGENT_ERROR
+    assert f"the verdict={verdict!r} must be a finite number" in (episode.fault or "")
+
+
 def test_debate() -> None:
     said = {"debater_0": ["4", "5"], "debater_1": ["6", "6"], "judge_0": ["5"]}
     episode, heard = play(Debate(2, rounds=2), said)

@@ -68,6 +68,19 @@ async def one_step_in_two_places(self: Any, task: Any, play: Play) -> Any:
     return made
 
 
+async def a_step_without_a_finite_reward(self: Any, task: Any, play: Play) -> Any:
+    await play.agent("agent_0").say("hello")
+    made = play.finish(reward=1.0)
+    made.trajectories[0].steps[0].reward = float("inf")
+    return made
+
+
+async def a_metric_put_into_the_episode(self: Any, task: Any, play: Play) -> Any:
+    made = play.finish()
+    made.metrics["late"] = "yes"  # type: ignore[assignment]
+    return made
+
+
 async def a_fault_of_its_own_making(self: Any, task: Any, play: Play) -> Any:
     return Episode("", "", stop_reason=StopReason.FAULT)
 
@@ -130,6 +143,8 @@ async def a_group_of_errors(self: Any, task: Any, play: Play) -> Any:
         (not_an_episode, "returned str"),
         (trajectories_of_one_name, "several trajectories of one name"),
         (one_step_in_two_places, "one step in several places"),
+        (a_step_without_a_finite_reward, "reward of a step of agent_0=inf"),
+        (a_metric_put_into_the_episode, "metrics['late']='yes'"),
         (a_fault_of_its_own_making, "raise EnvironmentFault"),
         (a_reward_that_is_none, "agent_0 has not said anything yet"),
         (a_nan, "must be a finite number"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from templates import FAMILIES, make_tokenizer
 from worlds import Quiz
 
 from rllm_gym.agents import ChatAgent
-from rllm_gym.core import Episode
+from rllm_gym.core import Episode, StopReason, Trajectory
 from rllm_gym.engine import AgentWorkflowEngine, EpisodeSpec, Role, Workflow
 from rllm_gym.engine.workflows import (
     BestOfN,
@@ -110,6 +112,45 @@ def test_trainable_tokens_are_of_one_agent_and_were_sampled_by_it(
         assert together is None or sum(map(_sampled, episode.trajectories)) <= together
     assert set(sampler.released) >= set(sampler.drawn)
     assert len(sampler.released) == len(set(sampler.released))
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (
+            lambda made, before: [*made, Trajectory("copy", steps=[copy.deepcopy(made[0].steps[0])])],
+            "another step as well",
+        ),
+        (lambda made, before: list(before) or made, "that no agent of this episode sampled"),
+        (lambda made, before: [replace(trajectory, trainable=True) for trajectory in made], "is not trained"),
+        (lambda made, before: [replace(made[0], steps=made[0].steps[1:]), *made[1:]], "without the one before it"),
+        (lambda made, before: [replace(made[0], steps=made[0].steps[:1]), *made[1:]], None),
+    ],
+    ids=["twice", "another episode's", "a frozen role's", "without its prompt", "the last left out"],
+)
+def test_an_episode_of_a_workflows_own_making_holds_only_tokens_it_may(make: Any, says: str | None) -> None:
+    before: list[Trajectory] = []
+
+    class Makes(Workflow):
+        roles = ("player", "opponent")
+
+        async def run(self, task: Any, play: Any) -> Episode:
+            for name in ("player_0", "player_0", "opponent_0"):
+                await play.agent(name).say("go on")
+            made = play.finish(reward=1.0)
+            kept, made.trajectories = made.trajectories, make(made.trajectories, before)
+            before.extend(kept)
+            return made
+
+    engine = AgentWorkflowEngine(
+        Makes, sampler=Recorder(make_tokenizer("qwen3"), 1), roles={"opponent": Role(trainable=False)}, n_parallel=1
+    )
+    last = engine.run_sync([EpisodeSpec(seed=1), EpisodeSpec(seed=2)])[-1]
+    if says is None:
+        assert last.fault is None
+    else:
+        assert last.stop_reason is StopReason.AGENT_ERROR
+        assert says in (last.fault or "")
 
 
 def test_so_are_those_of_a_model(tmp_path: Any) -> None:

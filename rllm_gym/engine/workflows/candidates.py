@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from rllm_gym.core import Episode, InvalidAction, StopReason
 from rllm_gym.engine.play import Play
-from rllm_gym.engine.speaker import Truncated
+from rllm_gym.engine.speaker import Truncated, finite
 from rllm_gym.engine.workflow import TaskOfSpec
 from rllm_gym.engine.workflows.acting import Agents, Attempted, CastWorkflow, act, whole
 from rllm_gym.multiagent.quoting import quoted
@@ -139,7 +139,7 @@ class BestOfN(_Candidates):
 
     async def _verify(self, play: Play, number: int, observation: Any, answer: Attempted) -> float:
         if self.verifier is not None:
-            return float(await play.call(self.verifier, observation, answer.text))
+            return finite("the verdict", await play.call(self.verifier, observation, answer.text))
         speaker = self.talker(play, f"verifier_{number}", "verifier", _VERIFIER)
         reply = await speaker.say(f"{shown(observation)}\n\nThe answer:\n{quoted(answer_of(answer.text))}")
         verdict = _chosen(reply.text, ["yes", "no"])
