@@ -11,11 +11,11 @@ from typing import Any
 from rllm_gym.agents import ChatAgent
 from rllm_gym.core import Episode
 from rllm_gym.engine import Play, Workflow
-from rllm_gym.engine.workflows import SelfPlay
+from rllm_gym.engine.workflow import choose
 from rllm_gym.multiagent.opponents import best_moves, optimal_player, random_player
 from rllm_gym.multiagent.tic_tac_toe import TicTacToeBoard
 
-ROLES = ("cross", "nought")
+ROLES, SEATS = ("cross", "nought"), ("player_0", "player_1")
 OPPONENTS = {"random": random_player, "optimal": optimal_player}
 
 
@@ -30,40 +30,40 @@ class BoardAgent(ChatAgent):
         super().update_from_env(shown, reward, done, info, **kwargs)
 
 
-class Game(SelfPlay):
-    """Crosses against noughts, each a role of its own."""
+class Game(Workflow):
+    """Crosses against noughts, each a role with weights of its own, or one of them against a player in plain Python.
 
-    def __init__(self) -> None:
-        super().__init__(roles=ROLES, rotate=False, agents=dict.fromkeys(ROLES, BoardAgent))
-
-
-class AgainstFixed(Workflow):
-    """One role's weights against a player that learns nothing.
+    In training a group of episodes is one of three, by its name: both roles against each other, or either of them
+    against the opponent. Against each other alone they end in a narrow game that nobody else plays.
 
     Args:
-        role: Who is measured.
+        role: Who plays the opponent, to be measured; ``""`` for training.
         opponent: ``random`` or ``optimal``.
     """
 
     roles = ROLES
 
-    def __init__(self, role: str, opponent: str) -> None:
+    def __init__(self, role: str = "", opponent: str = "random") -> None:
         self.role, self.opponent = role, OPPONENTS[opponent]
 
     async def run(self, task: object, play: Play) -> Episode:
         game = await play.game()
         await game.reset()
-        mine = f"player_{ROLES.index(self.role)}"
         rng = random.Random(play.seed)
+        mine = [self.role] if self.role else ((*ROLES,), ROLES[:1], ROLES[1:])[choose(3, play.group_id, "who plays")]
         while not game.over:
-            info = game.infos[game.agent]
-            if game.agent != mine:
-                await game.step(self.opponent(info, rng))
-                continue
-            speaker = play.speakers.get(mine) or play.agent(mine, self.role, agent=BoardAgent())
-            reply = await speaker.say(game.observation, info)
-            await game.step(reply.action)
-        reward = game.rewards[mine]
+            seat = game.agent
+            info, role = game.infos[seat], ROLES[SEATS.index(seat)]
+            if role not in mine:
+                action = self.opponent(info, rng)
+            else:
+                speaker = play.speakers.get(seat) or play.agent(seat, role, agent=BoardAgent())
+                action = (await speaker.say(game.observation, info)).action
+            earned = await game.step(action)
+            for name, speaker in play.speakers.items():
+                if speaker.steps:
+                    speaker.reward(earned.get(name, 0.0))
+        reward = game.rewards[SEATS[ROLES.index(mine[0])]]
         return play.finish(reward=reward, success=reward > 0)
 
 
@@ -85,5 +85,3 @@ def write_demonstrations(path: Path, number: int, *, optimal: float, seed: int) 
                 chat = [{"role": "user", "content": shown}, {"role": "assistant", "content": str(rng.choice(moves))}]
                 file.write(json.dumps({"messages": chat}) + "\n")
                 board = board.after(rng.choice(board.moves()))
-
-

@@ -1,7 +1,9 @@
-r"""Pairs: a family of problems where an answer is checked by one sum, and found by looking at every pair.
+r"""Triples: a family of problems where an answer is checked by one sum, and found by looking at every triple.
 
-``618394 13`` asks which two of the six digits add up to 13; the answer is ``\boxed{49}``, the smaller one first, and
-there is one such pair alone. The problems go through ``rllm/Math-v0``, and the built-in ``SolverJudge`` plays them.
+``618395 22`` asks which three of the six digits add up to 22; the answer is ``\boxed{589}``, in ascending order, and
+there is one such triple alone. Attention compares all pairs of tokens at once, but not all triples (Match3: Sanford et
+al. 2023); whether three given digits have a given sum is one look. The problems go through ``rllm/Math-v0``, and the
+built-in ``SolverJudge`` plays them.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from rllm_gym.agents import ChatAgent
 from rllm_gym.engine.workflows import SolverJudge
 
 SOLVERS = 3
-_DIGITS = 6
+_DIGITS, _CHOSEN = 6, 3
 _RULE = "\n\nGive the final answer in \\boxed{}."
 
 
@@ -30,14 +32,14 @@ class TinySolverJudge(SolverJudge):
 
 def problems(number: int, seed: int) -> list[dict[str, str]]:
     """Rows for ``rllm/Math-v0``, no two the same."""
-    rng, rows = random.Random(seed), {}
+    rng, rows = random.Random(seed), dict[str, dict[str, str]]()
     while len(rows) < number:
         digits = rng.sample(range(1, 10), _DIGITS)
-        total = sum(rng.sample(digits, 2))
-        pairs = _pairs(digits, total)
-        if len(pairs) == 1:
-            question = f"{''.join(map(str, digits))} {total}"
-            rows[question] = {"question": question, "answer": pairs[0]}
+        total = sum(rng.sample(digits, _CHOSEN))
+        found = [each for each in itertools.combinations(sorted(digits), _CHOSEN) if sum(each) == total]
+        if len(found) == 1:
+            question = f"{_joined(digits)} {total}"
+            rows[question] = {"question": question, "answer": _joined(found[0])}
     return list(rows.values())
 
 
@@ -47,10 +49,13 @@ def write_demonstrations(path: Path, rows: Sequence[dict[str, str]], *, right: f
     with path.open("w") as file:
         for row in rows:
             asked = row["question"] + _RULE
-            answers = [_answer(row, right, rng) for _ in range(SOLVERS)]
+            answers = [row["answer"]]
+            while len(set(answers)) == 1:  # something to choose between
+                answers = [row["answer"], *(_answer(row, right, rng) for _ in range(SOLVERS - 1))]
+            rng.shuffle(answers)
             shown = [f"Answer {number}:\n> {_boxed(answer)}" for number, answer in enumerate(answers, 1)]
             good = [number for number, answer in enumerate(answers, 1) if answer == row["answer"]]
-            verdict = rng.choice(good) if good and rng.random() < right else rng.randint(1, SOLVERS)
+            verdict = rng.choice(good) if rng.random() < right else rng.randint(1, SOLVERS)
             for question, reply in (
                 (asked, _boxed(_answer(row, right, rng))),
                 ("\n\n".join([asked, *shown]), _boxed(str(verdict))),
@@ -60,14 +65,12 @@ def write_demonstrations(path: Path, rows: Sequence[dict[str, str]], *, right: f
 
 
 def _answer(row: dict[str, str], right: float, rng: random.Random) -> str:
-    if rng.random() < right:
-        return row["answer"]
     digits = [int(digit) for digit in row["question"].split()[0]]
-    return "".join(map(str, sorted(rng.sample(digits, 2))))
+    return row["answer"] if rng.random() < right else _joined(sorted(rng.sample(digits, _CHOSEN)))
 
 
-def _pairs(digits: Sequence[int], total: int) -> list[str]:
-    return [f"{min(a, b)}{max(a, b)}" for a, b in itertools.combinations(digits, 2) if a + b == total]
+def _joined(digits: Sequence[int]) -> str:
+    return "".join(map(str, digits))
 
 
 def _boxed(answer: str) -> str:

@@ -1,0 +1,178 @@
+"""Teams that learn: two adapters at tic-tac-toe against fixed opponents, and a judge that is worth more than a solver.
+
+    python -m benchmarks.multiagent [--folder runs/multiagent] [--families tictactoe triples] [--seeds 0 1 2] [--write]
+
+*tictactoe*: crosses and noughts are two roles with an adapter each on one tiny model made on the spot. They learn from
+games against each other and against a player that moves at random, and are measured on start positions nobody trained
+on, against that player and against optimal play. *triples*: three solvers and a judge (the built-in ``SolverJudge``,
+an adapter a role) at problems of ``rllm/Math-v0`` that are easier to check than to solve; what the judge chooses is to
+be right more often than a solver alone is.
+
+Each seed of a family is a process of its own (``multiagent_run.py``); its result is a file in the folder, and those
+that are there are not repeated. ``--write`` makes ``benchmarks/results/multiagent.md``, ``.json`` and ``.svg`` of them.
+
+The targets: with every seed each role wins more of its games against the random player than before, and the team solves
+more than a solver of the same weights alone, and more than before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rllm_gym.commands.report.charts import Series, line_chart
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+FAMILIES = ("tictactoe", "triples")
+# A seed is given up after so many seconds.
+DEADLINE = 2 * 3600
+CURVES = {
+    "tictactoe": ("cross won, random", "nought won, random"),
+    "triples": ("joint", "solver alone", "any solver"),
+}
+_TITLES = {
+    "tictactoe": "Tic-tac-toe: games won against the random player (validation positions)",
+    "triples": "Triples: problems solved (validation problems)",
+}
+
+
+def run_missing(folder: Path, families: Sequence[str], seeds: Sequence[int]) -> None:
+    """
+    Raises:
+        subprocess.CalledProcessError: A seed failed; its output has been shown.
+        subprocess.TimeoutExpired: It was not done in time.
+    """
+    for seed in seeds:
+        for family in families:
+            if not (folder / f"{family}-{seed}.json").exists():
+                print(f"{family}, seed {seed} …", flush=True)
+                command = [sys.executable, "-m", "benchmarks.multiagent_run", str(folder), family, str(seed)]
+                environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+                subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=DEADLINE)
+
+
+def results_in(folder: Path, families: Sequence[str], seeds: Sequence[int]) -> list[dict[str, Any]]:
+    """Of every seed, by family."""
+    return [json.loads((folder / f"{family}-{seed}.json").read_text()) for family in families for seed in seeds]
+
+
+def table(results: Sequence[dict[str, Any]], family: str) -> list[str]:
+    """Before and after of each seed, with the medians."""
+    own = [each for each in results if each["family"] == family]
+    names = list(own[0]["before"])
+    lines = [
+        f"| {family} | " + " | ".join(f"seed {each['seed']}" for each in own) + " | median |",
+        "|---" * (len(own) + 2) + "|",
+    ]
+    for name in names:
+        pairs = [(each["before"][name], each["after"][name]) for each in own]
+        before, after = (statistics.median(pair[side] for pair in pairs) for side in (0, 1))
+        cells = " | ".join(f"{old:.3f} → {new:.3f}" for old, new in pairs)
+        lines.append(f"| {name} | {cells} | {before:.3f} → **{after:.3f}** |")
+    seconds = [sum(each["cpu_seconds"].values()) for each in own]
+    lines.append("| CPU s, base and training | " + " | ".join(f"{each:.0f}" for each in seconds)
+                 + f" | {statistics.median(seconds):.0f} |")  # fmt: skip
+    return lines
+
+
+def verdicts(results: Sequence[dict[str, Any]]) -> list[tuple[str, bool]]:
+    """What was to be shown, and whether it was, of every seed."""
+    said = []
+    for each in results:
+        before, after, where = each["before"], each["after"], f"{each['family']}, seed {each['seed']}"
+        if each["family"] == "tictactoe":
+            for name in CURVES["tictactoe"]:
+                words = f"{where}: {name} {before[name]:.3f} → {after[name]:.3f}"
+                said.append((words, after[name] > before[name]))
+            continue
+        joint, alone = after["joint"], after["solver alone"]
+        said.append((f"{where}: the team solves {joint:.3f}, a solver alone {alone:.3f}", joint > alone))
+        said.append(
+            (f"{where}: the team solved {before['joint']:.3f} before, now {joint:.3f}", joint > before["joint"])
+        )
+    return said
+
+
+def plot(results: Sequence[dict[str, Any]]) -> str:
+    """An SVG: for each family its curves, the medians over the seeds."""
+    colours = ["#1b6ef3", "#d9480f", "#868e96"]
+    style = "".join(f".c{i}{{stroke:{colour}}}circle.c{i}{{fill:{colour}}}" for i, colour in enumerate(colours))
+    style += (
+        "text{font:11px sans-serif;fill:#495057}.title{font-weight:600;font-size:13px;fill:#212529}"
+        ".grid{stroke:#e9ecef}.axis{stroke:#868e96}.curve{fill:none;stroke-width:1.8}.cursor{display:none}"
+    )
+    families = list(dict.fromkeys(each["family"] for each in results))
+    parts, width, height = [], 640, 320
+    for across, family in enumerate(families):
+        x = across * width
+        curves = [each["curve"] for each in results if each["family"] == family]
+        series = [Series(name, _median_curve(curves, name), measured_rarely=True) for name in CURVES[family]]
+        parts.append(f'<text class="title" x="{x + 52}" y="18">{_TITLES[family]}</text>')
+        drawn = line_chart(series, unit="share", label=_TITLES[family])
+        parts.append(drawn.replace("<svg ", f'<svg x="{x}" y="28" width="{width}" height="250" ', 1))
+        for place, (name, colour) in enumerate(zip(CURVES[family], colours, strict=False)):
+            parts.append(f'<rect x="{x + 52 + place * 170}" y="292" width="12" height="12" fill="{colour}"/>')
+            parts.append(f'<text x="{x + 70 + place * 170}" y="302">{name}</text>')
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {len(families) * width} {height}" '
+        f'width="{len(families) * width}"><style>{style}</style><rect width="100%" height="100%" fill="#ffffff"/>'
+        f"{''.join(parts)}</svg>\n"
+    )
+
+
+def _median_curve(curves: Sequence[Sequence[dict[str, float]]], name: str) -> list[tuple[float, float]]:
+    return [
+        (points[0]["step"], statistics.median(point[name] for point in points)) for points in zip(*curves, strict=False)
+    ]
+
+
+def write_results(results: Sequence[dict[str, Any]], folder: Path) -> None:
+    families = list(dict.fromkeys(each["family"] for each in results))
+    seeds = ", ".join(map(str, sorted({each["seed"] for each in results})))
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    said = "\n".join(f"- {'met' if met else 'NOT MET'}: {words}" for words, met in verdicts(results))
+    tables = "\n\n".join("\n".join(table(results, family)) for family in families)
+    (folder / "multiagent.md").write_text(
+        "# Teams that learn\n\n`python -m benchmarks.multiagent --write`. Before and after training, sampled at "
+        f"temperature 1, on test tasks that nothing has seen; seeds {seeds}. *won, random* is the share of 512 games "
+        "won against a player that moves at random, *optimal* against one that never errs; start positions are one to "
+        "four moves into the game. A random player itself wins 0.57 as crosses and 0.33 as noughts, an optimal one "
+        "0.95 and 0.67. *joint* is the share of 512 problems of which the judge chose a right answer, *solver alone* "
+        "that of answers that are right, *any solver* of problems with a right one among three, which is all a judge "
+        f"could get. One torch thread; {os.cpu_count()} shared cores, {platform.machine()}, Python "
+        f"{platform.python_version()}, load at the end {load}.\n\n{tables}\n\n{said}\n\n"
+        "![Medians over the seeds](multiagent.svg)\n"
+    )
+    (folder / "multiagent.svg").write_text(plot(results))
+    (folder / "multiagent.json").write_text(json.dumps(list(results)) + "\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--folder", type=Path, default=Path("runs/multiagent"), help="of runs and their results")
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--write", action="store_true", help="write benchmarks/results/multiagent.*")
+    options = parser.parse_args(arguments)
+    run_missing(options.folder.resolve(), options.families, options.seeds)
+    results = results_in(options.folder, options.families, options.seeds)
+    for family in options.families:
+        print("\n".join(table(results, family)), end="\n\n")
+    said = verdicts(results)
+    print("\n".join(f"{'met' if met else 'NOT MET'}: {words}" for words, met in said))
+    if options.write:
+        write_results(results, RESULTS)
+    return 0 if all(met for _, met in said) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
