@@ -31,8 +31,9 @@ class EnvConfig:
     """Agent class as `module:Class`; empty for the one that fits the environment."""
     agent_kwargs: JsonObject = field(default_factory=dict)
     """Keyword arguments of the agent."""
-    workers: Literal["thread", "process"] = "thread"
-    """Where environments live. Threads are faster; processes survive environments that crash or hang."""
+    workers: Literal["thread", "process", "ray"] = "thread"
+    """Where environments live. Threads are faster; processes survive environments that crash or hang; ray spreads such
+    processes over the Ray cluster at RAY_ADDRESS."""
     max_turns: int | None = None
     """Fewer turns than the environment allows; none keeps the environment's own limit. With a workflow: replies in one
     episode, of all agents together."""
