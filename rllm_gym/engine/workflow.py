@@ -84,8 +84,8 @@ class Workflow(ABC):
         """Play one episode.
 
         It may start tasks of its own (``asyncio.gather``, ``asyncio.TaskGroup``); those that have asked the play for
-        something and are not done when it ends are cancelled. An exception of its own ends the episode as ``StopReason.AGENT_ERROR``. Work that blocks
-        belongs into ``await play.call(function, …)``.
+        something and are not done when it ends are cancelled. An exception of its own ends the episode as
+        ``StopReason.AGENT_ERROR``. Work that blocks belongs into ``await play.call(function, …)``.
 
         Args:
             task: As the spec names it: a :class:`~rllm_gym.core.Task` or row, an index or id of the environment's

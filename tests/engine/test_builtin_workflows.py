@@ -7,13 +7,14 @@ import re
 from typing import Any
 
 import pytest
+from templates import make_tokenizer
 from worlds import Quiz
 
 from rllm_gym.agents import ChatAgent
 from rllm_gym.core import Episode, Outcome, StopReason
 from rllm_gym.engine import AgentWorkflowEngine, EpisodeSpec, Role
 from rllm_gym.engine.workflows import BestOfN, Debate, MultiTurn, PlanExecute, SelfPlay, SingleTurn, SolverJudge
-from rllm_gym.samplers import Request, ScriptedSampler, WeightUpdate
+from rllm_gym.samplers import Completion, Request, ScriptedSampler, WeightUpdate
 
 
 class Once(Quiz):
@@ -42,6 +43,19 @@ def play(
     (episode,) = engine.run_sync([EpisodeSpec(task, seed=1)])
     assert episode.fault is None
     return episode, heard
+
+
+class Spelling(ScriptedSampler):
+    """Its replies have token ids."""
+
+    returns_tokens = True
+
+    async def sample(self, requests: list[Request]) -> list[Completion]:
+        tokenizer, completions = make_tokenizer("qwen3"), []
+        for request, said in zip(requests, await super().sample(requests), strict=True):
+            ids = tuple(tokenizer.encode(said.text, add_special_tokens=False))[: request.params.max_tokens]
+            completions.append(Completion(ids, (0.0,) * len(ids), tokenizer.decode(ids), "stop", 0))
+        return completions
 
 
 def rewards(episode: Episode) -> dict[str, list[float]]:
@@ -162,9 +176,31 @@ def test_self_play_rewards_each_seat_on_its_last_step() -> None:
     said = {"player_0": ["1", "2", "3"], "player_1": ["4", "5"]}
     episode, heard = play(SelfPlay, said, env="rllm/TicTacToe-v0", task=None)
     assert rewards(episode) == {"player_0": [0.0, 0.0, 1.0], "player_1": [0.0, -1.0]}
-    assert episode.metrics == {"player_reward": 0.0, "player_success": 0.5}
+    assert episode.metrics == {"player_reward": 0.0, "player_success": 0.5, "silenced": 0.0}
     assert {each.role for each in episode.trajectories} == {"player"}
     assert "player_0 played 1." in heard["player_1"][0]
+
+
+def test_spending_all_tokens_is_no_way_out_of_a_lost_game() -> None:
+    """Cut off, the game would be worth 0 to the player about to lose it, and trained on as such."""
+    moves = {"player_0": ["1", "2", "and so " * 50], "player_1": ["9", "4", "5"]}
+    turns: dict[str, int] = {}
+
+    def reply(request: Request) -> str:
+        name = request.conversation.rpartition("/")[2]
+        turns[name] = turns.get(name, -1) + 1
+        return moves[name][turns[name]]
+
+    engine = AgentWorkflowEngine(
+        SelfPlay("rllm/TicTacToe-v0"),
+        sampler=Spelling(reply),
+        tokenizer=make_tokenizer("qwen3"),
+        max_response_tokens=60,
+    )
+    (episode,) = engine.run_sync([EpisodeSpec(seed=1)])
+    assert episode.fault is None
+    assert rewards(episode) == {"player_0": [0.0, 0.0, -1.0], "player_1": [0.0, 1.0]}
+    assert episode.metrics["silenced"] == 0.5
 
 
 def test_self_play_against_an_opponent_changes_seats_from_group_to_group() -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rllm_gym.core import Episode
+from rllm_gym.core import Episode, StopReason
 from rllm_gym.engine.handles import GameHandle
 from rllm_gym.engine.play import Play
+from rllm_gym.engine.speaker import Speaker, Truncated
 from rllm_gym.engine.workflow import TaskOfSpec, choose
 from rllm_gym.engine.workflows.acting import Agents, CastWorkflow
+
+_SPENT = (StopReason.MAX_TOKENS, StopReason.CONTEXT_LENGTH)
 
 
 class SelfPlay(CastWorkflow):
@@ -18,8 +21,9 @@ class SelfPlay(CastWorkflow):
     With one role all seats are played alike: self-play. With several, each seat has one, in their order; a frozen
     opponent is ``roles=("player", "opponent")`` here and ``roles={"opponent": Role(weights=…, trainable=False)}``
     for the engine. Agents have the names of their seats. The episode's reward is the mean of the first role's seats,
-    and it is a success if one of these won. Metrics: ``<role>_reward`` and ``<role>_success``, means over the
-    role's seats.
+    and it is a success if one of these won. A seat whose tokens are spent is silent for the rest of the game, which
+    takes that as it takes an empty reply: nobody gets out of a lost game by talking. Metrics: ``<role>_reward`` and
+    ``<role>_success``, means over the role's seats, and ``silenced``, the share of the seats whose tokens were spent.
 
     Args:
         game: Id of an AEC environment, or something callable; ``None``: the engine's ``env``.
@@ -51,16 +55,26 @@ class SelfPlay(CastWorkflow):
         game = await play.game(self.game, **self.game_kwargs)
         await game.reset()
         seats = self._seats(game, play)
+        silenced: set[str] = set()
         while not game.over:
             seat = game.agent
             speaker = play.speakers.get(seat) or self.talker(play, seat, seats[seat], "")
-            reply = await speaker.say(game.observation, game.infos.get(seat))
-            earned = await game.step(reply.action)
+            earned = await game.step(await self._move(speaker, game, silenced))
             speaker.info(game.infos.get(seat))
             for name, reward in earned.items():
                 if name in play.speakers and (reward or name == seat):
                     play.speakers[name].reward(reward)
+        play.metrics["silenced"] = len(silenced) / len(seats)
         return self._finish(game, seats, play)
+
+    async def _move(self, speaker: Speaker, game: GameHandle, silenced: set[str]) -> Any:
+        try:
+            return (await speaker.say(game.observation, game.infos.get(speaker.name))).action
+        except Truncated as cut:
+            if cut.stop_reason not in _SPENT or not speaker.steps:
+                raise
+            silenced.add(speaker.name)
+            return ""
 
     def _seats(self, game: GameHandle, play: Play) -> dict[str, str]:
         """The role of each seat."""
