@@ -379,6 +379,19 @@ function moving() {
   });
 }
 
+// Whether the mouse has begun to drag something, other than by the page's own listeners.
+let dragged = null;
+
+function watchDrag() {
+  dragged = null;
+  addEventListener("dragstart", (event) => (dragged = event), { capture: true, once: true });
+  return {};
+}
+
+function dragBegan() {
+  return { began: dragged !== null && !dragged.defaultPrevented };
+}
+
 // Which of its parent's frames this one is.
 function position() {
   let own = 0;
@@ -386,7 +399,7 @@ function position() {
   return { own };
 }
 
-const calls = { observe, locate, clickable, frameAt, prepare, verify, select, checked, focus, scroll, resolve, position, still };
+const calls = { observe, locate, clickable, frameAt, prepare, verify, select, checked, focus, scroll, resolve, position, still, watchDrag, dragBegan };
 
 // The one door: a name and arguments, an answer as JSON.
 const door = async (name, ...args) => JSON.stringify(await calls[name](...args));

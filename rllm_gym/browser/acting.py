@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from rllm_gym.browser.acting_drag import Drag
+from rllm_gym.browser.acting_keyboard import press_key, type_text
 from rllm_gym.browser.acting_keys import UnknownKey, checked_key
 from rllm_gym.browser.observation import Sight, Tab, sight_of
 from rllm_gym.browser.observation_text import in_short, on_one_line, quoted
@@ -16,8 +18,7 @@ from rllm_gym.browser.tabs import MOST_TABS
 from rllm_gym.parsing.browser_actions import BrowserAction
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
-
+    from rllm_gym.browser.pages import Page
     from rllm_gym.browser.session import BrowserSession
 
 _WINDOW_S = 3.0
@@ -119,7 +120,7 @@ class _Turn:
             CannotAct: There is no such element, or it cannot be used so.
         """
         assert number is not None
-        frame = self._frame_of(number)
+        frame = self.frame_of(number)
         answer: dict[str, Any] = await self.tab.world.call(call, number, *arguments, frame=frame)
         if answer.get("gone"):
             raise CannotAct(f"{self._called(number)} is no longer on the page. {self._nearest(number)}")
@@ -137,7 +138,7 @@ class _Turn:
 
     async def _in_viewport(self, number: int, x: float, y: float) -> tuple[float, float]:
         """A place in a frame's document as one in the viewport."""
-        frame = self._frame_of(number)
+        frame = self.frame_of(number)
         for parent, index in await self._way_up(frame):
             found = await self.tab.world.call("frameAt", index, x, y, frame=parent)
             if "x" not in found:
@@ -164,7 +165,7 @@ class _Turn:
             frame = parents[frame]
         return way
 
-    def _frame_of(self, number: int) -> str:
+    def frame_of(self, number: int) -> str:
         place = self.sight.places.get(number)
         if place is None:
             raise CannotAct(f"There is no element {number} on the page. {self._nearest(number)}")
@@ -241,14 +242,10 @@ async def _hover(turn: _Turn, action: BrowserAction) -> None:
 async def _drag(turn: _Turn, action: BrowserAction) -> None:
     await turn.place_of(action.target, "locate", True)
     start = await turn.place_of(action.element)
-    mouse = turn.tab.page.mouse  # Playwright's knows how a drag becomes one that a page can take a drop from
-    await mouse.move(*start)
-    await mouse.down()
-    try:
-        end = await turn.place_of(action.target, "locate", True)
-        await mouse.move(*end, steps=8)
-    finally:
-        await mouse.up()
+    assert action.element is not None
+    async with Drag(turn.tab.world, turn.frame_of(action.element)) as drag:
+        await drag.begin(*start)
+        await drag.to(*await turn.place_of(action.target, "locate", True))
 
 
 async def _set_checked(turn: _Turn, action: BrowserAction) -> None:
@@ -279,7 +276,7 @@ async def _type(turn: _Turn, action: BrowserAction) -> None:
     if len(text) > _TYPED_CHARS:
         raise CannotAct(f"The text has {len(text)} characters; type takes at most {_TYPED_CHARS}, use fill.")
     await turn.on_element(action.element, "prepare", text, "end")
-    await turn.tab.page.keyboard.type(text)
+    await type_text(turn.tab.world, text)
 
 
 async def _select(turn: _Turn, action: BrowserAction) -> None:
@@ -293,7 +290,7 @@ async def _press(turn: _Turn, action: BrowserAction) -> None:
         raise CannotAct(str(error)) from None
     if action.element is not None:
         await turn.on_element(action.element, "focus")
-    await turn.tab.page.keyboard.press(key)
+    await press_key(turn.tab.world, key)
 
 
 async def _focus(turn: _Turn, action: BrowserAction) -> None:
@@ -301,7 +298,7 @@ async def _focus(turn: _Turn, action: BrowserAction) -> None:
 
 
 async def _scroll(turn: _Turn, action: BrowserAction) -> None:
-    frame = None if action.element is None else turn._frame_of(action.element)
+    frame = None if action.element is None else turn.frame_of(action.element)
     answer = await turn.tab.world.call("scroll", action.element, action.text, frame=frame)
     if answer.get("gone"):
         raise CannotAct(f"Element {action.element} is no longer on the page.")

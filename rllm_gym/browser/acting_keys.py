@@ -29,7 +29,7 @@ class UnknownKey(ValueError):
 
 
 def checked_key(text: str) -> str:
-    """A key or combination as Playwright calls it.
+    """A key or combination by its name among browsers, modifiers before it.
 
     >>> checked_key("ctrl+a"), checked_key("Esc"), checked_key("+")
     ('Control+a', 'Escape', '+')

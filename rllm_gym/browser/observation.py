@@ -16,8 +16,7 @@ from rllm_gym.browser.observation_world import World, WorldLost
 from rllm_gym.browser.settling import Activity
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
-
+    from rllm_gym.browser.pages import Page
     from rllm_gym.browser.session import BrowserSession
 
 CHARS = 20_000
@@ -116,7 +115,7 @@ class Sight:
         """What is needed to see and use a tab. Its events are followed from the first call on."""
         tab = self._tabs.get(page)
         if tab is None:
-            cdp = await session.cdp(page)
+            cdp = session.cdp(page)
             tab = Tab(page, World(cdp), Activity(cdp))
             await tab.world.start()
             await cdp.send("Network.enable", {"maxTotalBufferSize": 0, "maxResourceBufferSize": 0})

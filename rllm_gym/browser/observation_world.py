@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from rllm_gym.browser.errors import BrowserFault
+from rllm_gym.browser.protocol import Handler, ProtocolError, Session
 
 _NAME = "rllm-gym"
 _SEARCHED = "rllm-gym listeners"
@@ -32,7 +33,7 @@ class World:
         cdp: A CDP session of the page. The page's ``Page`` domain is enabled here.
     """
 
-    def __init__(self, cdp: Any) -> None:
+    def __init__(self, cdp: Session) -> None:
         self._cdp = cdp
         self._contexts: dict[str, int] = {}
         self._documents: dict[str, str] = {}
@@ -69,6 +70,14 @@ class World:
             if _navigated(error):
                 raise WorldLost(str(error)) from error
             raise
+
+    def on(self, event: str, handler: Handler) -> None:
+        """Follow an event of the page."""
+        self._cdp.on(event, handler)
+
+    def off(self, event: str, handler: Handler) -> None:
+        """Follow it no longer."""
+        self._cdp.off(event, handler)
 
     async def call(self, expression: str, *arguments: Any, frame: str | None = None) -> Any:
         """Call a function of our scripts, ``"observe"`` or one of ``act.js``, in the main frame or another.
@@ -192,4 +201,4 @@ def _navigated(error: Exception) -> bool:
         "context", "navigated", "collected", "No frame", "Frame with", "find node", "Node with given id", "belong",
         "Not attached to an active page",
     )  # fmt: skip
-    return type(error).__module__.startswith("playwright.") and any(mark in str(error) for mark in lost)
+    return isinstance(error, ProtocolError) and any(mark in str(error) for mark in lost)

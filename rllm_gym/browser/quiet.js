@@ -3,9 +3,12 @@
   // The browser sends no UDP past its proxy; pages do not even get what would ask it to.
   for (const name of ["RTCPeerConnection", "webkitRTCPeerConnection"]) delete globalThis[name];
 
-  // Every request, console message and uncaught error of a page is told to Playwright's driver, and those of a script
-  // that makes them in a loop keep the episodes waiting that share it. Nobody here reads messages and errors, and past
-  // a hundred requests that wait for an answer, more fail at once.
+  // What a service worker answers, the gateway does not see.
+  if (globalThis.ServiceWorkerContainer) ServiceWorkerContainer.prototype.register = async () => {};
+
+  // Every request of a page is told to this process, every console message and uncaught error to the browser's own, and
+  // those of a script that makes them in a loop keep the episodes waiting that share it. Nobody here reads messages and
+  // errors, and past a hundred requests that wait for an answer, more fail at once.
   for (const name of Object.keys(console)) {
     if (typeof console[name] === "function") console[name] = () => {};
   }

@@ -16,14 +16,15 @@ import numpy.typing as npt
 
 from rllm_gym.browser.errors import BrowserFault, SiteFault
 from rllm_gym.browser.observation_world import WorldLost
+from rllm_gym.browser.protocol import ProtocolError
 from rllm_gym.browser.tabs import DialogSeen, Tabs
 from rllm_gym.browser.walls import Walls
 from rllm_gym.workers.background_loop import BackgroundLoop
 
 if TYPE_CHECKING:
-    from playwright.async_api import CDPSession, Page
-
     from rllm_gym.browser.observation import PageView
+    from rllm_gym.browser.pages import Page
+    from rllm_gym.browser.protocol import Session
     from rllm_gym.browser.stock import Stand
     from rllm_gym.parsing.browser_actions import BrowserAction
 
@@ -139,9 +140,9 @@ class BrowserSession:
         """What pages tried to reach beyond the walls."""
         return self.walls.blocked
 
-    async def cdp(self, page: Page | None = None) -> CDPSession:
-        """The CDP session of a tab, the active one by default."""
-        return await self.tabs.cdp(page)
+    def cdp(self, page: Page | None = None) -> Session:
+        """A tab's end of the browser's protocol, the active one's by default."""
+        return self.tabs.cdp(page)
 
     async def within(self, doing: Coroutine[Any, Any, T], seconds: float, what: str) -> T:
         """Await something of the browser, with a deadline, its errors turned into faults.
@@ -159,9 +160,7 @@ class BrowserSession:
                 raise self.walls.fault
             if task.done():
                 return task.result()
-        except Exception as error:
-            if not type(error).__module__.startswith("playwright."):
-                raise
+        except ProtocolError as error:
             raise await self._fault(what, error) from error
         finally:
             task.cancel()
@@ -205,7 +204,7 @@ class BrowserSession:
     async def _held_still(self) -> AsyncIterator[None]:
         """For a page that replaces itself faster than it can be looked at: the next document runs no scripts."""
         self.tabs.note("The page went on opening itself anew; its scripts were held back to look at it.")
-        cdp = await self.cdp()
+        cdp = self.cdp()
         await self.within(_run_scripts(cdp, False), ANSWER_S, "stopping a page")
         try:
             yield
@@ -253,7 +252,7 @@ class BrowserSession:
         """Whether the active tab's scripts do. ``stop``: end what they are doing first."""
         with contextlib.suppress(Exception):
             async with asyncio.timeout(seconds):
-                cdp = await self.cdp()
+                cdp = self.cdp()
                 if stop:
                     await cdp.send("Runtime.terminateExecution")
                 await cdp.send("Runtime.evaluate", {"expression": "1"})
@@ -277,19 +276,18 @@ class BrowserSession:
         arrived = False
         while not arrived:
             try:
-                await page.goto(url, wait_until="commit", timeout=GOTO_S * 1000)
+                await page.goto(url, seconds=GOTO_S)
                 arrived = True
-            except Exception as error:
+            except ProtocolError as error:
                 if "net::" in str(error) and self.walls.fault is None:
                     raise SiteFault(f"the start page {url} cannot be opened: {_first_line(error)}") from error
                 # What the page before was just opening came in between: go there again.
                 if "interrupted by another navigation" not in str(error):
                     raise
-        with contextlib.suppress(_timeout_error()):
-            await page.wait_for_load_state("load", timeout=LOAD_S * 1000)
+        await page.loaded(LOAD_S)
 
     async def _evaluate(self, script: str, world: str) -> Any:
-        cdp = await self.cdp()
+        cdp = self.cdp()
         order: dict[str, Any] = {"expression": script, "returnByValue": True, "awaitPromise": True}
         answer = None
         while answer is None:
@@ -315,14 +313,14 @@ class BrowserSession:
             raise BrowserFault(
                 "screenshots need Pillow: pip install 'rllm-gym[render]'", kind="browser_unavailable"
             ) from error
-        cdp = await self.cdp()
+        cdp = self.cdp()
         shot = await cdp.send("Page.captureScreenshot", {"format": "png", "optimizeForSpeed": True})
         with image.open(io.BytesIO(base64.b64decode(shot["data"]))) as picture:
             pixels: npt.NDArray[np.uint8] = np.asarray(picture.convert("RGB"), dtype=np.uint8)
         return pixels
 
 
-async def _run_scripts(cdp: CDPSession, run: bool) -> None:
+async def _run_scripts(cdp: Session, run: bool) -> None:
     await cdp.send("Emulation.setScriptExecutionDisabled", {"value": not run})
     if not run:
         await cdp.send("Page.stopLoading")
@@ -340,8 +338,3 @@ async def _closed(stand: Stand, tabs: Tabs) -> None:
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:500]
-
-
-def _timeout_error() -> type[Exception]:
-    error: type[Exception] = importlib.import_module("playwright.async_api").TimeoutError
-    return error

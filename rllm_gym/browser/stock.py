@@ -16,7 +16,7 @@ from rllm_gym.browser.gateway import Gateway
 from rllm_gym.browser.walls import Walls
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Page
+    from rllm_gym.browser.pages import Context, Page
 
 Viewport = tuple[int, int]
 
@@ -28,7 +28,7 @@ class Stand:
     """A fresh browser context with one blank page, behind walls that nothing is let through yet."""
 
     def __init__(
-        self, stock: Stock, chromium: Chromium, context: BrowserContext, page: Page, walls: Walls, gateway: Gateway
+        self, stock: Stock, chromium: Chromium, context: Context, page: Page, walls: Walls, gateway: Gateway
     ) -> None:
         self._stock = stock
         self.gateway = gateway
@@ -120,18 +120,8 @@ class Stock:
         try:
             await gateway.start()
             async with asyncio.timeout(_MAKE_S):
-                context = await chromium.browser.new_context(
-                    proxy={"server": f"http://{chromium.gateway_host}:{gateway.port}"},
-                    viewport={"width": viewport[0], "height": viewport[1]},
-                    device_scale_factor=1,
-                    locale="en-US",
-                    timezone_id="UTC",
-                    color_scheme="light",
-                    reduced_motion="reduce",
-                    service_workers="block",
-                    accept_downloads=False,
-                    permissions=[],
-                )
+                proxy = f"http://{chromium.gateway_host}:{gateway.port}"
+                context = await chromium.contexts.new(proxy=proxy, viewport=viewport)
                 await context.add_init_script(_quiet_pages())
                 page = await context.new_page()
         except BaseException:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rllm_gym.browser.walls import Walls
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, CDPSession, Dialog, Download, FileChooser, Frame, Page
+    from rllm_gym.browser.pages import Context, Dialog, Download, Page
+    from rllm_gym.browser.protocol import Session
 
 MOST_TABS = 8
 MOST_DIALOGS = 10
@@ -19,7 +20,7 @@ MOST_DIALOGS = 10
 
 _MOST_NOTES = 30
 _NOTE_CHARS = 500
-_LEAVE_MS = 3_000
+_LEAVE_S = 3.0
 _LEAVE_TRIES = 3
 _HUSH_S = 5.0
 
@@ -44,7 +45,7 @@ class Tabs:
         dialogs: Dialogs that appeared since the last :meth:`take_notes`.
     """
 
-    def __init__(self, context: BrowserContext, page: Page, walls: Walls) -> None:
+    def __init__(self, context: Context, page: Page, walls: Walls) -> None:
         self.context = context
         self.walls = walls
         self.pages: list[Page] = []
@@ -54,7 +55,6 @@ class Tabs:
         self.crash: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._notes: list[str] = []
         self._notes_lost = 0
-        self._cdp: dict[Page, asyncio.Task[CDPSession]] = {}
         self._behind: list[Page] = []
         self._left: set[Page] = set()
         self._leaving: set[Page] = set()
@@ -67,18 +67,9 @@ class Tabs:
         walls.on_blocked_page = self._outside
         context.on("page", self._add)
 
-    async def cdp(self, page: Page | None = None) -> CDPSession:
-        """The one CDP session that is kept for a tab."""
-        page = page or self.page
-        if page not in self._cdp:
-            self._cdp[page] = asyncio.ensure_future(self.context.new_cdp_session(page))
-        making = self._cdp[page]
-        try:
-            return await asyncio.shield(making)
-        except BaseException:
-            if making.done():
-                self._cdp.pop(page, None)
-            raise
+    def cdp(self, page: Page | None = None) -> Session:
+        """A tab's end of the browser's protocol."""
+        return (page or self.page).session
 
     def bring_to_front(self, page: Page) -> None:
         """Make a tab the active one."""
@@ -95,7 +86,7 @@ class Tabs:
         """Undo what was done to pages that opened dialogs or tabs without end: the model acts, so they may."""
         hushed, self._hushed = self._hushed, set()
         for page in hushed.intersection(self.pages) - self.crashed:
-            session = await self.cdp(page)
+            session = self.cdp(page)
             await session.send("Emulation.setScriptExecutionDisabled", {"value": False})
 
     def begin_anew(self) -> None:
@@ -138,17 +129,14 @@ class Tabs:
             return
         self.pages.append(page)
         self.bring_to_front(page)
-        # Now, while the page answers: a session made later cannot stop a script that never lets go.
-        self._do(self.cdp(page))
         page.on("close", self._closed)
         page.on("crash", self._has_crashed)
         page.on("dialog", self._answer)
         page.on("download", self._refuse)
         page.on("filechooser", self._refuse_file)
-        page.on("framenavigated", self._navigated)
+        page.on("navigated", self._navigated)
 
     def _closed(self, page: Page) -> None:
-        self._cdp.pop(page, None)
         self.crashed.discard(page)
         self._left.discard(page)
         if page in self.pages:
@@ -158,7 +146,6 @@ class Tabs:
             self.page = self._behind.pop() if self._behind else self.pages[-1]
 
     def _has_crashed(self, page: Page) -> None:
-        self._cdp.pop(page, None)
         self.crashed.add(page)
         if page is self.page and not self.crash.done():
             self.crash.set_result(None)
@@ -186,7 +173,7 @@ class Tabs:
                 await dialog.accept()
         except Exception as error:
             # It opened while its page was being left, and holds it for ever: Chromium lets nobody answer it.
-            if "Not attached to an active page" in str(error) and dialog.page is not None:
+            if "Not attached to an active page" in str(error):
                 self.note("A dialog of a page that was being left could not be answered. Its tab was closed.")
                 self._has_crashed(dialog.page)
                 await dialog.page.close()
@@ -199,7 +186,7 @@ class Tabs:
     async def _stop_scripts(self) -> None:
         for page in list(self.pages):
             self._hushed.add(page)
-            session = await self.cdp(page)
+            session = self.cdp(page)
             await session.send("Emulation.setScriptExecutionDisabled", {"value": True})
             # What runs already goes on; this takes effect where a dialog gives the script back its thread.
             await session.send("Runtime.terminateExecution")
@@ -210,18 +197,16 @@ class Tabs:
     def _refuse(self, download: Download) -> None:
         self.note(f'The download "{download.suggested_filename}" was refused: files cannot be saved here.')
 
-    def _refuse_file(self, chooser: FileChooser) -> None:
+    def _refuse_file(self, chooser: Any) -> None:
         self.note("The page asked for a file to upload. There are no files here, so none was chosen.")
 
-    def _navigated(self, frame: Frame) -> None:
-        if frame.parent_frame is not None:
-            return
-        if frame.url.startswith("chrome-error:"):
+    def _navigated(self, page: Page) -> None:
+        if page.url.startswith("chrome-error:"):
             self.note("The page could not be opened: its server did not answer, or is not one of the task's sites.")
-        elif not _is_page(frame.url):
-            self.walls.note_blocked(frame.url)
-            self.note(f"{frame.url[:100]} is not an address of the task and was closed.")
-            self._do(self._leave(frame.page))
+        elif not _is_page(page.url):
+            self.walls.note_blocked(page.url)
+            self.note(f"{page.url[:100]} is not an address of the task and was closed.")
+            self._do(self._leave(page))
 
     async def _leave(self, page: Page) -> None:
         """Go back, once a tab; where that does not help, or the page comes again, to an empty page."""
@@ -232,13 +217,13 @@ class Tabs:
             if page not in self._left:
                 self._left.add(page)
                 with contextlib.suppress(Exception):
-                    await page.go_back(timeout=_LEAVE_MS, wait_until="commit")
+                    await page.go_back(seconds=_LEAVE_S)
             for _ in range(_LEAVE_TRIES):
                 if _is_page(page.url):
                     return
                 # The page may have begun something else meanwhile, and that interrupts this.
                 with contextlib.suppress(Exception):
-                    await page.goto("about:blank", timeout=_LEAVE_MS, wait_until="commit")
+                    await page.goto("about:blank", seconds=_LEAVE_S)
         finally:
             self._leaving.discard(page)
         if not _is_page(page.url):

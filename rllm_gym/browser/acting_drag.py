@@ -1,0 +1,88 @@
+"""Dragging with the mouse: for pages that listen to the mouse, and for those that take drags of the browser."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from types import TracebackType
+from typing import Any, Self
+
+from rllm_gym.browser.observation_world import INPUT_S, World, WorldLost
+
+_STEPS = 8
+_DRAG_S = 5.0
+_LEFT = {"button": "left", "buttons": 1}
+
+
+class Drag:
+    """The left button held from one place to another; let go at the end, whatever happens between.
+
+    A browser's own drag is not carried out by its mouse but told to whoever drives it, who then moves it.
+
+    Args:
+        world: Of the page.
+        frame: Where the drag begins.
+    """
+
+    def __init__(self, world: World, frame: str) -> None:
+        self._world = world
+        self._frame = frame
+        self._at = (0.0, 0.0)
+        self._told: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._data: dict[str, Any] | None = None
+        self._pressed = False
+
+    async def __aenter__(self) -> Self:
+        self._world.on("Input.dragIntercepted", self._intercepted)
+        await self._world.send("Input.setInterceptDrags", enabled=True)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        try:
+            if self._data is not None:
+                await self._drag("drop")
+            elif self._pressed:
+                await self._mouse("mouseReleased", button="left", clickCount=1)
+        finally:
+            self._world.off("Input.dragIntercepted", self._intercepted)
+            with contextlib.suppress(WorldLost):
+                await self._world.send("Input.setInterceptDrags", enabled=False)
+
+    async def begin(self, x: float, y: float) -> None:
+        """Press the button at a place."""
+        self._at = (x, y)
+        await self._world.call("watchDrag", frame=self._frame)
+        await self._mouse("mouseMoved")
+        await self._mouse("mousePressed", **_LEFT, clickCount=1)
+        self._pressed = True
+
+    async def to(self, x: float, y: float) -> None:
+        """Move to a place, in steps."""
+        from_x, from_y = self._at
+        for step in range(1, _STEPS + 1):
+            part = step / _STEPS
+            self._at = (from_x + (x - from_x) * part, from_y + (y - from_y) * part)
+            if self._data is not None:
+                await self._drag("dragOver")
+                continue
+            await self._mouse("mouseMoved", **_LEFT)
+            if (await self._world.call("dragBegan", frame=self._frame))["began"]:
+                # Its data comes by another way than the answer to the mouse.
+                async with asyncio.timeout(_DRAG_S):
+                    self._data = await self._told
+                await self._drag("dragEnter")
+                await self._drag("dragOver")
+
+    def _intercepted(self, event: dict[str, Any]) -> None:
+        if not self._told.done():
+            self._told.set_result(event["data"])
+
+    async def _mouse(self, kind: str, **more: Any) -> None:
+        x, y = self._at
+        await self._world.send("Input.dispatchMouseEvent", deadline_s=INPUT_S, type=kind, x=x, y=y, **more)
+
+    async def _drag(self, kind: str) -> None:
+        x, y = self._at
+        await self._world.send("Input.dispatchDragEvent", deadline_s=INPUT_S, type=kind, x=x, y=y, data=self._data)

@@ -1,0 +1,107 @@
+"""A keyboard of the United States, whose keys send what a browser gets of a real one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rllm_gym.browser.observation_world import World
+
+_BITS = {"Alt": 1, "Control": 2, "Meta": 4, "Shift": 8}
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """A key: ``code`` is where it is, ``key`` what it means, ``number`` what Windows calls it."""
+
+    code: str
+    key: str
+    number: int
+    text: str = ""
+    location: int = 0
+
+
+def _layout() -> dict[str, _Key]:
+    keys: dict[str, _Key] = {}
+
+    def both(code: str, number: int, plain: str, shifted: str) -> None:
+        keys[plain] = _Key(code, plain, number, plain)
+        keys[shifted] = _Key(code, shifted, number, shifted)
+
+    for letter in "abcdefghijklmnopqrstuvwxyz":
+        both(f"Key{letter.upper()}", ord(letter.upper()), letter, letter.upper())
+    for digit, shifted in zip("0123456789", ")!@#$%^&*(", strict=True):
+        both(f"Digit{digit}", ord(digit), digit, shifted)
+    for code, number, plain, shifted in (
+        ("Semicolon", 186, ";", ":"), ("Equal", 187, "=", "+"), ("Comma", 188, ",", "<"), ("Minus", 189, "-", "_"),
+        ("Period", 190, ".", ">"), ("Slash", 191, "/", "?"), ("Backquote", 192, "`", "~"),
+        ("BracketLeft", 219, "[", "{"), ("Backslash", 220, "\\", "|"), ("BracketRight", 221, "]", "}"),
+        ("Quote", 222, "'", '"'),
+    ):  # fmt: skip
+        both(code, number, plain, shifted)
+    for name, number in (
+        ("Tab", 9), ("Escape", 27), ("Backspace", 8), ("Delete", 46), ("Insert", 45), ("Home", 36), ("End", 35),
+        ("PageUp", 33), ("PageDown", 34), ("ArrowLeft", 37), ("ArrowUp", 38), ("ArrowRight", 39), ("ArrowDown", 40),
+        ("CapsLock", 20), ("ContextMenu", 93), *((f"F{each}", 111 + each) for each in range(1, 13)),
+    ):  # fmt: skip
+        keys[name] = _Key(name, name, number)
+    for name, number in (("Shift", 16), ("Control", 17), ("Alt", 18), ("Meta", 91)):
+        keys[name] = _Key(f"{name}Left", name, number, location=1)
+    keys["Enter"] = keys["\n"] = keys["\r"] = _Key("Enter", "Enter", 13, "\r")
+    keys["Space"] = keys[" "] = _Key("Space", " ", 32, " ")
+    return keys
+
+
+_KEYS = _layout()
+_SHIFTED = dict(zip("1234567890;=,-./`[\\]'", '!@#$%^&*():+<_>?~{|}"', strict=True))
+
+
+async def press_key(world: World, name: str) -> None:
+    """Press a key and let it go, with others held.
+
+    Args:
+        world: Of the page that has the keyboard.
+        name: As :func:`~rllm_gym.browser.acting_keys.checked_key` gives it: ``"Control+a"``.
+    """
+    *held, last = [*name[:-2].split("+"), "+"] if name.endswith("++") else name.split("+") if name != "+" else ["+"]
+    modifiers = 0
+    for modifier in held:
+        modifiers |= _BITS[modifier]
+        await _send(world, "rawKeyDown", _KEYS[modifier], modifiers)
+    key = _KEYS.get(last)
+    if key is None:  # of another keyboard
+        await world.send("Input.insertText", text=last)
+    else:
+        if "Shift" in held and len(last) == 1:
+            key = _KEYS[_SHIFTED.get(last, last.upper())]
+        # With anything but Shift held a key is a command, and types nothing.
+        text = key.text if set(held) <= {"Shift"} else ""
+        pressed = modifiers | _BITS.get(last, 0)
+        await _send(world, "keyDown" if text else "rawKeyDown", key, pressed, text)
+        await _send(world, "keyUp", key, modifiers)
+    for modifier in reversed(held):
+        modifiers &= ~_BITS[modifier]
+        await _send(world, "keyUp", _KEYS[modifier], modifiers)
+
+
+async def type_text(world: World, text: str) -> None:
+    """Type a text, a key for each character that has one."""
+    for character in text:
+        if character in _KEYS:
+            await press_key(world, character)
+        else:
+            await world.send("Input.insertText", text=character)
+
+
+async def _send(world: World, kind: str, key: _Key, modifiers: int, text: str = "") -> None:
+    event: dict[str, Any] = {
+        "type": kind,
+        "modifiers": modifiers,
+        "windowsVirtualKeyCode": key.number,
+        "code": key.code,
+        "key": key.key,
+        "location": key.location,
+    }
+    if text:
+        event |= {"text": text, "unmodifiedText": text}
+    await world.send("Input.dispatchKeyEvent", **event)

@@ -1,0 +1,215 @@
+"""The browser's own protocol, spoken over its pipe beside Playwright's driver: commands, their answers, and events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+GONE = "Target page, context or browser has been closed"
+
+_OURS = 2**30
+"""Commands of this process have numbers from here on, those of Playwright's driver lower ones."""
+
+_MESSAGE_BYTES = 512 * 2**20
+
+Handler = Callable[[dict[str, Any]], object]
+
+
+class ProtocolError(Exception):
+    """The browser refused a command, or is gone."""
+
+
+class Session:
+    """One target's end of the connection: a tab, a frame with a process of its own, or the browser itself (``""``)."""
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self.closed = False
+        self._connection = connection
+        self._name = name
+        self._handlers: dict[str, list[Handler]] = {}
+        self._waiting: set[asyncio.Future[dict[str, Any]]] = set()
+
+    def begin(self, method: str, parameters: dict[str, Any] | None = None) -> asyncio.Future[dict[str, Any]]:
+        """Send a command now; its answer is the future's result. Commands are carried out in their order."""
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        if self.closed:
+            future.set_exception(ProtocolError(f"{method}: {GONE}"))
+            future.exception()
+        else:
+            self._waiting.add(future)
+            future.add_done_callback(self._waiting.discard)
+            self._connection.post(self._name, method, parameters, future)
+        return future
+
+    async def send(self, method: str, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Carry out a command.
+
+        Raises:
+            ProtocolError: It was refused, or the target is gone.
+        """
+        return await self.begin(method, parameters)
+
+    def on(self, event: str, handler: Handler) -> None:
+        """Call a function with the parameters of each such event."""
+        self._handlers.setdefault(event, []).append(handler)
+
+    def off(self, event: str, handler: Handler) -> None:
+        with contextlib.suppress(KeyError, ValueError):
+            self._handlers[event].remove(handler)
+
+    def hear(self, event: str, parameters: dict[str, Any]) -> None:
+        for handler in tuple(self._handlers.get(event, ())):
+            handler(parameters)
+
+    def close(self) -> None:
+        """Whoever still waits for an answer is told that there will be none."""
+        self.closed = True
+        for future in tuple(self._waiting):
+            if not future.done():
+                future.set_exception(ProtocolError(GONE))
+                future.exception()
+
+
+class Connection:
+    """The browser's pipe, which this process holds and Playwright's driver speaks through.
+
+    The driver starts and ends the browser, which takes few words; everything else does not go the long way through it.
+
+    Attributes:
+        root: The session of the browser itself.
+        ends: The descriptors of its pipes.
+        closed: Done when the browser, or the driver, has hung up.
+    """
+
+    def __init__(self) -> None:
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._sessions: dict[str, Session] = {}
+        self._answers: dict[int, tuple[str, asyncio.Future[dict[str, Any]] | None]] = {}
+        self._last = _OURS
+        self._transports: list[asyncio.BaseTransport] = []
+        self.ends: tuple[int, ...] = ()
+        self._browser: asyncio.WriteTransport
+        self._driver: asyncio.WriteTransport
+        self.root = self.session("")
+
+    async def open(self, to_browser: int, from_browser: int, to_driver: int, from_driver: int) -> None:
+        """Take over four ends of pipes."""
+        loop = asyncio.get_running_loop()
+        self.ends = (to_browser, from_browser, to_driver, from_driver)
+        _open.add(self)
+        self._browser, _ = await loop.connect_write_pipe(_Writer, os.fdopen(to_browser, "wb", 0))
+        self._driver, _ = await loop.connect_write_pipe(_Writer, os.fdopen(to_driver, "wb", 0))
+        from_them, _ = await loop.connect_read_pipe(
+            lambda: _Reader(self._heard_driver, self.close), os.fdopen(from_driver, "rb", 0)
+        )
+        from_it, _ = await loop.connect_read_pipe(
+            lambda: _Reader(self._heard_browser, self.close), os.fdopen(from_browser, "rb", 0)
+        )
+        self._transports = [self._browser, self._driver, from_them, from_it]
+
+    def session(self, name: str) -> Session:
+        """The session of this name; made when it is first asked for."""
+        if name not in self._sessions:
+            self._sessions[name] = Session(self, name)
+        return self._sessions[name]
+
+    def end_session(self, name: str) -> None:
+        session = self._sessions.pop(name, None)
+        if session is not None:
+            session.close()
+
+    def post(
+        self, session: str, method: str, parameters: dict[str, Any] | None, answer: asyncio.Future[dict[str, Any]]
+    ) -> None:
+        if self.closed.done():
+            answer.set_exception(ProtocolError(f"{method}: {GONE}"))
+            answer.exception()  # should nobody wait for it, that is no news
+            return
+        self._last += 1
+        self._answers[self._last] = (method, answer)
+        message: dict[str, Any] = {"id": self._last, "method": method, "params": parameters or {}}
+        if session:
+            message["sessionId"] = session
+        self._browser.write(json.dumps(message, separators=(",", ":")).encode("ascii") + b"\0")
+
+    def close(self) -> None:
+        """Hang up on both sides: the browser ends then. Safe to call twice."""
+        if self.closed.done():
+            return
+        self.closed.set_result(None)
+        _open.discard(self)
+        for session in self._sessions.values():
+            session.close()
+        self._answers.clear()
+        for transport in self._transports:
+            if not transport.is_closing():
+                transport.abort() if isinstance(transport, asyncio.WriteTransport) else transport.close()
+
+    def _heard_driver(self, line: bytes) -> None:
+        self._browser.write(line + b"\0")
+
+    def _heard_browser(self, line: bytes) -> None:
+        message = json.loads(line)
+        number = message.get("id")
+        if number is None:
+            session = self._sessions.get(message.get("sessionId", ""))
+            if session is not None:
+                session.hear(message["method"], message.get("params", {}))
+        elif number <= _OURS:
+            self._driver.write(line + b"\0")
+        else:
+            method, answer = self._answers.pop(number, ("", None))
+            if answer is None or answer.done():
+                return  # nobody waits for it any more
+            if "error" in message:
+                answer.set_exception(ProtocolError(f"{method}: {message['error'].get('message', '')}"))
+                answer.exception()
+            else:
+                answer.set_result(message.get("result", {}))
+
+
+class _Writer(asyncio.Protocol):
+    """What goes out is held by the transport until the other side reads it: commands are few and short."""
+
+
+class _Reader(asyncio.Protocol):
+    """Cuts what comes in at its NULs."""
+
+    def __init__(self, heard: Callable[[bytes], None], ended: Callable[[], None]) -> None:
+        self._heard = heard
+        self._ended = ended
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def data_received(self, data: bytes) -> None:
+        head, *rest = data.split(b"\0")
+        self._pieces.append(head)
+        self._size += len(head)
+        for piece in rest:
+            self._heard(b"".join(self._pieces))
+            self._pieces, self._size = [piece], len(piece)
+        if self._size > _MESSAGE_BYTES:
+            self._ended()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._ended()
+
+
+_open: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """A fork must not hold the pipes open: by their hanging up the browser sees that this process has ended."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for connection in tuple(_open):
+        for end in connection.ends:
+            os.dup2(nothing, end, inheritable=False)
+    os.close(nothing)
+
+
+os.register_at_fork(after_in_child=_after_fork)

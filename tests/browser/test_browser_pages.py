@@ -1,0 +1,138 @@
+"""Pages as this process opens them: set alike everywhere, with a keyboard of their own, and gone when they are gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from rllm_gym.browser import BrowserPool, BrowserSession
+from rllm_gym.browser.acting_keyboard import press_key, type_text
+from rllm_gym.browser.observation import sight_of
+from rllm_gym.browser.protocol import ProtocolError
+from rllm_gym.sites.http import Handler, Request, Response
+
+SETTINGS = """JSON.stringify({
+  language: navigator.language, zone: Intl.DateTimeFormat().resolvedOptions().timeZone,
+  number: (1234.5).toLocaleString(), width: innerWidth, height: innerHeight, ratio: devicePixelRatio,
+  still: matchMedia('(prefers-reduced-motion: reduce)').matches,
+  light: matchMedia('(prefers-color-scheme: light)').matches,
+  rtc: typeof RTCPeerConnection, focus: document.hasFocus()})"""
+TOLD = (
+    '{"language":"en-US","zone":"UTC","number":"1,234.5","width":640,"height":480,"ratio":1,"still":true,"light":true,'
+    '"rtc":"undefined","focus":true}'
+)
+
+
+def play(pool: BrowserPool, sites: dict[str, Handler], then: Callable[[BrowserSession], Awaitable[None]]) -> None:
+    async def playing() -> None:
+        session = await pool.open(sites=sites, viewport=(640, 480))
+        await session.goto(f"{next(iter(sites))}/")
+        await then(session)
+        await session.close()
+
+    asyncio.run(playing())
+
+
+def served(html: str) -> Handler:
+    return lambda request: Response(html.encode())
+
+
+def test_every_page_is_set_alike_also_those_that_pages_open(pool: BrowserPool) -> None:
+    async def scene(session: BrowserSession) -> None:
+        assert await session.evaluate(SETTINGS, world="main") == TOLD
+        await session.evaluate("void open('/other')", world="main")
+        async with asyncio.timeout(10):
+            while len(session.pages) < 2:
+                await session.evaluate("1")
+        assert await session.evaluate(SETTINGS, world="main") == TOLD
+
+    play(pool, {"http://a.test": served("<p>x")}, scene)
+
+
+def test_a_frame_of_another_site_is_quieted_too(pool: BrowserPool) -> None:
+    """It has a process of its own, which the page's commands do not reach."""
+    outer = "<iframe src='http://b.test/'></iframe><script>onmessage = event => document.title = event.data</script>"
+    inner = (
+        "<script>const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;"
+        "const asked = typeof RTCPeerConnection; navigator.serviceWorker?.register('/w.js');"
+        "new Worker(URL.createObjectURL(new Blob(['postMessage(1)']))).onmessage = () =>"
+        "parent.postMessage(asked + ' ' + zone, '*')</script>"
+    )
+
+    async def scene(session: BrowserSession) -> None:
+        async with asyncio.timeout(10):
+            while not (title := await session.evaluate("document.title")):
+                pass
+        assert title == "undefined UTC"
+
+    play(pool, {"http://a.test": served(outer), "http://b.test": served(inner)}, scene)
+
+
+def test_keys_tell_a_page_what_those_of_a_keyboard_would(pool: BrowserPool) -> None:
+    page = """<input id=i autofocus><script>const told = [];
+    i.addEventListener('keydown', event => told.push([event.code, event.key, event.keyCode,
+      event.ctrlKey + 2 * event.shiftKey + 4 * event.altKey].join(' ')));</script>"""
+
+    async def scene(session: BrowserSession) -> None:
+        run = session._loop.arun
+        world = (await run(sight_of(session).tab(session, session.page))).world
+        await session.evaluate("i.focus()", world="main")
+        await run(type_text(world, "aB1!~é"))
+        assert await session.evaluate("i.value", world="main") == "aB1!~é"
+        for key in ("Shift+1", "Shift+b", "Control+a", "Backspace", "+", "Shift++", "F2"):
+            await run(press_key(world, key))
+        assert await session.evaluate("i.value", world="main") == "++"
+        told = await session.evaluate("told", world="main")
+        assert told == [
+            *("KeyA a 65 0", "KeyB B 66 0", "Digit1 1 49 0", "Digit1 ! 49 0", "Backquote ~ 192 0"),
+            *("ShiftLeft Shift 16 2", "Digit1 ! 49 2", "ShiftLeft Shift 16 2", "KeyB B 66 2"),
+            *("ControlLeft Control 17 1", "KeyA a 65 1", "Backspace Backspace 8 0", "Equal + 187 0"),
+            *("ShiftLeft Shift 16 2", "Equal + 187 2", "F2 F2 113 0"),
+        ]
+
+    play(pool, {"http://a.test": served(page)}, scene)
+
+
+def test_a_page_that_is_gone_answers_nobody_and_keeps_nobody_waiting(pool: BrowserPool) -> None:
+    async def scene(session: BrowserSession) -> None:
+        await session.evaluate("void open('/other')", world="main")
+        async with asyncio.timeout(10):
+            while len(session.pages) < 2:
+                await session.evaluate("1")
+        gone = session.page
+
+        async def waiting() -> None:
+            asking = gone.session.begin(
+                "Runtime.evaluate", {"expression": "new Promise(() => 0)", "awaitPromise": True}
+            )
+            await gone.close()
+            with pytest.raises(ProtocolError, match="closed"):
+                await asking
+            with pytest.raises(ProtocolError, match="closed"):
+                await gone.session.send("Page.reload")
+
+        await session._loop.arun(waiting())
+        assert session.page is not gone
+        with pytest.raises(ProtocolError, match=r"Page\.nothing: .*wasn't found"):
+            await session._loop.arun(session.cdp().send("Page.nothing"))
+
+    play(pool, {"http://a.test": served("<p>x")}, scene)
+
+
+def test_what_a_site_answers_decides_how_opening_its_page_ends(pool: BrowserPool) -> None:
+    """A page that goes elsewhere while it is opened is opened again, and one that never comes is an error."""
+
+    def site(request: Request) -> Response:
+        if request.path == "/":
+            return Response(b"<script>onload = () => setTimeout(() => location.href = '/again')</script>")
+        return Response(f"<title>{request.path}</title>".encode())
+
+    async def scene(session: BrowserSession) -> None:
+        for name in ("/one", "/two#part"):
+            await session.goto(f"http://a.test{name}")
+            assert session.page.url == f"http://a.test{name}"
+        assert await session.evaluate("document.title") == "/two"
+
+    play(pool, {"http://a.test": site}, scene)
