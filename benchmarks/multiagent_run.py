@@ -60,11 +60,12 @@ TRAINING: dict[str, dict[str, Any]] = {
     },
     "triples": {
         "steps": 160,
-        "env": {"id": "rllm/Math-v0", "workflow": "benchmarks.multiagent_triples:TinySolverJudge"},
-        "roles": {role: {"adapter": "own"} for role in ("solver", "judge")},
+        "env": {"id": "rllm/Math-v0", "workflow": "benchmarks.multiagent_triples:TinyTeam"},
+        "roles": {role: {"adapter": "own"} for role in ("solver", "verifier")},
         "sampling": {"max_tokens": 12},
-        "algorithm": {"group_size": 8, "groups_per_step": 16},
-        "entropy": {"bonus": 0.01, "target": 0.1},
+        "algorithm": {"group_size": 4, "groups_per_step": 24},
+        # A team is worth more than one solver as long as its solvers differ.
+        "entropy": {"bonus": 0.01, "target": 0.25, "target_until": 1.0},
         "optimizer": {"lr": 4e-3},
         "validation": {"every": CURVE_EVERY, "tasks": 256},
         "checkpoint": {"every": 0},
@@ -112,7 +113,7 @@ def _write_data(folder: Path, family: str, seed: int) -> dict[str, Path]:
     rows = triples.problems(9024, seed)
     for name, some in (("train", rows[:8000]), ("validation", rows[8000:8512]), ("test", rows[8512:])):
         files[name].write_text("".join(json.dumps(row) + "\n" for row in some))
-    triples.write_demonstrations(files["demonstrations"], rows[:8000], right=0.5, seed=seed)
+    triples.write_demonstrations(files["demonstrations"], rows[:8000], solved=0.5, judged=0.75, seed=seed)
     return files
 
 
@@ -150,7 +151,7 @@ def measure(
     if family == "tictactoe":
         return against_fixed(base, adapters, "test", TEST_GAMES, seed)
     kwargs = {"tasks": str(data["test"]), "split": None}
-    (episodes,) = _play(base, adapters, [(triples.TinySolverJudge(), "rllm/Math-v0", kwargs)], TEST_PROBLEMS, 12, seed)
+    (episodes,) = _play(base, adapters, [(triples.TinyTeam(), "rllm/Math-v0", kwargs)], TEST_PROBLEMS, 12, seed)
     return team_numbers([episode.metrics for episode in episodes])
 
 
@@ -171,7 +172,7 @@ def against_fixed(
 
 def team_numbers(metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Joint success, that of a solver alone, and how often any of the solvers was right."""
-    names = {"joint": "judge_success", "solver alone": "solver_success", "any solver": "any_success"}
+    names = {"joint": "best_success", "solver alone": "solver_success", "any solver": "any_success"}
     return {name: sum(row[key] for row in metrics) / len(metrics) for name, key in names.items()}
 
 
@@ -225,7 +226,7 @@ def _curve(
 ) -> list[dict[str, float]]:
     """What validation tasks say at every twentieth step."""
     if family == "triples":
-        names = {"joint": "judge_success", "solver alone": "solver_success", "any solver": "any_success"}
+        names = {"joint": "best_success", "solver alone": "solver_success", "any solver": "any_success"}
         return [
             {"step": row["step"], **{name: row[f"validation/workflow/{key}"] for name, key in names.items()}}
             for row in rows

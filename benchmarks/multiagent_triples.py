@@ -3,7 +3,7 @@ r"""Triples: a family of problems where an answer is checked by one sum, and fou
 ``618395 22`` asks which three of the six digits add up to 22; the answer is ``\boxed{589}``, in ascending order, and
 there is one such triple alone. Attention compares all pairs of tokens at once, but not all triples (Match3: Sanford et
 al. 2023); whether three given digits have a given sum is one look. The problems go through ``rllm/Math-v0``, and the
-built-in ``SolverJudge`` plays them.
+built-in ``BestOfN`` plays them: a judge says of each answer alone whether it is right.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from functools import partial
 from pathlib import Path
 
 from rllm_gym.agents import ChatAgent
-from rllm_gym.engine.workflows import SolverJudge
+from rllm_gym.engine.workflows import BestOfN
 
-SOLVERS = 3
+SOLVERS = 4
 _DIGITS, _CHOSEN = 6, 3
 _RULE = "\n\nGive the final answer in \\boxed{}."
 
 
-class TinySolverJudge(SolverJudge):
-    """Three solvers and a judge without system prompts, which a tiny model would only have to read."""
+class TinyTeam(BestOfN):
+    """Solvers and judges (``verifier``) without system prompts, which a tiny model would only have to read."""
 
-    def __init__(self, solvers: int = SOLVERS) -> None:
-        super().__init__(solvers, agents=dict.fromkeys(self.roles, partial(ChatAgent, "")))
+    def __init__(self) -> None:
+        super().__init__(SOLVERS, agents=dict.fromkeys(self.roles, partial(ChatAgent, "")))
 
 
 def problems(number: int, seed: int) -> list[dict[str, str]]:
@@ -43,22 +43,19 @@ def problems(number: int, seed: int) -> list[dict[str, str]]:
     return list(rows.values())
 
 
-def write_demonstrations(path: Path, rows: Sequence[dict[str, str]], *, right: float, seed: int) -> None:
-    """Answers and verdicts in the right form, right with some probability, else any."""
+def write_demonstrations(
+    path: Path, rows: Sequence[dict[str, str]], *, solved: float, judged: float, seed: int
+) -> None:
+    """Answers and verdicts in the right form, right with these probabilities, else any."""
     rng = random.Random(seed)
     with path.open("w") as file:
         for row in rows:
             asked = row["question"] + _RULE
-            answers = [row["answer"]]
-            while len(set(answers)) == 1:  # something to choose between
-                answers = [row["answer"], *(_answer(row, right, rng) for _ in range(SOLVERS - 1))]
-            rng.shuffle(answers)
-            shown = [f"Answer {number}:\n> {_boxed(answer)}" for number, answer in enumerate(answers, 1)]
-            good = [number for number, answer in enumerate(answers, 1) if answer == row["answer"]]
-            verdict = rng.choice(good) if rng.random() < right else rng.randint(1, SOLVERS)
+            shown = _answer(row, 0.5, rng)
+            right = (shown == row["answer"]) == (rng.random() < judged)
             for question, reply in (
-                (asked, _boxed(_answer(row, right, rng))),
-                ("\n\n".join([asked, *shown]), _boxed(str(verdict))),
+                (asked, _boxed(_answer(row, solved, rng))),
+                (f"{asked}\n\nThe answer:\n> {_boxed(shown)}", "yes" if right else "no"),
             ):
                 chat = [{"role": "user", "content": question}, {"role": "assistant", "content": reply}]
                 file.write(json.dumps({"messages": chat}) + "\n")

@@ -15,6 +15,8 @@ from transformers import AutoModelForCausalLM
 from rllm_gym.core import Episode
 from rllm_gym.engine import load_episodes
 from trainers.config import ConfigError, TrainConfig, validate
+from trainers.dry_run import dry_run, report
+from trainers.fine_tuning.demonstrations import read_demonstrations
 from trainers.loop import train
 from trainers.model import Policy
 from trainers.run.metrics import read_metrics
@@ -269,3 +271,28 @@ def test_roles_that_the_workflow_cannot_play_are_refused_before_anything_is_load
 ) -> None:
     with pytest.raises(ConfigError, match=says), Run(team_config(tmp_path, **options), None, None):
         pass
+
+
+def test_a_dry_run_knows_who_plays_what(tmp_path: Path) -> None:
+    roles = {"solver": {"adapter": "own"}, "judge": {"adapter": "own", "max_tokens": 1}}
+    config = team_config(tmp_path, roles=roles)
+    found = dry_run(config)
+    assert found.plan.agents == 3
+    assert found.plan.reply == 4 * 3 + 1
+    assert found.roles == {"solver": "weights of its own", "judge": "weights of its own"}
+    one = dry_run(team_config(tmp_path))
+    assert found.memory.held["adapters"] == 2 * one.memory.held["adapters"]
+    assert found.memory.held["sampler's named weights"] > one.memory.held["sampler's named weights"] == 0
+    row = read_metrics(train(config).output)[-1]
+    assert row["episodes"] == found.plan.episodes
+    assert row["sampled_tokens"] <= found.plan.reply * found.plan.episodes
+    duel = dry_run(team_config(tmp_path / "duel", "Duel", opponents={"role": "opponent", "pool": 3}, output="none"))
+    assert "frozen copies, at most 3" in report(duel)
+    assert duel.memory.held["sampler's named weights"] == 3 * found.memory.held["sampler's named weights"]
+
+
+def test_demonstrations_are_not_taken_from_frozen_opponents(tmp_path: Path) -> None:
+    config = team_config(tmp_path, "Duel", opponents={"role": "opponent"}, steps=1)
+    result = train(config)
+    read = read_demonstrations(result.output / "episodes" / "train-000001.jsonl")
+    assert {each.task.rpartition("/")[2] for each in read} == {"player_0"}
