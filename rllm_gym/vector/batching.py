@@ -27,12 +27,14 @@ def batch_observations(space: gymnasium.Space[Any], observations: Sequence[Any])
 
 
 def blank_observation(space: gymnasium.Space[Any]) -> Any:
-    """What stands for the observation of an environment that never showed one."""
+    """What stands for the observation of an environment that never showed one; ``None`` where the space is the user's
+    own, and nothing is known of it."""
     if isinstance(space, gymnasium.spaces.Text):
         return ""
     if isinstance(space, gymnasium.spaces.Dict):
         return {key: blank_observation(part) for key, part in space.items()}
-    return next(iter(iterate(batch_space(space, 1), create_empty_array(space, n=1))))
+    empty = create_empty_array(space, n=1)
+    return None if empty is None else next(iter(iterate(batch_space(space, 1), empty)))
 
 
 def batch_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -120,12 +122,16 @@ def each_seed(seed: Seeds, indices: Sequence[int]) -> list[int | None]:
     Raises:
         ValueError: The sequence has another length.
         TypeError: A seed is no whole number.
+        gymnasium.error.Error: A seed is below 0, as each environment alone would raise it.
     """
     if seed is None:
         return [None] * len(indices)
     if isinstance(seed, int | np.integer):
-        return [int(seed) + index for index in indices]
-    listed = list(seed)
+        listed: list[int | None] = [int(seed) + index for index in indices]
+    elif isinstance(seed, Iterable):
+        listed = list(seed)
+    else:
+        raise TypeError(f"seed={seed!r} is neither a whole number nor one for each environment")
     if len(listed) != len(indices):
         raise ValueError(
             f"If seeds are passed as a list the length must match num_envs={len(indices)} but got length={len(listed)}."
@@ -133,6 +139,8 @@ def each_seed(seed: Seeds, indices: Sequence[int]) -> list[int | None]:
     for index, each in zip(indices, listed):
         if each is not None and not isinstance(each, int | np.integer):
             raise TypeError(f"the seed of environment {index} is a {type(each).__name__}, not a whole number")
+        if each is not None and each < 0:
+            raise gymnasium.error.Error(f"the seed of environment {index} is {each}; a seed is 0 or more")
     return [None if each is None else int(each) for each in listed]
 
 
@@ -144,10 +152,13 @@ def each_options(options: Options, count: int) -> list[dict[str, Any] | None]:
 
     Raises:
         ValueError: A list has another length than there are environments.
+        TypeError: It is neither a dictionary nor a sequence of dictionaries.
     """
     if options is None:
         return [None] * count
     if not isinstance(options, Mapping):
+        if not isinstance(options, Sequence) or not all(each is None or isinstance(each, Mapping) for each in options):
+            raise TypeError(f"options={options!r:.200} is neither a dictionary nor a sequence of one an environment")
         if len(options) != count:
             raise ValueError(f"options has {len(options)} entries for {count} environments; give one for each")
         return [None if each is None else dict(each) for each in options]
@@ -180,7 +191,7 @@ def checked_mask(mask: Any, count: int) -> list[int]:
         raise TypeError(f"`options['reset_mask']` must have `dtype=np.bool_`, got {mask.dtype}")
     if not mask.any():
         raise ValueError(
-            f"`options['reset_mask']` must contain a boolean array with at least one True value, got {mask}"
+            f"`options['reset_mask']` must contain a boolean array with at least one True value, got reset_mask={mask}"
         )
     return [int(index) for index in np.flatnonzero(mask)]
 

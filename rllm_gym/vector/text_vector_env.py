@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import operator
+import os
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -128,6 +130,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             raise ValueError(f"num_envs={num_envs!r} must be a whole number of at least 1")
         self._mode = AutoresetMode(autoreset_mode)
         self.num_envs = int(num_envs)
+        self._pid = os.getpid()
         self._deadlines = deadlines
         self._inbox = Inbox()
         self._unsettled: list[Outcome] = []
@@ -289,7 +292,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             terminate: Give them none.
         """
         busy = [slot for slot in self._slots if slot.busy]
-        if busy and not terminate and self._finalizer.alive:
+        if busy and not terminate and self._finalizer.alive and os.getpid() == self._pid:
             missing = len(busy) - len(self._arrived) - len(self._unsettled)
             self._inbox.take(missing, self._deadlines.close if timeout is None else timeout)
         self._finalizer()
@@ -335,14 +338,15 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         Raises:
             VectorTimeout: They did not answer in time. Names those under way; nothing is lost, ask again.
             NoAsyncCallError: So many are not under way.
+            ValueError: ``min_envs`` is no whole number of at least 1.
         """
         self._assert_open()
         if self._pending:
             raise AlreadyPendingCallError(
                 f"`recv` while `{self._pending}_async` waits for `{self._pending}_wait`", self._pending
             )
-        if min_envs < 1:
-            raise ValueError(f"min_envs={min_envs!r} must be at least 1")
+        if isinstance(min_envs, bool) or not isinstance(min_envs, int | np.integer) or min_envs < 1:
+            raise ValueError(f"min_envs={min_envs!r} must be a whole number of at least 1")
         under_way = sum(1 for slot in self._slots if slot.busy)
         if under_way < min_envs:
             raise NoAsyncCallError(
@@ -479,13 +483,24 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._assert_open()
         if self._pending:
             raise AlreadyPendingCallError(f"`{what}` while a `{self._pending}_async` is under way", self._pending)
-        indices = list(range(self.num_envs)) if env_ids is None else [int(index) for index in env_ids]
-        outside = [index for index in indices if not 0 <= index < self.num_envs]
-        if outside or len(set(indices)) < len(indices):
-            raise ValueError(f"env_ids={indices} must be different numbers from 0 to {self.num_envs - 1}")
+        indices = list(range(self.num_envs)) if env_ids is None else self._numbers(env_ids)
         busy = [index for index in indices if self._slots[index].busy]
         if busy:
             raise AlreadyPendingCallError(f"{these(busy)} is under way: recv() it before `{what}`", what)
+        return indices
+
+    def _numbers(self, env_ids: Iterable[int]) -> list[int]:
+        wanted = f"must be different numbers from 0 to {self.num_envs - 1}"
+        try:
+            listed = list(env_ids)
+            if any(isinstance(index, bool | np.bool_) for index in listed):
+                raise TypeError  # a mask, of which 0 and 1 would be read as numbers
+            indices = [operator.index(index) for index in listed]
+        except TypeError:
+            raise TypeError(f"env_ids={env_ids!r:.200} {wanted}; of a mask give np.flatnonzero(mask)") from None
+        outside = [index for index in indices if not 0 <= index < self.num_envs]
+        if outside or len(set(indices)) < len(indices):
+            raise ValueError(f"env_ids={indices} {wanted}")
         return indices
 
     def _assert_steppable(self, indices: Iterable[int]) -> None:
@@ -513,3 +528,8 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     def _assert_open(self) -> None:
         if self.closed:
             raise ClosedEnvironmentError(f"Trying to operate on `{type(self).__name__}`, after a call to `close()`.")
+        if os.getpid() != self._pid:
+            raise ClosedEnvironmentError(
+                f"this {type(self).__name__} and its workers belong to process {self._pid}, and this is a fork of it: "
+                "make another here"
+            )

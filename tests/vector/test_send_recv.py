@@ -157,10 +157,14 @@ def test_misuse_is_refused_and_does_no_harm(vector):
     for ids in ([0, 0], [3], [-1]):
         with pytest.raises(ValueError, match="env_ids"):
             envs.send(["a"] * len(ids), ids)
+    for ids in (np.array([False, True, True]), [0.5], ["1"], 1):
+        with pytest.raises(TypeError, match="env_ids"):
+            envs.send(["a"], ids)
     with pytest.raises(ValueError, match="1 actions were given for 2"):
         envs.send(["a"], [0, 1])
-    with pytest.raises(ValueError, match="min_envs=0"):
-        envs.recv(0)
+    for least in (0, 1.5, True, None):
+        with pytest.raises(ValueError, match=f"min_envs={least}"):
+            envs.recv(least)
     envs.send(["a"], [1])
     with pytest.raises(NoAsyncCallError, match="1 of 3"):
         envs.recv(2)

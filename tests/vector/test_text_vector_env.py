@@ -195,8 +195,11 @@ def test_a_masked_reset_leaves_the_others_alone(vector):
         (np.array([1, 0, 1]), TypeError),
         (np.array([False] * 3), ValueError),
     ):
-        with pytest.raises(error, match="reset_mask"):
+        with pytest.raises(error, match="reset_mask") as ours:
             envs.reset(options={"reset_mask": mask})
+        with pytest.raises(error) as gymnasiums:
+            SyncVectorEnv([Counting] * 3).reset(options={"reset_mask": mask})
+        assert str(ours.value) == str(gymnasiums.value)
     assert envs.step(["a"] * 3)[1].tolist() == [2, 1, 2]
 
 

@@ -84,7 +84,51 @@ def test_a_space_of_numbers_works_too():
         envs.close()
 
 
+def test_a_space_of_the_users_own_works_too():
+    class Own(gymnasium.Space):
+        def contains(self, x):
+            return isinstance(x, bytes)
+
+    class Bytes(gymnasium.Env):
+        observation_space = action_space = Own()
+
+        def reset(self, *, seed=None, options=None):
+            return b"", {}
+
+        def step(self, action):
+            return action, 0.0, False, False, {}
+
+    from rllm_gym.vector import TextVectorEnv
+
+    envs = TextVectorEnv(2, env_id=Bytes)
+    try:
+        assert envs.reset(seed=0)[0] == (b"", b"")
+        assert envs.step([b"1", b"2"])[0] == (b"1", b"2")
+    finally:
+        envs.close()
+
+
 @pytest.mark.parametrize("seed", [[1], [1, 2, 3]])
 def test_too_many_or_too_few_seeds(seed):
     with pytest.raises(ValueError, match="length"):
         each_seed(seed, [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("seed", "error", "says"),
+    [
+        (-1, gymnasium.error.Error, "the seed of environment 0 is -1"),
+        ([0, -3], gymnasium.error.Error, "the seed of environment 1 is -3"),
+        (1.5, TypeError, "seed=1.5"),
+        ([0, "1"], TypeError, "environment 1 is a str"),
+    ],
+)
+def test_what_is_no_seed(seed, error, says):
+    with pytest.raises(error, match=says):
+        each_seed(seed, [0, 1])
+
+
+@pytest.mark.parametrize("options", [5, "task", [1, 2]])
+def test_what_are_no_options(options):
+    with pytest.raises(TypeError, match="options="):
+        each_options(options, 2)
