@@ -23,6 +23,9 @@ from rllm_gym.workers.wire import Connection
 START_TIMEOUT = 120.0
 """Seconds a worker may take to start, its modules' import included. Generous: a busy machine is no fault."""
 
+_ANSWER_TIMEOUT = 10.0
+"""Seconds the template may take to say how a worker ended, or to take an order."""
+
 _BOOT = (
     "import json, sys; fd, owner, path, preload = json.loads(sys.argv[1]); sys.path[:] = path; "
     "from rllm_gym.workers.template import main; main(fd, owner, preload)"
@@ -37,6 +40,9 @@ class Template:
         self._preload = list(preload)
         self._hash_seed = hash_seed
         self._lock = threading.Lock()
+        self._reading = threading.Lock()  # taken before the other one
+        self._read_from: socket.socket | None = None
+        self._read = b""
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._pid = os.getpid()
@@ -62,23 +68,41 @@ class Template:
                 self._discard()  # the template is gone, and its workers died with it
 
     def why(self, worker: str) -> int | None:
-        """The exit status of a worker that hung up (negative: minus the signal), ``None`` where unknown."""
-        with self._lock:
-            if self._control is None:
-                return None
+        """The exit status of a worker that hung up (negative: minus the signal), ``None`` where unknown.
+
+        Waits for the template, but keeps nobody from starting and ending workers meanwhile. A template that is slow to
+        answer, as on a busy machine, is no dead one: all its other workers would die with it.
+        """
+        with self._reading:
+            with self._lock:
+                control = self._control
+                if control is None:
+                    return None
+                try:
+                    control.sendall(json.dumps({"do": "why", "worker": worker}).encode() + b"\n")
+                except OSError:
+                    self._discard()
+                    return None
             try:
-                self._control.sendall(json.dumps({"do": "why", "worker": worker}).encode() + b"\n")
-                reply = b""
-                while not reply.endswith(b"\n"):
-                    data = self._control.recv(4096)
-                    if not data:
-                        return None
-                    reply += data
-                status: int | None = json.loads(reply)["status"]
-                return status
-            except (OSError, ValueError):
-                self._discard()
+                # Answers to those who would not wait any longer may come first.
+                while (reply := self._answer(control))["worker"] != worker:
+                    pass
+            except (OSError, EOFError):
                 return None
+            status: int | None = reply["status"]
+            return status
+
+    def _answer(self, control: socket.socket) -> dict[str, Any]:
+        if control is not self._read_from:
+            self._read_from, self._read = control, b""
+        while b"\n" not in self._read:
+            data = control.recv(4096)
+            if not data:
+                raise EOFError("the template is gone")
+            self._read += data
+        line, _, self._read = self._read.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     def close(self) -> None:
         """Kill every worker and the template. Waits for them, a few seconds at most. Safe to call twice."""
@@ -95,7 +119,7 @@ class Template:
             raise WorkerStartFailed("sys.executable is empty, so no worker process can be started; use a thread pool")
         ours, theirs = socket.socketpair()
         with theirs:
-            ours.settimeout(10.0)
+            ours.settimeout(_ANSWER_TIMEOUT)
             argument = json.dumps([theirs.fileno(), os.getpid(), import_path(), self._preload])
             try:
                 self._process = subprocess.Popen(

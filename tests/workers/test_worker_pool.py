@@ -22,6 +22,7 @@ from rllm_gym.workers import (
     WorkerDied,
     WorkerError,
     WorkerPool,
+    process,
 )
 
 
@@ -379,6 +380,34 @@ def test_a_dead_template_is_replaced(pool):
     template.wait(5)
     assert gone([pid], within=1.0)  # workers die with it
     assert pool.run(abs, -1, timeout=30) == 1
+
+
+def test_a_template_that_is_slow_to_answer_costs_the_other_workers_nothing(monkeypatch):
+    """On a busy machine one worker's death must not end its neighbours, nor hold up whoever ends one."""
+    monkeypatch.setattr(process, "_ANSWER_TIMEOUT", 0.5)
+    with WorkerPool(max_workers=3) as pool, ThreadPoolExecutor(1) as thread:
+        actors = [pool.actor(list, timeout=30) for _ in range(3)]
+        doomed, ended, neighbour = actors
+        template = psutil.Process(neighbour.pid).parent()
+        template.suspend()
+        try:
+            os.kill(doomed.pid, signal.SIGKILL)
+            call = thread.submit(doomed.call, "__len__", timeout=30)
+            while not pool._template._reading.locked() and not call.done():
+                pass
+            began = time.monotonic()
+            ended.kill()
+            assert time.monotonic() - began < 0.4
+            with pytest.raises(WorkerDied, match="exit status unknown"):
+                call.result(30)
+        finally:
+            template.resume()
+        assert neighbour.call("__len__", timeout=30) == 0
+        assert pool.run(abs, -1, timeout=30) == 1
+        again = pool.actor(list, timeout=30)
+        os.kill(again.pid, signal.SIGKILL)
+        with pytest.raises(WorkerDied, match="SIGKILL"):  # not the answer that came too late
+            again.call("__len__", timeout=30)
 
 
 def test_a_fork_of_the_owner_cannot_use_the_pool_nor_end_it(pool):
