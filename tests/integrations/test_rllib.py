@@ -15,7 +15,7 @@ from rllm_gym.integrations.rllib import register
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
-    os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")  # of 30: other tests keep the machine busy
+    os.environ.setdefault("RAY_worker_niceness", "0")  # else they give way to whatever other tests run
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()
