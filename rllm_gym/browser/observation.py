@@ -116,8 +116,7 @@ class Sight:
         tab = self._tabs.get(page)
         if tab is None:
             cdp = session.cdp(page)
-            tab = Tab(page, World(cdp), Activity(cdp))
-            await tab.world.start()
+            tab = Tab(page, World(cdp, page.target), Activity(cdp))
             await cdp.send("Network.enable", {"maxTotalBufferSize": 0, "maxResourceBufferSize": 0})
             self._tabs = {other: known for other, known in self._tabs.items() if other in session.pages}
             self.titles = {other: title for other, title in self.titles.items() if other in session.pages}

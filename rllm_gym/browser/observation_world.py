@@ -30,23 +30,20 @@ class World:
     """The isolated worlds of one page, one a frame, made when they are first asked.
 
     Args:
-        cdp: A CDP session of the page. The page's ``Page`` domain is enabled here.
+        cdp: The page's session.
+        main_frame: Name of its main frame.
     """
 
-    def __init__(self, cdp: Session) -> None:
+    def __init__(self, cdp: Session, main_frame: str) -> None:
         self._cdp = cdp
         self._contexts: dict[str, int] = {}
         self._documents: dict[str, str] = {}
         self._listening: dict[str, set[int]] = {}
         self._making = asyncio.Lock()
         self._key = f"k{secrets.token_hex(16)}"
-        self.main_frame = ""
+        self.main_frame = main_frame
         cdp.on("Page.frameNavigated", lambda event: self._forget(event["frame"]["id"]))
         cdp.on("Page.frameDetached", lambda event: self._forget(event["frameId"]))
-
-    async def start(self) -> None:
-        await self._cdp.send("Page.enable")
-        self.main_frame = (await self.frames())["frame"]["id"]
 
     async def frames(self) -> dict[str, Any]:
         """The tree of frames, as ``Page.getFrameTree`` gives it."""

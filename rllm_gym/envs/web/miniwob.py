@@ -183,9 +183,9 @@ class MiniWoBEnv(PageEnv):
         self._raw_reward = 0.0
         sites = {ORIGIN: site(self._folder, self.task_name, seed)}
         await self._open(f"{ORIGIN}/miniwob/{self.task_name}.html", sites=sites, origins=())
-        if await self._open_session.evaluate(_STATE, world="main") is None:
+        goal = await self._open_session.evaluate(f"({_STATE}) && {_GOAL}", world="main")
+        if goal is None:
             raise EnvironmentFault(f"the page of MiniWoB++ {self.task_name!r} did not begin", kind="site")
-        goal = await self._open_session.evaluate(_GOAL, world="main")
         self._goal = " ".join(str(goal).split())
 
     async def _after(self, action: BrowserAction) -> tuple[float | None, bool]:
