@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.error import CustomSpaceError
+from gymnasium.vector.utils import create_shared_memory
 
 # Samples are short and drawn from a few scripts, so that sampling costs microseconds and still meets
 # accents, astral symbols, control characters and combining marks.
@@ -54,3 +56,16 @@ class Text(spaces.Text):
 
     def __repr__(self) -> str:
         return f"Text(max_length={self.max_length})"
+
+
+@create_shared_memory.register(Text)
+def _refuse_shared_memory(space: Text, n: int = 1, ctx: Any = None) -> Any:
+    """Gymnasium's would show every text as letters ``a`` for ever: it keeps indices into a fixed alphabet.
+
+    Raises:
+        CustomSpaceError: Always; ``AsyncVectorEnv`` then tells its caller of ``shared_memory=False``.
+    """
+    raise CustomSpaceError(
+        f"{space!r} admits any Unicode, which Gymnasium's shared memory cannot hold: give AsyncVectorEnv "
+        "shared_memory=False, or leave out vectorization_mode to have rllm_gym's own vector environment"
+    )

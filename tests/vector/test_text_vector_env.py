@@ -384,6 +384,10 @@ def test_make_vec_passes_on_what_belongs_to_whom(vector):
         gymnasiums = gymnasium.make_vec(LAKE, num_envs=1, vectorization_mode=mode, **kwargs)
         assert type(gymnasiums) is kind
         gymnasiums.close()
+    # Gymnasium's memory of characters would show letters "a" for ever, and say nothing.
+    with pytest.raises(ValueError, match="shared_memory=False") as refused:
+        gymnasium.make_vec(LAKE, num_envs=1, vectorization_mode="async")
+    assert "any Unicode" in str(refused.value.__cause__)
 
 
 def test_mistakes_in_making_are_raised_at_once():
