@@ -83,7 +83,7 @@ one_environment() {
         say "$library: testing"
         log=$PLACE/$library.log began=$SECONDS
         if timeout $TEST_SECONDS "$PLACE/$name/bin/python" -m pytest "$FOLDER/test_$library.py" \
-            -q --tb=short --durations=3 ${REQUIRE:+--require=$REQUIRE} >"$log" 2>&1 9>&-; then
+            -m 'not long' -q --tb=short --durations=3 ${REQUIRE:+--require=$REQUIRE} >"$log" 2>&1 9>&-; then
             say "$library: $(tail -n 1 "$log")"
         else
             failed=1
