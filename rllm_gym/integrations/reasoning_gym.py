@@ -25,6 +25,7 @@ from typing import Any
 
 from rllm_gym.core import EnvironmentFault, InvalidAction, Outcome, Task, TaskError, TextEnv
 from rllm_gym.data.procedural import ProceduralTaskset
+from rllm_gym.parsing.boxed import strip_thinking
 from rllm_gym.workers import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError, WorkerPool
 
 MAX_ANSWER_CHARS = 20_000
@@ -37,7 +38,6 @@ SCORE_SECONDS = 20.0
 """Deadline for one answer, after which it is wrong."""
 _START_SECONDS = 120.0
 _INSTALL = "reasoning-gym is not installed: pip install 'rllm-gym[reasoning-gym]'"
-_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 
 
 class ReasoningGymEnv(TextEnv):
@@ -45,7 +45,8 @@ class ReasoningGymEnv(TextEnv):
 
     **Task**: Answer a question of one kind: sums, puzzles, logic, games, geometry, about a hundred kinds.
     **Observation space**: The question, and how to mark the answer.
-    **Action space**: Any text. The last ``<answer>…</answer>`` is the answer; a reply without one is invalid.
+    **Action space**: Any text. The last ``<answer>…</answer>`` after ``</think>`` is the answer; a reply without one is
+    invalid.
     **Rewards**: The verifier's score, from 0 to 1; some verifiers give parts. ``success`` is the full score.
     **Starting state**: The question of the task. Task *i* of a seed is made from SHA-256 of split, seed and *i*, so
     that two seeds share no questions (reasoning-gym itself adds the index to the seed), and train, validation and
@@ -90,10 +91,12 @@ class ReasoningGymEnv(TextEnv):
         return f"{task.content}\n\nGive the final answer between <answer> and </answer>."
 
     def _act(self, action: str) -> Outcome:
-        answers = _ANSWER.findall(action)
-        if not answers:
-            raise InvalidAction("The reply has no answer between <answer> and </answer>.")
-        reward = self._score(answers[-1].strip())
+        answer = _last_answer(action)
+        if answer is None:
+            raise InvalidAction(
+                "The reply has no answer between <answer> and </answer>; what stands inside <think> is none."
+            )
+        reward = self._score(answer)
         solved = reward >= 1.0
         return Outcome("Correct." if solved else "Not correct.", {"score": reward}, terminated=True, success=solved)
 
@@ -140,6 +143,14 @@ class ReasoningGymEnv(TextEnv):
             return 0.0
         except WorkerError as error:
             raise EnvironmentFault(f"the verifier of {recipe[0]!r} broke: {error}", kind="verifier") from error
+
+
+def _last_answer(reply: str) -> str | None:
+    """What stands between the last pair of tags. Linear in the length of the reply, whatever it is: a regular
+    expression goes through all that follows each of a hundred thousand opened tags, and holds up every thread."""
+    said = strip_thinking(reply) or ""
+    begin = said.rfind("<answer>", 0, max(0, said.rfind("</answer>")))
+    return None if begin < 0 else said[begin + len("<answer>") : said.find("</answer>", begin)].strip()
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,29 @@ def test_no_answer_is_an_invalid_action() -> None:
     assert (reward, terminated, info["invalid_action"], info["stop_reason"]) == (0.0, True, True, "invalid_action")
 
 
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        ("<think>\n<answer>1</answer>\n</think>\n<answer> 2 </answer>", "2"),
+        ("<answer>1</answer> or <answer>2</answer> <answer>", "2"),
+        ("<answer>1</answer></answer>", "1"),
+        ("<answer>1<answer>2</answer>", "2"),
+        ("<answer></answer>", ""),
+        ("</answer><answer>", None),
+        ("<think><answer>1</answer>", None),
+        ("<answer>1</answer><think>or", None),
+        ("<answer>" * 200_000, None),
+        ("</answer>" * 200_000, None),
+        ("<answer>" * 100_000 + "</answer>" * 100_000, ""),
+    ],
+    ids=range(11),
+)
+def test_the_last_answer_after_the_thoughts_counts_and_is_found_at_once(reply: str, answer: str | None) -> None:
+    begin = time.process_time()
+    assert ours._last_answer(reply) == answer
+    assert time.process_time() - begin < 1
+
+
 HOSTILE = [
     "__import__('os').system('touch {file}')",
     "[__import__('os').system('touch {file}')]",
