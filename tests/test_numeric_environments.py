@@ -101,6 +101,13 @@ def test_it_can_be_handed_to_other_processes() -> None:
         (lambda: TokenIds(gymnasium.make(LAKE), 0), ValueError, "length=0"),
         (lambda: TokenIds(gymnasium.make(LAKE), pad_id=3), ValueError, "belong to encode="),
         (lambda: TokenIds(gymnasium.make(LAKE), encode=list), ValueError, "vocabulary_size="),
+        (lambda: TokenIds(gymnasium.make(LAKE), encode=list, vocabulary_size=0), ValueError, "vocabulary_size=0"),
+        (lambda: TokenIds(gymnasium.make(LAKE), encode=list, vocabulary_size=9, pad_id=9), ValueError, "pad_id=9"),
+        (lambda: texts_as(TokenIds, encode=lambda text: [9], vocabulary_size=9)("up"), ValueError, "0..8"),
+        (lambda: DiscreteActions(gymnasium.make(LAKE), "up"), TypeError, "choices='up'"),
+        (lambda: DiscreteActions(gymnasium.make(LAKE), [1, 2]), TypeError, "list of texts"),
+        (lambda: DiscreteActions(gymnasium.make(LAKE)).action(-1), ValueError, "action -1"),
+        (lambda: DiscreteActions(gymnasium.make(LAKE)).action(1.7), ValueError, "action 1.7"),
     ],
 )
 def test_what_cannot_work_says_so(use: Any, error: type[Exception], says: str) -> None:

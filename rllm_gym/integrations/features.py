@@ -82,6 +82,10 @@ class TokenIds(gymnasium.ObservationWrapper[np.ndarray, Any, str], RecordConstru
             raise ValueError("vocabulary_size and pad_id belong to encode=, which is not given")
         if encode is not None and vocabulary_size is None:
             raise ValueError("encode= needs vocabulary_size=, how many token ids there are (len(tokenizer))")
+        if vocabulary_size is not None and vocabulary_size < 1:
+            raise ValueError(f"vocabulary_size={vocabulary_size!r} must be at least 1")
+        if pad_id is not None and not 0 <= pad_id < (vocabulary_size or 1):
+            raise ValueError(f"pad_id={pad_id!r} is none of the {vocabulary_size} token ids")
         self.length = length
         self._encode = encode or _as_bytes
         self._pad_id = pad_id or 0
@@ -89,7 +93,11 @@ class TokenIds(gymnasium.ObservationWrapper[np.ndarray, Any, str], RecordConstru
 
     def observation(self, observation: str) -> np.ndarray:
         ids = list(self._encode(observation))[-self.length :]
-        return np.array([self._pad_id] * (self.length - len(ids)) + ids, np.int64)
+        padded_T = np.array([self._pad_id] * (self.length - len(ids)) + ids, np.int64)
+        most = int(self.observation_space.high[0])  # type: ignore[attr-defined]
+        if not (padded_T.min() >= 0 and padded_T.max() <= most):
+            raise ValueError(f"encode gave a token id outside 0..{most}; vocabulary_size must count them all")
+        return padded_T
 
 
 class DiscreteActions(gymnasium.ActionWrapper[Any, np.int64, str], RecordConstructorArgs):
@@ -101,7 +109,7 @@ class DiscreteActions(gymnasium.ActionWrapper[Any, np.int64, str], RecordConstru
             ``rllm/FrozenLake-v0`` names its four moves.
 
     Raises:
-        TypeError: The actions of ``env`` are not text.
+        TypeError: The actions of ``env`` are not text, or a choice is not.
         ValueError: There are no choices.
     """
 
@@ -109,6 +117,8 @@ class DiscreteActions(gymnasium.ActionWrapper[Any, np.int64, str], RecordConstru
         RecordConstructorArgs.__init__(self, choices=choices)
         gymnasium.ActionWrapper.__init__(self, env)
         _require_text(env.action_space, "actions")
+        if isinstance(choices, str) or not all(isinstance(choice, str) for choice in choices or ()):
+            raise TypeError(f"choices={choices!r} must be a list of texts, one for each action")
         self.choices: tuple[str, ...] = tuple(
             getattr(env.unwrapped, "discrete_actions", ()) if choices is None else choices
         )
@@ -120,6 +130,8 @@ class DiscreteActions(gymnasium.ActionWrapper[Any, np.int64, str], RecordConstru
         self.action_space = spaces.Discrete(len(self.choices))
 
     def action(self, action: int | np.int64) -> str:
+        if not self.action_space.contains(action):
+            raise ValueError(f"action {action!r} is none of 0..{len(self.choices) - 1}, which say {self.choices}")
         return self.choices[int(action)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import operator
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -133,6 +134,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._pid = os.getpid()
         self._deadlines = deadlines
         self._inbox = Inbox()
+        self._receiving = threading.Lock()
         self._unsettled: list[Outcome] = []
         self._arrived: list[tuple[int, Stepped | Exception]] = []
         self._pending = ""
@@ -338,9 +340,12 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         Raises:
             VectorTimeout: They did not answer in time. Names those under way; nothing is lost, ask again.
             NoAsyncCallError: So many are not under way.
-            ValueError: ``min_envs`` is no whole number of at least 1.
+            AlreadyPendingCallError: Another thread receives.
+            ValueError: ``min_envs`` is no whole number of at least 1, or ``timeout`` no number of at least 0.
         """
         self._assert_open()
+        if timeout is not None and not timeout >= 0:
+            raise ValueError(f"timeout={timeout!r} must be a number of seconds of at least 0, or None")
         if self._pending:
             raise AlreadyPendingCallError(
                 f"`recv` while `{self._pending}_async` waits for `{self._pending}_wait`", self._pending
@@ -354,7 +359,12 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 "under way; send() to more, or ask for fewer",
                 "recv",
             )
-        self._gather(min_envs, timeout)
+        if not self._receiving.acquire(blocking=False):
+            raise AlreadyPendingCallError("`recv` in two threads at a time: one receives for all", "recv")
+        try:
+            self._gather(min_envs, timeout)
+        finally:
+            self._receiving.release()
         for place, (index, result) in enumerate(self._arrived):
             if isinstance(result, Exception):
                 del self._arrived[place]

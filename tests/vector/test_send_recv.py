@@ -165,6 +165,9 @@ def test_misuse_is_refused_and_does_no_harm(vector):
     for least in (0, 1.5, True, None):
         with pytest.raises(ValueError, match=f"min_envs={least}"):
             envs.recv(least)
+    for seconds in (-1, float("nan")):
+        with pytest.raises(ValueError, match="timeout="):
+            envs.recv(1, seconds)
     envs.send(["a"], [1])
     with pytest.raises(NoAsyncCallError, match="1 of 3"):
         envs.recv(2)
@@ -398,3 +401,31 @@ def test_one_thread_sends_and_another_receives(vector):
     thread.join(30)
     assert not thread.is_alive()
     assert max(counts) > 10
+
+
+def test_two_threads_do_not_wait_for_the_same_results(vector):
+    answer, first = threading.Event(), queue.SimpleQueue()
+
+    class Patient(Counting):
+        def step(self, action):
+            assert answer.wait(60)
+            return super().step(action)
+
+    envs = vector(1, Patient)
+    envs.reset(seed=0)
+    envs.send(["a"])
+    thread = threading.Thread(target=lambda: first.put(envs.recv(timeout=60)))
+    thread.start()
+    give_up = time.monotonic() + 30
+    refused = ""
+    while not refused and time.monotonic() < give_up:
+        try:
+            envs.recv(timeout=0)
+        except AlreadyPendingCallError as error:
+            refused = str(error)
+        except VectorTimeout:
+            continue  # the other one has not begun
+    assert "two threads" in refused
+    answer.set()
+    assert first.get(timeout=60).env_ids.tolist() == [0]
+    thread.join(30)
