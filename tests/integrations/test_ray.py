@@ -31,7 +31,6 @@ MOVES = ["```up```", "```down```", "```left```", "```right```", "nowhere"]
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
     """Two nodes with one CPU each, and this process connected to them."""
-    os.environ.setdefault("RAY_worker_niceness", "0")  # else they give way to whatever other tests run
     nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
         nodes.add_node(num_cpus=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,7 +14,6 @@ from rllm_gym.integrations.rllib import register
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
-    os.environ.setdefault("RAY_worker_niceness", "0")  # else they give way to whatever other tests run
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()

@@ -35,7 +35,8 @@ def test_a_rollout_shows_what_the_environment_shows() -> None:
     env.set_seed(4)
     rollout = env.rollout(3, policy=lambda tensordict: tensordict.set("action", NonTensorData(MOVES[2])))
     alone = GymEnv(LAKE)._env
-    seen = [alone.reset(seed=4)[0]]
+    alone.reset(seed=4)  # what TorchRL's set_seed does; its rollout then resets without a seed
+    seen = [alone.reset()[0]]
     seen += [alone.step(MOVES[2])[0] for _ in range(len(rollout))]
     assert list(rollout["observation"]) == seen[:-1]
     assert list(rollout["next", "observation"]) == seen[1:]
