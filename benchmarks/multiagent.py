@@ -1,10 +1,10 @@
 """Teams that learn: two adapters at tic-tac-toe against fixed opponents, and a judge that is worth more than a solver.
 
-    python -m benchmarks.multiagent [--folder runs/multiagent] [--families tictactoe triples] [--seeds 0 1 2] [--write]
+    python -m benchmarks.multiagent [--folder runs/multiagent] [--families tictactoe pairs] [--seeds 0 1 2] [--write]
 
 *tictactoe*: crosses and noughts are two roles with an adapter each on one tiny model made on the spot. They learn from
 games against each other and against a player that moves at random, and are measured on start positions nobody trained
-on, against that player and against optimal play. *triples*: three solvers and a judge (the built-in ``SolverJudge``,
+on, against that player and against optimal play. *pairs*: three solvers and a judge (the built-in ``SolverJudge``,
 an adapter a role) at problems of ``rllm/Math-v0`` that are easier to check than to solve; what the judge chooses is to
 be right more often than a solver alone is.
 
@@ -32,16 +32,16 @@ from rllm_gym.commands.report.charts import Series, line_chart
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-FAMILIES = ("tictactoe", "triples")
+FAMILIES = ("tictactoe", "pairs")
 # A seed is given up after so many seconds.
 DEADLINE = 2 * 3600
 CURVES = {
     "tictactoe": ("cross won, random", "nought won, random"),
-    "triples": ("joint", "solver alone", "any solver"),
+    "pairs": ("joint", "solver alone", "any solver"),
 }
 _TITLES = {
     "tictactoe": "Tic-tac-toe: games won against the random player (validation positions)",
-    "triples": "Triples: problems solved (validation problems)",
+    "pairs": "Pairs: problems solved (validation problems)",
 }
 
 

@@ -1,7 +1,7 @@
 """One seed of ``multiagent.py`` in a process of its own: a base model, its training as a team, and measuring both.
 
 python -m benchmarks.multiagent_run FOLDER tictactoe 0
-python -m benchmarks.multiagent_run FOLDER triples 0
+python -m benchmarks.multiagent_run FOLDER pairs 0
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from transformers.utils.logging import disable_progress_bar
 
+from benchmarks import multiagent_pairs as pairs
 from benchmarks import multiagent_tictactoe as tictactoe
-from benchmarks import multiagent_triples as triples
 from rllm_gym.core import Episode
 from rllm_gym.engine import AgentWorkflowEngine, EpisodeSpec, Role, Workflow
 from rllm_gym.samplers import SamplingParams, TorchSampler, WeightUpdate
@@ -39,7 +39,7 @@ CURVE_EVERY = 20
 TINY = {"enabled": True, "hidden_size": 64, "num_heads": 4, "rope_theta": 100.0}
 SFT: dict[str, dict[str, Any]] = {
     "tictactoe": {"steps": 400, "demonstrations_per_step": 128},
-    "triples": {"steps": 700, "demonstrations_per_step": 64},
+    "pairs": {"steps": 700, "demonstrations_per_step": 64},
 }
 _LORA = {"tuning": "lora", "lora": {"rank": 32, "alpha": 32.0}}
 TRAINING: dict[str, dict[str, Any]] = {
@@ -58,15 +58,14 @@ TRAINING: dict[str, dict[str, Any]] = {
         "validation": {"every": 0},
         "checkpoint": {"every": CURVE_EVERY, "keep": 100},
     },
-    "triples": {
-        "steps": 160,
-        "env": {"id": "rllm/Math-v0", "workflow": "benchmarks.multiagent_triples:TinyTeam"},
+    "pairs": {
+        "steps": 120,
+        "env": {"id": "rllm/Math-v0", "workflow": "benchmarks.multiagent_pairs:TinyTeam"},
         "roles": {role: {"adapter": "own"} for role in ("solver", "verifier")},
         "sampling": {"max_tokens": 12},
         "algorithm": {"group_size": 4, "groups_per_step": 24},
-        # A team is worth more than one solver as long as its solvers differ.
-        "entropy": {"bonus": 0.01, "target": 0.25, "target_until": 1.0},
-        "optimizer": {"lr": 4e-3},
+        "entropy": {"bonus": 0.01, "target": 0.1},
+        "optimizer": {"lr": 1.5e-3},
         "validation": {"every": CURVE_EVERY, "tasks": 256},
         "checkpoint": {"every": 0},
     },
@@ -102,7 +101,7 @@ def run(folder: Path, family: str, seed: int) -> dict[str, Any]:
 
 
 def _write_data(folder: Path, family: str, seed: int) -> dict[str, Path]:
-    """Demonstrations, and for triples the problems to train, validate and test on, which share none."""
+    """Demonstrations, and for pairs the problems to train, validate and test on, which share none."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {
         name: folder / f"{family}-{seed}-{name}.jsonl" for name in ("demonstrations", "train", "validation", "test")
@@ -110,10 +109,10 @@ def _write_data(folder: Path, family: str, seed: int) -> dict[str, Path]:
     if family == "tictactoe":
         tictactoe.write_demonstrations(files["demonstrations"], 4000, optimal=0.2, seed=seed)
         return files
-    rows = triples.problems(9024, seed)
-    for name, some in (("train", rows[:8000]), ("validation", rows[8000:8512]), ("test", rows[8512:])):
+    rows = pairs.problems(17024, seed)
+    for name, some in (("train", rows[:16000]), ("validation", rows[16000:16512]), ("test", rows[16512:])):
         files[name].write_text("".join(json.dumps(row) + "\n" for row in some))
-    triples.write_demonstrations(files["demonstrations"], rows[:8000], solved=0.5, judged=0.75, seed=seed)
+    pairs.write_demonstrations(files["demonstrations"], rows[:16000], solved=0.35, seed=seed)
     return files
 
 
@@ -151,7 +150,7 @@ def measure(
     if family == "tictactoe":
         return against_fixed(base, adapters, "test", TEST_GAMES, seed)
     kwargs = {"tasks": str(data["test"]), "split": None}
-    (episodes,) = _play(base, adapters, [(triples.TinyTeam(), "rllm/Math-v0", kwargs)], TEST_PROBLEMS, 12, seed)
+    (episodes,) = _play(base, adapters, [(pairs.TinyTeam(), "rllm/Math-v0", kwargs)], TEST_PROBLEMS, 12, seed)
     return team_numbers([episode.metrics for episode in episodes])
 
 
@@ -225,7 +224,7 @@ def _curve(
     seed: int,
 ) -> list[dict[str, float]]:
     """What validation tasks say at every twentieth step."""
-    if family == "triples":
+    if family == "pairs":
         names = {"joint": "best_success", "solver alone": "solver_success", "any solver": "any_success"}
         return [
             {"step": row["step"], **{name: row[f"validation/workflow/{key}"] for name, key in names.items()}}
@@ -248,7 +247,7 @@ def _tensors(learner: Mapping[str, Any], role: str) -> list[tuple[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("family", choices=["tictactoe", "triples"])
+    parser.add_argument("family", choices=["tictactoe", "pairs"])
     parser.add_argument("seed", type=int)
     options = parser.parse_args()
     disable_progress_bar()

@@ -56,6 +56,10 @@ class AgentTrainer:
             config = load_yaml(TrainConfig, config) if isinstance(config, str | Path) else _build(config or {})
         if config.env.agent or config.env.kwargs:
             raise ConfigError("config.env.agent and .kwargs do nothing here: use agent_class, agent_args and env_args")
+        if config.env.workflow:
+            raise ConfigError(
+                "config.env.workflow does nothing here: agent_class plays alone; train workflows with trainers.train"
+            )
         arguments = dict(agent_args or {})
         new_environment = not hasattr(env_class, "from_dict")
 

@@ -1,9 +1,8 @@
-r"""Triples: a family of problems where an answer is checked by one sum, and found by looking at every triple.
+r"""Pairs: a family of problems where an answer is checked by one sum, and found by looking at every pair.
 
-``618395 22`` asks which three of the six digits add up to 22; the answer is ``\boxed{589}``, in ascending order, and
-there is one such triple alone. Attention compares all pairs of tokens at once, but not all triples (Match3: Sanford et
-al. 2023); whether three given digits have a given sum is one look. The problems go through ``rllm/Math-v0``, and the
-built-in ``BestOfN`` plays them: a judge says of each answer alone whether it is right.
+``618395 17`` asks which two of the six digits add up to 17; the answer is ``\boxed{89}``, in ascending order, and there
+is one such pair alone, of fifteen. The problems go through ``rllm/Math-v0``, and the built-in ``BestOfN`` plays them:
+solvers answer independently, and a judge says of each answer alone whether it is right.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from rllm_gym.agents import ChatAgent
 from rllm_gym.engine.workflows import BestOfN
 
 SOLVERS = 4
-_DIGITS, _CHOSEN = 6, 3
+_DIGITS, _CHOSEN = 6, 2
 _RULE = "\n\nGive the final answer in \\boxed{}."
 
 
@@ -43,20 +42,18 @@ def problems(number: int, seed: int) -> list[dict[str, str]]:
     return list(rows.values())
 
 
-def write_demonstrations(
-    path: Path, rows: Sequence[dict[str, str]], *, solved: float, judged: float, seed: int
-) -> None:
-    """Answers and verdicts in the right form, right with these probabilities, else any."""
+def write_demonstrations(path: Path, rows: Sequence[dict[str, str]], *, solved: float, seed: int) -> None:
+    """Answers that are right with some probability, else any; and for each of them two checks, which are right: they
+    cost nobody anything."""
     rng = random.Random(seed)
     with path.open("w") as file:
         for row in rows:
             asked = row["question"] + _RULE
-            shown = _answer(row, 0.5, rng)
-            right = (shown == row["answer"]) == (rng.random() < judged)
-            for question, reply in (
-                (asked, _boxed(_answer(row, solved, rng))),
-                (f"{asked}\n\nThe answer:\n> {_boxed(shown)}", "yes" if right else "no"),
-            ):
+            turns = [(asked, _boxed(_answer(row, solved, rng)))]
+            for shown in (_answer(row, 0.5, rng), _answer(row, 0.5, rng)):
+                verdict = "yes" if shown == row["answer"] else "no"
+                turns.append((f"{asked}\n\nThe answer:\n> {_boxed(shown)}", verdict))
+            for question, reply in turns:
                 chat = [{"role": "user", "content": question}, {"role": "assistant", "content": reply}]
                 file.write(json.dumps({"messages": chat}) + "\n")
 
