@@ -41,8 +41,8 @@ HONEST: dict[str, tuple[Program, bytes]] = {
         "328350\n",
     ),
     "a thread that outlives the main one": _says(
-        "import threading, time\n"
-        "threading.Thread(target=lambda: (time.sleep(0.05), print('late'))).start()\nprint('early')",
+        "import threading\nmain = threading.main_thread()\n"
+        "threading.Thread(target=lambda: (main.join(), print('late'))).start()\nprint('early')",
         "early\nlate\n",
     ),
     "multiprocessing.Pool": _says(

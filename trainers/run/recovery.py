@@ -99,8 +99,6 @@ def obstacles(state: Mapping[str, Any], fingerprints: Mapping[str, str], config:
         fingerprints: Of the present run, by what they are of.
         config: The present options.
     """
-    if "learners" not in state:
-        return ["its checkpoints are of an earlier version, which knew of no roles"]
     if options := [change for change in changes(state["config"], config) if change.startswith(_FIXED)]:
         return options  # which is why the weights differ too
     return [

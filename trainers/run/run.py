@@ -486,7 +486,11 @@ class Run:
         if loaded is None:
             return [f"nothing to resume in {self.output}: starting from the beginning"]
         state, now = loaded.state, to_mapping(self.config)
-        if why := obstacles(state, self._fingerprints, now):
+        if "learners" not in state:
+            why = ["its checkpoints are of an earlier version, which knew of no roles"]
+        else:
+            why = obstacles(state, self._fingerprints, now)
+        if why:
             raise ConfigError(
                 f"cannot go on from {self.output}: {'; '.join(why)}. Use what the checkpoint was made with "
                 "(config.yaml there), or start anew in another folder"
