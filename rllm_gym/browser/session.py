@@ -54,6 +54,7 @@ machine an honest page may take a while."""
 
 _LOOKS = 3
 _WORLD = "rllm-gym checks"
+_NEXT_FRAME = "new Promise(requestAnimationFrame)"
 
 
 class BrowserSession:
@@ -314,7 +315,15 @@ class BrowserSession:
                 "screenshots need Pillow: pip install 'rllm-gym[render]'", kind="browser_unavailable"
             ) from error
         cdp = self.cdp()
-        shot = await cdp.send("Page.captureScreenshot", {"format": "png", "optimizeForSpeed": True})
+        shot = None
+        while shot is None:
+            try:
+                shot = await cdp.send("Page.captureScreenshot", {"format": "png", "optimizeForSpeed": True})
+            except ProtocolError as error:
+                # There is no frame to show while the GPU process begins (anew): ask again with the next one.
+                if "Unable to capture screenshot" not in str(error):
+                    raise
+                await cdp.send("Runtime.evaluate", {"expression": _NEXT_FRAME, "awaitPromise": True})
         with image.open(io.BytesIO(base64.b64decode(shot["data"]))) as picture:
             pixels: npt.NDArray[np.uint8] = np.asarray(picture.convert("RGB"), dtype=np.uint8)
         return pixels

@@ -11,6 +11,18 @@ _EXTRA = re.compile(r"""extra\s*==\s*["']([\w-]+)["']""")
 _IMPORT_NAMES = {"pillow": "PIL", "pyyaml": "yaml", "math-verify": "math_verify"}
 # Extras for those who work on rllm-gym itself; users are never sent there.
 DEVELOPER_EXTRAS = {"dev"}
+# Extras of third-party libraries bring much beside the library: the advice for nothing else.
+_LIBRARY_EXTRAS = {
+    "ray",
+    "reasoning-gym",
+    "rllib",
+    "stable-baselines3",
+    "textarena",
+    "tianshou",
+    "torchrl",
+    "trl",
+    "verl",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +74,7 @@ def advice_for_missing(module: str) -> str | None:
     ]
     if not extras:
         return None
+    extras.sort(key=lambda extra: extra in _LIBRARY_EXTRAS)
     return f"pip install 'rllm-gym[{extras[0]}]'" if extras[0] else "pip install --upgrade rllm-gym"
 
 

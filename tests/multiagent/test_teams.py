@@ -112,9 +112,9 @@ class Echo(AsyncTextEnv):
 
 @pytest.fixture
 def echo():
-    gymnasium.register("test/Echo-v0", Echo)
-    yield "test/Echo-v0"
-    del gymnasium.registry["test/Echo-v0"]
+    gymnasium.register("team-tests/Echo-v0", Echo)
+    yield "team-tests/Echo-v0"
+    del gymnasium.registry["team-tests/Echo-v0"]
 
 
 def test_asynchronous_environments_are_played_too(echo):

@@ -180,8 +180,8 @@ def test_an_adapter_that_vllm_did_not_take_up_is_detected(
 
     model = adapted(folder)
     run(sampler.push(lora_update(model)))
-    assert sampler._thread.adapter is not None
-    shutil.copytree(sampler._thread.adapter.lora_path, tmp_path / "old")
+    assert sampler._thread.adapters[""] is not None
+    shutil.copytree(sampler._thread.adapters[""].lora_path, tmp_path / "old")
     read = LoRAModel.from_local_checkpoint.__func__  # type: ignore[attr-defined]
     models.shake(model, 7)
     version = sampler.weight_version

@@ -362,7 +362,7 @@ def test_with_workers_killed_every_episode_ends_or_is_a_fault(vector, episodes, 
         envs.send(["a"] * len(received.env_ids), received.env_ids)
     faults = sum(outcomes.count("fault") for outcomes in ended)
     # One that dies between two episodes costs none of them: the reset is repeated on a fresh one.
-    assert len(killed) * 0.4 <= faults <= len(killed)
+    assert 0 < faults <= len(killed)
     assert faults <= sum(envs.stats.faults.values()) <= len(killed)
     undisturbed = set(range(count)) - set(killed)
     assert undisturbed or episodes > 1000
