@@ -16,6 +16,7 @@ from trainers.algorithms import Algorithm, Asked, Signals, Targets
 from trainers.config import OptimizerConfig, ValueConfig
 from trainers.learner import Learner, RoleTally, UpdateStats
 from trainers.model import Policy
+from trainers.model.adapters import adapter_of
 from trainers.run.parallel import ALONE, Ranks
 from trainers.run.throughput import TokenCount
 from trainers.samples import Sample
@@ -89,20 +90,28 @@ class Learners:
         return updates
 
     def state_dict(self) -> dict[str, Any]:
-        return {adapter: learner.state_dict() for adapter, learner in self.by_adapter.items()}
+        own = {adapter: learner.state_dict() for adapter, learner in self.by_adapter.items()}
+        parameters = {name: value for state in own.values() for name, value in state.pop("parameters").items()}
+        return {"parameters": parameters, "adapters": own}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """
         Raises:
             ValueError: The state belongs to another model, or to other adapters.
         """
-        if state.keys() != self.by_adapter.keys():
+        saved = state["adapters"]
+        if saved.keys() != self.by_adapter.keys():
             raise ValueError(
-                f"the checkpoint has the adapters {_names(state)} and the run {_names(self.by_adapter)}: resume with "
+                f"the checkpoint has the adapters {_names(saved)} and the run {_names(self.by_adapter)}: resume with "
                 "the same roles, or start anew in another output folder"
             )
         for adapter, learner in self.by_adapter.items():
-            learner.load_state_dict(state[adapter])
+            mine = {
+                name: value
+                for name, value in state["parameters"].items()
+                if len(saved) == 1 or adapter_of(name) == adapter
+            }
+            learner.load_state_dict({**saved[adapter], "parameters": mine})
 
 
 def in_all(updates: Collection[UpdateStats]) -> UpdateStats:

@@ -469,7 +469,7 @@ class Run:
         if not options.every or not self.ranks.leads or self.step in (0, self._saved_step):
             return
         state = self._complete | {
-            "learners": self.learners.state_dict(),
+            "learner": self.learners.state_dict(),
             "fingerprints": self._fingerprints,
             "config": to_mapping(self.config),
         }
@@ -486,7 +486,7 @@ class Run:
         if loaded is None:
             return [f"nothing to resume in {self.output}: starting from the beginning"]
         state, now = loaded.state, to_mapping(self.config)
-        if "learners" not in state:
+        if "adapters" not in state["learner"]:
             why = ["its checkpoints are of an earlier version, which knew of no roles"]
         else:
             why = obstacles(state, self._fingerprints, now)
@@ -496,7 +496,7 @@ class Run:
                 "(config.yaml there), or start anew in another folder"
             )
         try:
-            self.learners.load_state_dict(state["learners"])
+            self.learners.load_state_dict(state["learner"])
             self.curriculum.load_state_dict(state["curriculum"])
         except ValueError as error:
             raise ConfigError(f"cannot go on from {self.output}: {error}") from error
