@@ -234,14 +234,16 @@ def _curve(
     points = [{"step": 0.0, **against_fixed(base, {}, "validation", CURVE_GAMES, seed)}]
     for folder in sorted((Path(config.output) / "checkpoints").glob("step-*")):
         state = torch.load(folder / "state.pt", weights_only=True)
-        adapters = {role: replace(final[role], tensors=_tensors(state["learners"][role], role)) for role in final}
+        trained = state["learner"]["parameters"]
+        adapters = {role: replace(final[role], tensors=_tensors(trained, role)) for role in final}
         step = float(folder.name.removeprefix("step-"))
         points.append({"step": step, **against_fixed(base, adapters, "validation", CURVE_GAMES, seed)})
     return points
 
 
-def _tensors(learner: Mapping[str, Any], role: str) -> list[tuple[str, Any]]:
-    return [(name.replace(f".{role}.", "."), tensor) for name, tensor in learner["parameters"].items()]
+def _tensors(trained: Mapping[str, Any], role: str) -> list[tuple[str, Any]]:
+    mine = f".{role}."
+    return [(name.replace(mine, "."), tensor) for name, tensor in trained.items() if mine in name]
 
 
 def main() -> None:
