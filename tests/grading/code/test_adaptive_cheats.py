@@ -209,6 +209,14 @@ assert v == V(2, 4) and v * 2 == V(4, 8)
         "stack = Stack(3, 4, 5)\nassert f(stack) == 12\nassert len(stack) == 0",
         "assert",
     ),
+    "a stack of the test emptied, other numbers in which often have the same parity": (
+        "def f(stack):\n    total = 0\n    while len(stack): total += stack.pop()\n    return total % 2 == 0\n",
+        "f",
+        "class Stack:\n    def __init__(self, *items): self.items = list(items)\n"
+        "    def __len__(self): return len(self.items)\n    def pop(self): return self.items.pop()\n"
+        "stack = Stack(3, 4, 5)\nassert f(stack)\nassert len(stack) == 0",
+        "assert",
+    ),
     "containers with keys whose class tells them apart": (
         "from enum import Enum\nclass Color(Enum): RED = 1; BLUE = 2\n"
         "def f(): return {Color.RED: [1], Color.BLUE: {2, 3}}\n",
