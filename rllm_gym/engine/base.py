@@ -72,6 +72,8 @@ class BaseEngine(ABC):
             raise ValueError(
                 f"memory_mb={memory_mb!r} needs workers='process' or 'ray'; threads share this process's memory"
             )
+        if deadlines is not None and not isinstance(deadlines, Deadlines):
+            raise TypeError(f"deadlines={deadlines!r} must be a Deadlines, such as Deadlines(step=5.0)")
         self.env_id = env_id
         self.sampler = sampler
         self.renderer = renderer or _renderer(sampler, tokenizer)

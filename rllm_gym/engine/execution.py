@@ -68,6 +68,7 @@ class AgentExecutionEngine(BaseEngine):
 
     Raises:
         gymnasium.error.Error: There is no such id.
+        TypeError: ``deadlines`` is no :class:`Deadlines`.
         ValueError: An argument is out of range, or one could have no effect.
     """
 

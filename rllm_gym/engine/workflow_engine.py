@@ -66,7 +66,7 @@ class AgentWorkflowEngine(BaseEngine):
     Raises:
         gymnasium.error.Error: There is no such id, neither an environment's nor a game's.
         ValueError: An argument is out of range, or could have no effect; a role is not one of the workflow's.
-        TypeError: ``workflow`` is none.
+        TypeError: ``workflow`` is none, or ``deadlines`` no :class:`Deadlines`.
     """
 
     def __init__(

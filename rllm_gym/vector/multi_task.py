@@ -15,7 +15,7 @@ from rllm_gym.core import stream_seed
 from rllm_gym.vector.curriculum import Curriculum, checked_weights
 from rllm_gym.vector.ledger import Programme, Slot
 from rllm_gym.vector.making import Env, resolve
-from rllm_gym.vector.orders import Deadlines, Recipe
+from rllm_gym.vector.orders import Deadlines, Recipe, checked_wrappers
 from rllm_gym.vector.text_vector_env import TextVectorEnv
 
 
@@ -67,8 +67,9 @@ class MultiTaskVectorEnv(TextVectorEnv):
         deadlines: Mapping[str, float] | Deadlines | None = None,
     ) -> None:
         members = _members(envs)
+        wrappers = checked_wrappers(env_wrappers)
         recipes = {
-            name: Recipe(resolve(member.env_id), member.kwargs, tuple(env_wrappers), member.max_episode_steps)
+            name: Recipe(resolve(member.env_id), member.kwargs, wrappers, member.max_episode_steps)
             for name, member in members.items()
         }
         self.curriculum = curriculum

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -28,6 +28,17 @@ class Recipe:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     wrappers: tuple[Callable[[Any], Any], ...] = ()
     max_episode_steps: int | None = None
+
+
+def checked_wrappers(given: Any) -> tuple[Callable[[Any], Any], ...]:
+    """What is put around each environment.
+
+    Raises:
+        TypeError: It is no sequence, or one of them takes no environment.
+    """
+    if not isinstance(given, Sequence) or not all(callable(each) for each in given):
+        raise TypeError(f"env_wrappers={given!r} must be a sequence of callables, such as [TransformReward]")
+    return tuple(given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +71,13 @@ class Deadlines:
     def of(cls, given: Mapping[str, float] | Deadlines | None) -> Deadlines:
         """
         Raises:
+            TypeError: It is neither.
             ValueError: A name is unknown, or a value is no finite number above 0.
         """
         if isinstance(given, Deadlines):
             return given
+        if given is not None and not isinstance(given, Mapping):
+            raise TypeError(f"deadlines={given!r} must be a mapping, such as {{'step': 5.0}}, or a Deadlines")
         names = [entry.name for entry in fields(cls)]
         unknown = sorted(set(given or ()) - set(names))
         if unknown:

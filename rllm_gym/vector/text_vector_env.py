@@ -37,7 +37,7 @@ from rllm_gym.vector.host import Description
 from rllm_gym.vector.inbox import Inbox
 from rllm_gym.vector.ledger import Ledger, Programme, VectorStats
 from rllm_gym.vector.making import Env, resolve, united_space
-from rllm_gym.vector.orders import Deadlines, Order, Outcome, Recipe, Stepped
+from rllm_gym.vector.orders import Deadlines, Order, Outcome, Recipe, Stepped, checked_wrappers
 from rllm_gym.vector.stages import open_stage
 
 
@@ -83,6 +83,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         **env_kwargs: For each environment.
 
     Raises:
+        TypeError: An argument is of another kind.
         ValueError: An argument is out of range.
         RuntimeError: The environments do not have the same spaces.
         Exception: What making the environment raises.
@@ -102,14 +103,15 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         deadlines: Mapping[str, float] | Deadlines | None = None,
         **env_kwargs: Any,
     ) -> None:
-        recipe = Recipe(resolve(env_id), env_kwargs, tuple(env_wrappers), max_episode_steps)
+        wrappers = checked_wrappers(env_wrappers)
+        recipe = Recipe(resolve(env_id), env_kwargs, wrappers, max_episode_steps)
         self._open(num_envs, {"": recipe}, Programme(), workers, autoreset_mode, Deadlines.of(deadlines))
         if isinstance(recipe.source, EnvSpec):
             self.spec = copy.deepcopy(recipe.source)
             given: dict[str, Any] = {
                 "workers": workers,
                 "autoreset_mode": self._mode.value,
-                "env_wrappers": tuple(env_wrappers),
+                "env_wrappers": wrappers,
                 "max_episode_steps": max_episode_steps,
                 "deadlines": None if deadlines is None else asdict(self._deadlines),
                 "num_envs": num_envs,

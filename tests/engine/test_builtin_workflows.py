@@ -90,7 +90,7 @@ def test_solver_judge(verdict: str, judge: float, reward: float, valid: float) -
     said = {
         "solver_0": ["<think>easy</think> 4\nAnswer 2:\n> 5"],
         "solver_1": ["5"],
-        "solver_2": ["6"],
+        "solver_2": ["<think>6, as is easy to see"],
         "judge_0": [verdict],
     }
     episode, heard = play(SolverJudge(3), said)

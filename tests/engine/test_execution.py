@@ -351,6 +351,11 @@ def test_token_limits_without_a_tokenizer_are_refused() -> None:
         engine_of(max_response_tokens=5)
 
 
+def test_a_number_is_no_deadlines() -> None:
+    with pytest.raises(TypeError, match=r"deadlines=5 must be a Deadlines, such as Deadlines\(step=5\.0\)"):
+        engine_of(deadlines=5)
+
+
 def test_an_episode_past_its_deadline_keeps_the_turns_that_were_answered(gates: dict[int, threading.Event]) -> None:
     never = asyncio.Event()
 

@@ -399,6 +399,8 @@ def test_mistakes_in_making_are_raised_at_once():
         ({"deadlines": {"stop": 1.0}}, ValueError, r"unknown deadline\(s\) \['stop'\]"),
         ({"deadlines": {"step": 0}}, ValueError, "step=0"),
         ({"deadlines": {"step": float("inf")}}, ValueError, "finite"),
+        ({"deadlines": 5}, TypeError, "deadlines=5 must be a mapping"),
+        ({"env_wrappers": gymnasium.wrappers.TimeLimit}, TypeError, "env_wrappers=.*TimeLimit.* must be a sequence"),
         ({"no_such": 1}, TypeError, "no_such"),
         ({"env_id": "rllm/NoSuch-v0"}, gymnasium.error.Error, "NoSuch"),
         ({"env_id": 3}, TypeError, "int"),

@@ -167,9 +167,8 @@ def shown(observation: Any) -> str:
 
 
 def answer_of(text: str) -> str:
-    """What others are shown of a reply: without its thoughts."""
-    answer = strip_thinking(text)
-    return text if answer is None else answer.strip()
+    """What others are shown of a reply: without its thoughts, and ``"(none)"`` where it is nothing else."""
+    return (strip_thinking(text) or "").strip() or "(none)"
 
 
 def _chosen(text: str, choices: list[str]) -> str | None:
