@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pettingzoo
 
-from rllm_gym.envs import MINIWOB, TABLE
+from rllm_gym import envs
 from rllm_gym.multiagent.game import TextGame, Turn
 from rllm_gym.multiagent.parallel import ParallelGame
 from rllm_gym.multiagent.teams import Team, team, team_parallel
@@ -57,12 +57,14 @@ def parallel_game(game_id: str, **arguments: Any) -> ParallelGame:
 
 def register_all() -> None:
     """Register every id with PettingZoo; ids already there are left as they are."""
-    for game_id, entry_point in (GAMES | INTEGRATIONS).items():
+    games = GAMES | INTEGRATIONS
+    for game_id, entry_point in games.items():
         _register("aec", game_id, entry_point)
         _register("parallel", game_id, "rllm_gym.multiagent:parallel_game", game_id=game_id)
-    for env_id in TABLE | MINIWOB:
-        _register("aec", env_id, "rllm_gym.multiagent:team", env_id=env_id)
-        _register("parallel", env_id, "rllm_gym.multiagent:team_parallel", env_id=env_id)
+    for env_id in envs.TABLE | envs.MINIWOB | envs.INTEGRATIONS:
+        if env_id not in games:
+            _register("aec", env_id, "rllm_gym.multiagent:team", env_id=env_id)
+            _register("parallel", env_id, "rllm_gym.multiagent:team_parallel", env_id=env_id)
 
 
 def _register(kind: Literal["aec", "parallel"], name: str, entry_point: str, **arguments: str) -> None:

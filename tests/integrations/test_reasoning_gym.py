@@ -17,7 +17,9 @@ import pytest
 pytest.importorskip("reasoning_gym", reason="not installed (tests/integrations/requirements/reasoning_gym.txt)")
 import gymnasium
 import numpy as np
+import pettingzoo
 import reasoning_gym
+from pettingzoo.test import api_test
 from reasoning_gym.factory import DATASETS
 
 import rllm_gym  # noqa: F401 - registers the ids
@@ -53,6 +55,15 @@ def test_keeps_the_contract(dataset: str) -> None:
     known = None if dataset == "pool_matrix" else oracle
     report = check_text_env(lambda: gymnasium.make(ID, dataset=dataset), oracle=known, fuzz=60)
     assert report.ok, str(report)
+
+
+def test_a_team_answers_together() -> None:
+    game = pettingzoo.make("aec", ID, roles=("proposer", "finaliser"), dataset="chain_sum")
+    api_test(game, num_cycles=20)
+    game.reset(seed=3)
+    game.step("I would say 5.")
+    game.step(f"<answer>{entry_of(game.unwrapped._env.unwrapped.task)['answer']}</answer>")
+    assert game.rewards == {"proposer_0": 1.0, "finaliser_0": 1.0}
 
 
 def test_seeds_share_no_questions() -> None:
