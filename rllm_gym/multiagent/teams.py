@@ -50,7 +50,9 @@ class Team(TextGame):
     ## Rewards
     ``reward="shared"``: every agent gets the environment's reward, by component. Else a mapping from role: a number is
     the share of the environment's reward; ``"own"`` is what the environment would have given for this agent's message,
-    had it been the action (component ``own``; tried on a copy, so the environment has to be one that can be copied).
+    had it been the action (component ``own``; tried on a copy, so the environment has to be one that can be copied). In
+    an episode of many turns that pays only what exceeds the best message of the agent so far: to go on saying what
+    would win, without anybody doing it, is worth no more than to say it once.
 
     ## Episode end
     That of the environment: terminated or truncated, with its stop reason, for all at once.
@@ -125,6 +127,7 @@ class Team(TextGame):
         self._env_tools = "[]"
         self._started = False
         self._log: list[tuple[str, str]] = []
+        self._paid: dict[str, float] = {}  # the most that a message of an agent was worth
 
     # The contract -----------------------------------------------------------------------------------------
 
@@ -135,6 +138,7 @@ class Team(TextGame):
             self._base.get_state()  # says why, where the environment cannot be copied
         self._env_tools = info["tools"]
         self._log = [("task", observation)]
+        self._paid = {}
         for agent in self.possible_agents:
             self._tell(agent, f"{self._introduction(agent)}\nThe task:\n{fenced(observation)}")
         return self.possible_agents[0]
@@ -186,7 +190,7 @@ class Team(TextGame):
         return {name: float(share) * value for name, value in components.items()}
 
     def _own_reward(self, agent: str, action: str) -> dict[str, Components]:
-        """What the environment would give for this reply."""
+        """What the environment would give for this reply, beyond what it would have given for an earlier one."""
         if self._shares[_role(agent)] != "own":
             return {}
         twin = self._base.fork()
@@ -194,7 +198,9 @@ class Team(TextGame):
             _, reward, *_ = twin.step(action)
         finally:
             twin.close()
-        return {agent: {"own": reward}}
+        paid = self._paid.get(agent, 0.0)
+        self._paid[agent] = max(paid, reward)
+        return {agent: {"own": max(0.0, reward - paid) if reward > 0 else reward}}
 
     def _tools(self, agent: str) -> str:
         return self._env_tools if agent == self._acting else "[]"
@@ -207,6 +213,7 @@ class Team(TextGame):
             "env": self._base.get_state().decode(),
             "tools": self._env_tools,
             "log": [list(entry) for entry in self._log],
+            "paid": self._paid,
         }
 
     def _restore_world(self, state: dict[str, Any]) -> None:
@@ -216,6 +223,7 @@ class Team(TextGame):
         self._base.set_state(state["env"].encode())
         self._env_tools = str(state["tools"])
         self._log = [(str(who), str(text)) for who, text in state["log"]]
+        self._paid = {str(who): float(value) for who, value in state["paid"].items()}
 
     def close(self) -> None:
         """Close the environment."""

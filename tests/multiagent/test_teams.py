@@ -52,6 +52,19 @@ def test_rewards_by_role():
     assert game.infos["solver_0"]["reward_components"] == {"own": 1.0}
 
 
+def test_advice_that_nobody_follows_is_paid_once():
+    roles, reward = ("solver", "finaliser"), {"solver": "own", "finaliser": "shared"}
+    game = team("rllm/MathMultiTurn-v0", roles=roles, families="counting", reward=reward, max_turns=4)
+    game.reset(seed=1)
+    paid = []
+    for advice in ("\\boxed{-4}", gold(game), gold(game)):
+        game.step(advice)
+        paid.append(game.rewards["solver_0"])
+        game.step("\\boxed{-4}")
+        game = game.fork()  # what was paid is part of the state
+    assert paid == [0.0, 1.0, 0.0]
+
+
 def test_a_wrong_last_answer_fails_the_team_whatever_was_proposed():
     game = team("rllm/Math-v0", roles=("proposer", "finaliser"), families="counting")
     game.reset(seed=1)
