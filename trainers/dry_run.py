@@ -111,6 +111,8 @@ def dry_run(config: TrainConfig, *, world: World | None = None) -> DryRun:
     Raises:
         ConfigError: The run could not begin.
     """
+    if world is not None:
+        config = replace(config, env=world.named(config.env))
     warnings = validate(config)
     if not config.resume and holds_run(Path(config.output)):
         raise ConfigError(

@@ -32,8 +32,9 @@ class OpponentPool:
         return tuple(_name(step) for step in self._copies)
 
     def due(self, step: int) -> bool:
-        """Whether what the policy is after so many steps is to be copied."""
-        return step % self._config.every == 0 and step not in self._copies
+        """Whether what the policy is after so many steps is to be copied. The first copy is always due: a run that is
+        resumed with opponents may have been begun without."""
+        return not self._copies or (step % self._config.every == 0 and step not in self._copies)
 
     def take(self, step: int, update: WeightUpdate) -> None:
         """Copy weights, and let one of the others go if there is one too many."""
@@ -58,7 +59,7 @@ class OpponentPool:
         return {"copies": dict(self._copies)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._copies = dict(state["copies"])
+        self._copies = dict(list(state["copies"].items())[-self._config.pool :])  # it may have been made larger
 
 
 def _name(step: int) -> str:

@@ -9,7 +9,7 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import gymnasium
@@ -70,6 +70,20 @@ class World:
     def roles(self) -> tuple[str, ...]:
         """The roles of the workflow; none without one."""
         return () if self.workflow is None else tuple(self.workflow().roles)
+
+    def named(self, config: EnvConfig) -> EnvConfig:
+        """Options with a name for what is given as objects, and needs none.
+
+        Raises:
+            ConfigError: They name a workflow, and there is none.
+        """
+        if config.workflow and self.workflow is None:
+            raise ConfigError(
+                f"env.workflow={config.workflow!r} does nothing with a world that is given; give it the workflow, too "
+                "(World.workflow), or leave it out"
+            )
+        workflow = config.workflow or ("" if self.workflow is None else "given:workflow")
+        return replace(config, id=config.id or "given", workflow=workflow)
 
 
 def open_world(config: EnvConfig, env: str | Callable[..., Any] | None = None) -> World:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ from transformers import AutoModelForCausalLM
 
 from rllm_gym.core import Episode
 from rllm_gym.engine import load_episodes
+from rllm_gym.samplers import TorchSampler, WeightUpdate
 from trainers.config import ConfigError, TrainConfig, validate
 from trainers.dry_run import dry_run, report
 from trainers.fine_tuning.demonstrations import read_demonstrations
 from trainers.loop import train
-from trainers.model import Policy
+from trainers.model import ModelUnusable, Policy
+from trainers.rollouts import open_world
+from trainers.run.checkpoint import load_checkpoint
 from trainers.run.metrics import read_metrics
 from trainers.run.run import Run, TrainResult
 
@@ -211,6 +215,84 @@ def test_a_resumed_run_has_every_adapter_and_its_optimizer(tmp_path: Path) -> No
         train(team_config(tmp_path, steps=5, output=str(tmp_path / "parts"), resume=True, **{**options, "roles": {}}))
 
 
+def test_a_checkpoint_has_every_adapter_also_when_none_has_moved(tmp_path: Path) -> None:
+    """While the value heads warm up nothing is pushed, and PEFT has frozen all adapters but the last for the KL."""
+    options: dict[str, Any] = {
+        "roles": {"solver": {"adapter": "own"}, "judge": {"adapter": "own"}},
+        "algorithm": {"name": "ppo", "kl": 0.01},
+        "value": {"warmup_steps": 3},
+        "checkpoint": {"every": 1},
+        "deterministic": True,
+        "optimizer": {"schedule": "constant"},
+    }
+    whole = train(team_config(tmp_path, steps=4, output=str(tmp_path / "whole"), **options))
+    train(team_config(tmp_path, steps=2, output=str(tmp_path / "parts"), **options))
+    parts = train(team_config(tmp_path, steps=4, output=str(tmp_path / "parts"), resume=True, **options))
+    for role in options["roles"]:
+        one, other = (load_file(r.model / role / "adapter_model.safetensors") for r in (whole, parts))
+        assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_resumed_run_may_have_fewer_opponents_or_its_first_ones(tmp_path: Path) -> None:
+    """A pool made smaller lets the oldest go; a run begun without opponents copies what it is resumed with."""
+
+    def run(name: str, steps: int, **options: Any) -> TrainResult:
+        config = team_config(
+            tmp_path, "Duel", steps=steps, checkpoint={"every": 1}, output=str(tmp_path / name),
+            optimizer={"schedule": "constant"}, **options,
+        )  # fmt: skip
+        return train(config)
+
+    run("smaller", 3, opponents={"role": "opponent", "pool": 3, "every": 1})
+    run("smaller", 5, opponents={"role": "opponent", "pool": 2, "every": 1}, resume=True)
+    state = load_checkpoint(tmp_path / "smaller" / "checkpoints").state  # type: ignore[union-attr]
+    assert list(state["opponents"]["copies"]) == [4, 5]
+
+    run("later", 1, roles={"opponent": {"adapter": "base"}})
+    later = run("later", 2, opponents={"role": "opponent"}, resume=True)
+    assert {episode.info["weights"]["opponent_0"] for episode in played(later, 2)} == {"opponent.1"}
+
+
+def test_the_sampler_never_holds_more_opponents_than_the_pool(tmp_path: Path) -> None:
+    """Each may be the memory of a model: the one that goes is dropped before the next one comes."""
+
+    held: set[str] = set()
+    sizes = []
+
+    class Counting(TorchSampler):
+        async def push(self, update: WeightUpdate) -> int:
+            held.add(update.name)
+            sizes.append(len(held - {""}))
+            return await super().push(update)
+
+        async def drop(self, name: str) -> None:
+            held.remove(name)
+            await super().drop(name)
+
+    config = team_config(tmp_path, "Duel", steps=4, opponents={"role": "opponent", "pool": 2, "every": 1})
+    train(config, sampler=Counting(config.model.path, max_batch=32))
+    assert max(sizes) == 2
+    assert held == {"", "opponent.3", "opponent.4"}
+
+
+def test_a_world_given_as_objects_has_roles_like_any_other(tmp_path: Path) -> None:
+    options = team_config(tmp_path, roles={"solver": {"adapter": "own"}, "judge": {"adapter": "base"}})
+    world = open_world(options.env)
+    config = replace(options, env=replace(options.env, id="", workflow=""))
+    assert dry_run(config, world=world).roles == {"solver": "weights of its own", "judge": "the model before training"}
+    result = train(config, world=world)
+    assert changed(result, "solver")
+    with pytest.raises(ConfigError, match=r"env.workflow='echo_team:EchoTeam' does nothing"):
+        train(options, world=replace(world, workflow=None))
+
+
+@pytest.mark.parametrize("name", ["mlp", "model", "weight", "lora_B"])
+def test_a_role_named_like_a_part_of_the_model_is_refused(tmp_path: Path, name: str) -> None:
+    """PEFT tells adapters by the parts of parameters' names: weights would be lost without a word."""
+    with pytest.raises(ModelUnusable, match=rf"roles.{name}.adapter=own.*another name"):
+        Policy(team_config(tmp_path).model, adapters=("", name))
+
+
 def test_adapters_are_independent_of_each_other(tmp_path: Path) -> None:
     """Switching between them trains none of the others, and all stay in the optimizer's sight."""
     config = team_config(tmp_path)
@@ -240,6 +322,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"opponents": {"role": "judge", "every": 0}}, "opponents.every"),
     ({"opponents": {"role": "judge"}, "roles": {"judge": {"adapter": "own"}}}, "roles.judge.adapter=own"),
     ({"opponents": {"role": "judge"}, "roles": {"judge": {"trainable": True}}}, "roles.judge.trainable"),
+    ({"opponents": {"role": "judge"}, "roles": {"judge": {"trainable": False}}}, "roles.judge.trainable"),
 ]
 
 

@@ -143,9 +143,10 @@ def check_roles(
         idle(opponents, "opponents.", ("evict",), "with a pool of one, which the newest copy takes", problems)
     if opponents.role in roles:
         role = roles[opponents.role]
-        if role.trainable:
+        if role.trainable is not None:
             problems.append(
-                f"roles.{opponents.role}.trainable=True: frozen opponents play this role (opponents.role); leave it out"
+                f"roles.{opponents.role}.trainable={role.trainable}: frozen opponents play this role (opponents.role), "
+                "and never learn; leave it out"
             )
         if role.adapter != "shared":
             problems.append(

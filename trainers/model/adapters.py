@@ -38,7 +38,8 @@ def with_adapters(base: Any, config: ModelConfig, seed: int, adapters: Sequence[
         adapters: Roles that have one of their own; ``""`` is the one that all others share.
 
     Raises:
-        ModelUnusable: The targets do not fit the model, or the base is itself an adapter.
+        ModelUnusable: The targets do not fit the model, the base is itself an adapter, or a role has the name of one of
+            its parts.
     """
     from peft import LoraConfig, get_peft_model
 
@@ -64,6 +65,7 @@ def with_adapters(base: Any, config: ModelConfig, seed: int, adapters: Sequence[
         bias="none",
         task_type="CAUSAL_LM",
     )
+    _check_names(base, adapters)
     # PEFT writes this name into the adapter, which should find its base from any working directory.
     base.name_or_path = str(folder.resolve()) if folder.is_dir() else config.path
     try:
@@ -104,6 +106,19 @@ def adapter_of(parameter_name: str) -> str:
 
 
 _ADAPTER_WEIGHT = re.compile(r"\.lora_(?:A|B|magnitude_vector)\.(?P<adapter>[^.]+)\.")
+
+
+def _check_names(base: Any, adapters: Sequence[str]) -> None:
+    """PEFT tells adapters apart by any part of a parameter's name, and would lose weights of one or mix them up."""
+    parts = {part for name, _ in base.named_parameters() for part in name.split(".")} | _PARTS_OF_PEFT
+    if taken := [adapter for adapter in adapters if adapter in parts]:
+        raise ModelUnusable(
+            f"roles.{taken[0]}.adapter=own: the model has a part named {taken[0]!r} itself, and PEFT could not tell "
+            "the two apart; give the role another name in the workflow"
+        )
+
+
+_PARTS_OF_PEFT = {"base_model", "base_layer", "lora_A", "lora_B", "lora_magnitude_vector"}
 
 
 def _short_targets(base: Any) -> list[str]:

@@ -167,8 +167,12 @@ class Policy:
         """The same log-probs by the reference: adapters off, or the frozen copy."""
         if self._reference is not None:
             return self._logprobs(self._reference, batch.to(self._reference.device))[0].to(self.device)
-        with self.model.disable_adapter():
-            return self._logprobs(self._plain(), batch)[0]
+        try:
+            with self.model.disable_adapter():
+                return self._logprobs(self._plain(), batch)[0]
+        finally:
+            if len(self.adapters) > 1:  # PEFT switches the active one on again, and freezes the others
+                activate(self.model, self.active)
 
     def weight_update(self, *, merged: bool = False) -> WeightUpdate:
         """What a sampler needs to serve the present weights: the whole model, or the active adapter, under its name.

@@ -89,8 +89,8 @@ class Run:
     """
 
     def __init__(self, config: TrainConfig, world: World | None, sampler: Sampler | None) -> None:
-        if world is not None:  # the environment is given as objects
-            config = replace(config, env=replace(config.env, id=config.env.id or "given"))
+        if world is not None:
+            config = replace(config, env=world.named(config.env))
         for warning in validate(config):
             _log.warning("%s", warning)
         self.config = config

@@ -60,13 +60,13 @@ class ServedWeights:
         if self._plays_base:
             self._serve(base_weights())
         if self.pool is not None:
+            for name in sorted(self._beside - {BASE, *self.pool.names}):  # first: there is room for the pool alone
+                self._rollouts.drop(name)
+                self._beside.discard(name)
             for name in self.pool.names:
                 if name not in self._beside:
                     self._serve(self.pool.update(name, self._copied()))
             self._rollouts.meet(self.pool.names)
-            for name in sorted(self._beside - {BASE, *self.pool.names}):
-                self._rollouts.drop(name)
-                self._beside.discard(name)
         self._rollouts.push(weights_for(self._policy, self._config))
         self.version = version
 
