@@ -4,9 +4,9 @@
 
 *tictactoe*: crosses and noughts are two roles with an adapter each on one tiny model made on the spot. They learn from
 games against each other and against a player that moves at random, and are measured on start positions nobody trained
-on, against that player and against optimal play. *pairs*: three solvers and a judge (the built-in ``SolverJudge``,
-an adapter a role) at problems of ``rllm/Math-v0`` that are easier to check than to solve; what the judge chooses is to
-be right more often than a solver alone is.
+on, against that player and against optimal play. *pairs*: four solvers and a judge that looks at each answer alone (the
+built-in ``BestOfN``, an adapter a role) at problems of ``rllm/Math-v0`` that are easier to check than to solve; what
+the judge chooses is to be right more often than a solver alone is.
 
 Each seed of a family is a process of its own (``multiagent_run.py``); its result is a file in the folder, and those
 that are there are not repeated. ``--write`` makes ``benchmarks/results/multiagent.md``, ``.json`` and ``.svg`` of them.
@@ -147,7 +147,7 @@ def write_results(results: Sequence[dict[str, Any]], folder: Path) -> None:
         "won against a player that moves at random, *optimal* against one that never errs; start positions are one to "
         "four moves into the game. A random player itself wins 0.57 as crosses and 0.33 as noughts, an optimal one "
         "0.95 and 0.67. *joint* is the share of 512 problems of which the judge chose a right answer, *solver alone* "
-        "that of answers that are right, *any solver* of problems with a right one among three, which is all a judge "
+        "that of answers that are right, *any solver* of problems with a right one among four, which is all a judge "
         f"could get. One torch thread; {os.cpu_count()} shared cores, {platform.machine()}, Python "
         f"{platform.python_version()}, load at the end {load}.\n\n{tables}\n\n{said}\n\n"
         "![Medians over the seeds](multiagent.svg)\n"

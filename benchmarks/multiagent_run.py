@@ -84,7 +84,7 @@ def run(folder: Path, family: str, seed: int) -> dict[str, Any]:
     result = train(config)
     seconds["training"] = time.process_time() - began
     assert result.model is not None
-    final = {role: _final(result.model / role) for role in config.roles}
+    final = {role: WeightUpdate.from_adapter(result.model / role) for role in config.roles}
     rows = read_metrics(result.output)
     found = {
         "family": family,
@@ -206,13 +206,6 @@ def _play(
             return played
 
     return asyncio.run(play())
-
-
-def _final(folder: Path) -> WeightUpdate:
-    from safetensors.torch import load_file
-
-    tensors = load_file(folder / "adapter_model.safetensors")
-    return WeightUpdate(list(tensors.items()), "lora", json.loads((folder / "adapter_config.json").read_text()))
 
 
 def _curve(

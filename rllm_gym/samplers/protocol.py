@@ -5,8 +5,11 @@ A sampler knows tokens and weights. It knows no environment, no agent and no cha
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 
@@ -126,6 +129,31 @@ class WeightUpdate:
     lora_config: Mapping[str, Any] | None = None
     probe: Probe | None = None
     name: str = ""
+
+    @classmethod
+    def from_adapter(cls, folder: str | os.PathLike[str], *, name: str = "") -> WeightUpdate:
+        """An adapter as PEFT saves it, such as a role's in the model folder of a run.
+
+        Args:
+            folder: With ``adapter_config.json`` and ``adapter_model.safetensors``.
+            name: As in :class:`WeightUpdate`.
+
+        Raises:
+            ValueError: There is no adapter in it.
+        """
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        path = Path(folder)
+        try:
+            config = json.loads((path / "adapter_config.json").read_text(encoding="utf-8"))
+            tensors = load_file(path / "adapter_model.safetensors")
+        except (OSError, ValueError, SafetensorError) as error:
+            raise ValueError(
+                f"{str(folder)!r} holds no adapter that can be read ({error}); give a folder that PEFT saved, with "
+                "adapter_config.json and adapter_model.safetensors"
+            ) from error
+        return cls(list(tensors.items()), "lora", config, name=name)
 
 
 def unknown_weights(name: str, known: Iterable[str]) -> ValueError:

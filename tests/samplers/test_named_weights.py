@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -165,6 +166,26 @@ def test_unknown_names_are_told_with_the_known_ones_and_dropped_ones_are_unknown
             assert await sampler.push(lora(adapted(1), "solver")) == 3
 
     run(go())
+
+
+def test_an_adapter_is_read_from_the_folder_where_peft_saved_it(
+    tokenizer: Any, run: Any, plain_logprobs: Any, tmp_path: Path
+) -> None:
+    solver = adapted(1)
+    solver.save_pretrained(tmp_path / "solver")
+
+    async def go() -> None:
+        async with TorchSampler(qwen(), tokenizer) as sampler:
+            await sampler.push(WeightUpdate.from_adapter(tmp_path / "solver", name="solver"))
+            asked = requests("solver", "")
+            check(await sampler.sample(asked), asked, {"": qwen(), "solver": solver}, plain_logprobs)
+
+    run(go())
+    with pytest.raises(ValueError, match=r"judge' holds no adapter.*adapter_config.json"):
+        WeightUpdate.from_adapter(tmp_path / "judge")
+    (tmp_path / "solver" / "adapter_model.safetensors").write_bytes(b"torn")
+    with pytest.raises(ValueError, match="solver' holds no adapter"):
+        WeightUpdate.from_adapter(tmp_path / "solver")
 
 
 def test_a_push_that_does_not_fit_leaves_nothing_behind(tokenizer: Any, run: Any) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 from echo_options import echo_config
 from peft import PeftModel
 from safetensors.torch import load_file
@@ -25,6 +31,7 @@ from trainers.rollouts import open_world
 from trainers.run.checkpoint import load_checkpoint
 from trainers.run.metrics import read_metrics
 from trainers.run.run import Run, TrainResult
+from trainers.settings import from_mapping
 
 ALGORITHMS = ["grpo", "dr-grpo", "rloo", "remax", "reinforce", "reinforce++", "rebn", "ppo"]
 LOSSES = ["gspo", "cispo", "dppo", "reinforce"]
@@ -372,6 +379,36 @@ def test_a_dry_run_knows_who_plays_what(tmp_path: Path) -> None:
     duel = dry_run(team_config(tmp_path / "duel", "Duel", opponents={"role": "opponent", "pool": 3}, output="none"))
     assert "frozen copies, at most 3" in report(duel)
     assert duel.memory.held["sampler's named weights"] == 3 * found.memory.held["sampler's named weights"]
+
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "multi-agent-training.md").read_text()
+
+
+def shown(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_what_the_page_shows_can_be_trained_and_played(tmp_path: Path) -> None:
+    """Its options, made small, on a tiny model in the place of the one it names; its code word for word."""
+    base = tmp_path / yaml.safe_load(shown("yaml")[0])["model"]["path"]
+    shutil.copytree(team_config(tmp_path).model.path, base)
+    small = {
+        "steps": 1, "progress": False, "validation": {"every": 0}, "checkpoint": {"every": 0},
+        "sampling": {"max_tokens": 4}, "algorithm": {"group_size": 2, "groups_per_step": 1},
+    }  # fmt: skip
+    for number, text in enumerate(shown("yaml")):
+        options = yaml.safe_load(text)
+        model = {**options.get("model", {}), "path": str(base)}
+        output = str(tmp_path / "runs" / ("other", "rl")[number == 0])
+        train(from_mapping(TrainConfig, {**options, **small, "model": model, "output": output}))
+    (code,) = shown("python")
+    code += "\nfor episode in episodes:\n    print(episode.info['weights'])\n"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    played = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=280, cwd=tmp_path, env=environment
+    )
+    assert played.returncode == 0, played.stderr
+    assert played.stdout.count("'judge_0': 'judge'") == 4
 
 
 def test_demonstrations_are_not_taken_from_frozen_opponents(tmp_path: Path) -> None:
