@@ -341,6 +341,12 @@ def test_options_of_roles_that_are_impossible_or_idle_are_refused(
         validate(team_config(tmp_path, **options))
 
 
+def test_opponents_that_are_never_renewed_are_warned_of(tmp_path: Path) -> None:
+    assert not validate(team_config(tmp_path, "Duel", steps=21, opponents={"role": "opponent"}))
+    (warning,) = validate(team_config(tmp_path, "Duel", steps=20, opponents={"role": "opponent"}))
+    assert warning.startswith("opponents.every=20 with steps=20: no copy")
+
+
 MISCAST: list[tuple[dict[str, Any], str]] = [
     ({"roles": {"sovler": {}}}, r"roles.sovler.*solver, judge"),
     ({"opponents": {"role": "enemy"}}, r"opponents.role='enemy'.*solver, judge"),

@@ -157,6 +157,16 @@ def check_roles(
         problems.append(f"opponents.of={opponents.of!r} is their own role, which is not trained: name another one")
 
 
+def opponent_warnings(opponents: OpponentsConfig, steps: int) -> list[str]:
+    """Of a pool that would never be more than the model before training."""
+    if not opponents.role or opponents.every < steps:
+        return []
+    return [
+        f"opponents.every={opponents.every} with steps={steps}: no copy is met but the model before training; for "
+        "self-play against what was learnt take fewer steps between two copies"
+    ]
+
+
 def _check_role(name: str, role: RoleConfig, model: ModelConfig, problems: list[str]) -> None:
     if not _NAME.fullmatch(name) or name in _RESERVED:
         problems.append(

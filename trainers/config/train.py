@@ -11,7 +11,7 @@ from trainers.config.checks import idle, positive, raise_if_any
 from trainers.config.env import EnvConfig, SamplingConfig, check_env, check_sampling
 from trainers.config.model import ModelConfig, check_model
 from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning_rate_warnings
-from trainers.config.roles import OpponentsConfig, Roles, check_roles
+from trainers.config.roles import OpponentsConfig, Roles, check_roles, opponent_warnings
 from trainers.config.sampler import SamplerConfig, check_sampler
 from trainers.config.value import ValueConfig, check_value
 
@@ -61,7 +61,7 @@ class TrainConfig:
     env: EnvConfig = field(default_factory=EnvConfig)
     roles: Roles = field(default_factory=dict)
     """How the roles of `env.workflow` are played, by name; `adapter`, `trainable` and `max_tokens` of each. What is not
-    mentioned is played by the shared weights, and trained."""
+    mentioned is played by the shared weights, and trained. On the command line all of them, in place of the file's."""
     opponents: OpponentsConfig = field(default_factory=OpponentsConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
@@ -134,4 +134,7 @@ def validate(config: TrainConfig) -> list[str]:
         if model.device not in ("auto", "cpu"):
             problems.append(f"model.device={model.device!r} with deterministic=True: only the CPU repeats bit for bit")
     raise_if_any(problems)
-    return learning_rate_warnings(config.model, config.optimizer)
+    return [
+        *learning_rate_warnings(config.model, config.optimizer),
+        *opponent_warnings(config.opponents, config.steps),
+    ]
