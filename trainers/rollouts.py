@@ -27,6 +27,7 @@ from rllm_gym.engine import (
     Role,
     Workflow,
 )
+from rllm_gym.engine.game_host import is_game
 from rllm_gym.samplers.protocol import Sampler, SamplingParams, WeightUpdate
 from rllm_gym.workers import BackgroundLoop
 from trainers.algorithms import Draw
@@ -447,20 +448,6 @@ class Rollouts:
             raise RolloutAbandoned("the run is to stop") from None
         finally:
             self._playing.discard(task)
-
-
-def is_game(env_id: str) -> bool:
-    """Whether an id is a PettingZoo game's and no environment's."""
-    module, colon, name = env_id.partition(":")
-    if colon:
-        importlib.import_module(module)
-    name = name if colon else env_id
-    if name in gymnasium.registry:
-        return False
-    try:
-        return name in importlib.import_module("pettingzoo").aec_registry
-    except ImportError:
-        return False
 
 
 def _parameters(env_id: str | Callable[..., Any]) -> Mapping[str, inspect.Parameter]:

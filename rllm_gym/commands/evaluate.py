@@ -1,4 +1,4 @@
-"""``rllm-gym eval``: a model acts in an environment; how often it solves the tasks, and how sure one can be of that."""
+"""``rllm-gym eval``: a model acts, alone or in several roles; how often tasks are solved, and how sure that is."""
 
 from __future__ import annotations
 
@@ -22,18 +22,29 @@ from rich.text import Text
 from rllm_gym.agents import BaseAgent, default_agent
 from rllm_gym.commands.endpoint import add_endpoint_arguments, check_endpoint_arguments, endpoint_sampler
 from rllm_gym.commands.errors import CommandError
-from rllm_gym.commands.making import add_environment_arguments, import_module, make_env, parse_kwargs
+from rllm_gym.commands.making import add_environment_arguments, import_module, make_env, make_game, parse_kwargs
 from rllm_gym.commands.terminal import visible
+from rllm_gym.commands.workflow import (
+    add_workflow_arguments,
+    check_workflow_arguments,
+    push_adapters,
+    roles_of,
+    workflow_of,
+)
 from rllm_gym.core import Episode, stream_seed
 from rllm_gym.engine import (
     AgentExecutionEngine,
+    AgentWorkflowEngine,
     EnvironmentUnavailable,
     EpisodeSpec,
     compute_pass_at_k,
     save_episodes,
     write_manifest,
 )
+from rllm_gym.engine.game_host import is_game
 from rllm_gym.samplers import Sampler, SamplerError, SamplingParams, ScriptedSampler
+
+Engine = AgentExecutionEngine | AgentWorkflowEngine
 
 _SCRIPTED = "scripted:"
 # Below so many parameters a second thread costs more than it brings, and ten times more on a busy machine.
@@ -43,6 +54,8 @@ _EXAMPLES = """examples:
   rllm-gym eval rllm/FrozenLake-v0 --model runs/my-run/model --tasks 256 --output runs/my-run/test.jsonl
   rllm-gym eval rllm/Math-v0 -k tasks=gsm8k_test.jsonl --model ./model --temperature 0
   rllm-gym eval rllm/FrozenLake-v0 --model scripted:replies.txt
+  rllm-gym eval rllm/Math-v0 --model BASE --workflow rllm_gym.engine.workflows:SolverJudge \\
+      --role solver=runs/rl/model/solver --role judge=runs/rl/model/judge
   rllm-gym eval rllm/Math-v0 --base-url http://localhost:8000/v1 --model Qwen/Qwen3-0.6B
 """
 
@@ -64,16 +77,17 @@ def main(argv: list[str]) -> int:
     except ValueError as error:
         raise CommandError(str(error)) from error
     check_endpoint_arguments(options)
+    check_workflow_arguments(options)
     kwargs, tasks = _environment(options)
     if options.output is not None:
         if options.output.is_dir():
             raise CommandError(f"--output {options.output} is a folder; name the file to write, such as episodes.jsonl")
         options.output.parent.mkdir(parents=True, exist_ok=True)
     episodes: list[Episode] = []
-    engine: AgentExecutionEngine | None = None
+    engine: Engine | None = None
     try:
         engine = _engine(options, kwargs, params)
-        asyncio.run(_evaluate(engine, _specs(options, tasks), episodes))
+        asyncio.run(_evaluate(options, engine, _specs(options, tasks), episodes))
     except (SamplerError, EnvironmentUnavailable) as error:
         raise CommandError(f"{options.env}: {error}") from error
     finally:
@@ -119,6 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     agent.add_argument("--agent", metavar="MODULE:CLASS", help="default: the one that fits the environment")
     agent.add_argument("--system-prompt", help="another system prompt; '' for none (tiny models want none)")
     agent.add_argument("--agent-kwarg", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
+    add_workflow_arguments(parser)
     add_endpoint_arguments(parser)
     how = parser.add_argument_group("how it runs")
     how.add_argument("--max-turns", type=_positive, help="fewer turns than the environment allows")
@@ -136,7 +151,13 @@ def _parser() -> argparse.ArgumentParser:
 def _environment(options: argparse.Namespace) -> tuple[dict[str, Any], int | None]:
     """The environment's arguments, and how many tasks it has (``None`` where it does not say)."""
     kwargs = parse_kwargs(options.kwarg)
-    takes_split = _takes_split(options.env)
+    if module := options.env.rpartition(":")[0]:
+        import_module(module)
+    if options.workflow is None and is_game(options.env):
+        raise CommandError(
+            f"{options.env} is a game of several agents: give --workflow, such as rllm_gym.engine.workflows:SelfPlay"
+        )
+    takes_split = _takes_split(options)
     if options.split is not None and not takes_split:
         raise CommandError(f"--split {options.split}: {options.env} has no argument `split`")
     if takes_split and "split" not in kwargs:
@@ -144,7 +165,7 @@ def _environment(options: argparse.Namespace) -> tuple[dict[str, Any], int | Non
     elif options.split is not None and kwargs["split"] != options.split:
         raise CommandError(f"--split {options.split} and --kwarg split={kwargs['split']} contradict each other")
     # Made once here, so that a wrong argument is one clear line and not a fault of every episode.
-    env = make_env(options.env, kwargs)
+    env = make_game(options.env, kwargs) if _is_game(options) else make_env(options.env, kwargs)
     try:
         tasks = getattr(env.unwrapped, "tasks", None)
         return kwargs, None if tasks is None else len(tasks)
@@ -152,13 +173,17 @@ def _environment(options: argparse.Namespace) -> tuple[dict[str, Any], int | Non
         env.close()
 
 
-def _takes_split(env_id: str) -> bool:
-    module, _, name = env_id.rpartition(":")
-    if module:
-        import_module(module)
-    if name not in gymnasium.registry:
+def _is_game(options: argparse.Namespace) -> bool:
+    """Whether the workflow plays a game, for which there is no environment."""
+    return options.workflow is not None and is_game(options.env)
+
+
+def _takes_split(options: argparse.Namespace) -> bool:
+    game, name = _is_game(options), options.env.rpartition(":")[2]
+    if not game and name not in gymnasium.registry:
         return False  # make_env says what is wrong with the id
-    entry_point = gymnasium.registry[name].entry_point
+    spec = importlib.import_module("pettingzoo").spec("aec", name) if game else gymnasium.registry[name]
+    entry_point = spec.entry_point
     creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
     if creator is None:
         return False
@@ -181,30 +206,33 @@ def _specs(options: argparse.Namespace, tasks: int | None) -> list[EpisodeSpec]:
     ]
 
 
-def _engine(options: argparse.Namespace, kwargs: dict[str, Any], params: SamplingParams) -> AgentExecutionEngine:
-    agent = _agent(options)
+def _engine(options: argparse.Namespace, kwargs: dict[str, Any], params: SamplingParams) -> Engine:
+    agent = _agent(options) if options.workflow is None else None
+    workflow = None if options.workflow is None else workflow_of(options)
     sampler = _sampler(options)
+    common: dict[str, Any] = {
+        "env": options.env,
+        "sampler": sampler,
+        "env_kwargs": kwargs,
+        "sampling_params": params,
+        "n_parallel": options.parallel,
+        "workers": options.workers,
+        "max_turns": options.max_turns,
+        "max_context_tokens": options.context_length,
+        "seed": options.seed,
+        "progress": sys.stderr.isatty() and not options.json,
+    }
     try:
-        return AgentExecutionEngine(
-            env=options.env,
-            sampler=sampler,
-            env_kwargs=kwargs,
-            agent=agent,
-            sampling_params=params,
-            n_parallel=options.parallel,
-            workers=options.workers,
-            max_turns=options.max_turns,
-            max_context_tokens=options.context_length,
-            seed=options.seed,
-            progress=sys.stderr.isatty() and not options.json,
-        )
+        if workflow is not None:
+            return AgentWorkflowEngine(workflow, roles=roles_of(options), **common)
+        return AgentExecutionEngine(agent=agent, **common)
     except ValueError as error:
         asyncio.run(sampler.close())
         raise CommandError(str(error)) from error
 
 
 def _agent(options: argparse.Namespace) -> Callable[[], BaseAgent]:
-    kwargs = parse_kwargs(options.agent_kwarg)
+    kwargs = parse_kwargs(options.agent_kwarg, "--agent-kwarg")
     if options.system_prompt is not None:
         kwargs["system_prompt"] = options.system_prompt
     if options.agent is None:
@@ -274,9 +302,12 @@ def _torch_sampler(path: str, device: str, dtype: str, threads: int | None) -> S
         ) from error
 
 
-async def _evaluate(engine: AgentExecutionEngine, specs: list[EpisodeSpec], episodes: list[Episode]) -> None:
+async def _evaluate(
+    options: argparse.Namespace, engine: Engine, specs: list[EpisodeSpec], episodes: list[Episode]
+) -> None:
     """Run the specs; ``episodes`` holds what is done, whatever happens."""
     try:
+        await push_adapters(options, engine.sampler)
         async with engine:
             async for episode in engine.stream(specs):
                 episodes.append(episode)
@@ -299,7 +330,7 @@ def _save(options: argparse.Namespace, kwargs: dict[str, Any], episodes: list[Ep
     )
 
 
-def _result(options: argparse.Namespace, episodes: list[Episode], engine: AgentExecutionEngine) -> dict[str, Any]:
+def _result(options: argparse.Namespace, episodes: list[Episode], engine: Engine) -> dict[str, Any]:
     """Everything that is printed, as JSON types."""
     sizes = sorted({1, options.n, *(1 << power for power in range(options.n.bit_length()))} - {0})
     estimates = compute_pass_at_k(episodes, [size for size in sizes if size <= options.n])
@@ -316,6 +347,7 @@ def _result(options: argparse.Namespace, episodes: list[Episode], engine: AgentE
         },
         "mean_reward": sum(episode.reward for episode in kept) / len(kept) if kept else None,
         "mean_turns": sum(episode.num_turns for episode in kept) / len(kept) if kept else None,
+        **({} if options.workflow is None else _of_agents(kept)),
         "stop_reasons": dict(Counter(str(episode.stop_reason) for episode in episodes).most_common()),
         "faults": dict(stats.faults),
         "retries": stats.retries,
@@ -324,6 +356,21 @@ def _result(options: argparse.Namespace, episodes: list[Episode], engine: AgentE
         "tokens_per_second": stats.tokens_per_second,
         "seconds": stats.wall,
         "output": None if options.output is None else str(options.output),
+    }
+
+
+def _of_agents(episodes: list[Episode]) -> dict[str, dict[str, float]]:
+    """Means of what the workflow measured and of what each role earned."""
+    metrics: dict[str, list[float]] = {}
+    rewards: dict[str, list[float]] = {}
+    for episode in episodes:
+        for name, value in episode.metrics.items():
+            metrics.setdefault(name, []).append(value)
+        for trajectory in episode.trajectories:
+            rewards.setdefault(trajectory.role, []).append(trajectory.reward)
+    return {
+        what: {name: sum(values) / len(values) for name, values in found.items()}
+        for what, found in (("workflow", metrics), ("reward_by_role", rewards))
     }
 
 
@@ -341,6 +388,10 @@ def _print(options: argparse.Namespace, result: dict[str, Any]) -> None:
         table.add_row(f"pass@{size}", f"{estimate['value']:.3f}", f"{low:.3f} – {high:.3f}", style="bold")
     for name, key in (("mean reward", "mean_reward"), ("mean turns", "mean_turns")):
         table.add_row(name, "–" if result[key] is None else f"{result[key]:.3f}", "")
+    for name, value in result.get("reward_by_role", {}).items():
+        table.add_row(Text(visible(f"reward of {name}")), f"{value:.3f}", "")
+    for name, value in result.get("workflow", {}).items():
+        table.add_row(Text(visible(name)), f"{value:.3f}", "")
     console.print(table)
     reasons = ", ".join(f"{reason or 'none'} {count}" for reason, count in result["stop_reasons"].items())
     console.print(Text(f"stop reasons: {visible(reasons)}"))

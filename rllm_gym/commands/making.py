@@ -31,8 +31,12 @@ def add_environment_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def parse_kwargs(pairs: list[str]) -> dict[str, Any]:
+def parse_kwargs(pairs: list[str], option: str = "--kwarg") -> dict[str, Any]:
     """``["size=8", "view=window"]`` → ``{"size": 8, "view": "window"}``.
+
+    Args:
+        pairs: As they were typed.
+        option: Behind which option.
 
     Raises:
         CommandError: A pair has no ``=``, or its name is no identifier.
@@ -42,7 +46,7 @@ def parse_kwargs(pairs: list[str]) -> dict[str, Any]:
         name, equals, value = pair.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or not name.isidentifier():
-            raise CommandError(f"--kwarg {pair!r} is not of the form NAME=VALUE, such as --kwarg size=8")
+            raise CommandError(f"{option} {pair!r} is not of the form NAME=VALUE, such as {option} size=8")
         kwargs[name] = _value(value)
     return kwargs
 
@@ -74,6 +78,18 @@ def make_env(env_id: str, kwargs: dict[str, Any], *, render_mode: str | None = N
         raise CommandError(
             f"{env_id} refuses its arguments: {error} (`rllm-gym list {env_id}` explains them)"
         ) from error
+
+
+def make_game(game_id: str, kwargs: dict[str, Any]) -> Any:
+    """``pettingzoo.make("aec", …)``, with one line for a refused argument.
+
+    Raises:
+        CommandError: The game refuses its arguments.
+    """
+    try:
+        return importlib.import_module("pettingzoo").make("aec", game_id.rpartition(":")[2], **kwargs)
+    except (TypeError, ValueError, OSError, ImportError, RllmGymError) as error:
+        raise CommandError(f"{game_id} refuses its arguments: {error}") from error
 
 
 def import_module(name: str) -> None:

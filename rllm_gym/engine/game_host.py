@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from rllm_gym.core import EnvironmentFault, Task
@@ -41,6 +42,20 @@ class Position:
     @property
     def over(self) -> bool:
         return not self.agent
+
+
+def is_game(env_id: str) -> bool:
+    """Whether an id (``"module:id"`` imports the module first) is a PettingZoo game's and no environment's."""
+    module, colon, name = env_id.partition(":")
+    if colon:
+        importlib.import_module(module)
+    name = name if colon else env_id
+    if name in gymnasium.registry:
+        return False
+    try:
+        return name in importlib.import_module("pettingzoo").aec_registry
+    except ImportError:
+        return False
 
 
 def resolve_game(game: str | Callable[..., Any]) -> str | Callable[..., Any]:

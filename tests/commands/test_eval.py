@@ -126,3 +126,71 @@ def test_a_fault_is_shown_and_counts_as_not_solved(tmp_path: Path, replies: Path
 def test_mistakes_are_one_clear_line(arguments: list[str], words: list[str], replies: Path) -> None:
     filled = [argument.format(replies=replies) for argument in arguments]
     assert_one_clear_line(rllm_gym("eval", LAKE, *filled), *words)
+
+
+WORKFLOWS = "rllm_gym.engine.workflows"
+
+
+def test_a_workflow_is_measured_by_role(tmp_path: Path) -> None:
+    replies = tmp_path / "one.txt"
+    replies.write_text("\\boxed{1}\n")
+    command = ("eval", "--model", f"scripted:{replies}", "--tasks", "3", "--json")
+    judged = ("rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--workflow-kwarg", "solvers=2")
+    result = rllm_gym(*command, *judged, "--output", str(tmp_path / "episodes.jsonl"))
+    assert result.returncode == 0, result.stderr
+    report, episodes = json.loads(result.stdout), list(load_episodes(tmp_path / "episodes.jsonl"))
+    assert report["mean_turns"] == 3
+    assert report["workflow"]["judge_valid"] == 1.0
+    for role, names in (("solver", {"solver_0", "solver_1"}), ("judge", {"judge_0"})):
+        earned = [each.reward for episode in episodes for each in episode.trajectories if each.role == role]
+        assert {each.name for each in episodes[0].trajectories if each.role == role} == names
+        assert report["reward_by_role"][role] == pytest.approx(sum(earned) / len(earned))
+
+    played = rllm_gym(*command[:-1], "rllm/TicTacToe-v0", "--workflow", f"{WORKFLOWS}:SelfPlay")
+    assert played.returncode == 0, played.stderr
+    for word in ("reward of player", "player_success", "3 tasks"):
+        assert word in played.stdout
+
+
+def test_roles_play_with_adapters_of_their_own(tmp_path: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    from trainers.tiny_model import make_tiny_model
+
+    base = make_tiny_model(tmp_path / "tiny")
+    lora = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False)
+    get_peft_model(AutoModelForCausalLM.from_pretrained(base), lora).save_pretrained(tmp_path / "solver")
+    command = ("eval", "rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--workflow-kwarg", "solvers=1")
+    command += ("--tasks", "2", "--greedy", "--max-tokens", "6", "--json")
+    said = {}
+    for name, options in (("base", ()), ("adapted", ("--role", f"solver={tmp_path / 'solver'}"))):
+        output = tmp_path / f"{name}.jsonl"
+        result = rllm_gym(*command, "--model", str(base), *options, "--output", str(output))
+        assert result.returncode == 0, result.stderr
+        said[name] = [
+            {each.role: each.steps[0].tokens.ids for each in episode.trajectories} for episode in load_episodes(output)
+        ]
+    assert all(one["solver"] != other["solver"] for one, other in zip(said["base"], said["adapted"], strict=True))
+
+    adapter = str(tmp_path / "solver")
+    result = rllm_gym(*command, "--model", adapter, "--role", f"judge={adapter}")
+    assert_one_clear_line(result, "--role needs the base", adapter)
+    result = rllm_gym(*command, "--model", str(base), "--role", f"judge={base}")
+    assert_one_clear_line(result, "--role", "holds no adapter", str(base))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["rllm/Math-v0", "--role", "judge=folder"], ["--role needs --workflow"]),
+        (["rllm/Math-v0", "--workflow", f"{WORKFLOWS}:Nobody"], ["Nobody", "MODULE:CLASS"]),
+        (["rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--agent", "a:B"], ["--agent does nothing"]),
+        (["rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--workflow-kwarg", "size=1"], ["refuses", "size"]),
+        (["rllm/Math-v0", "--workflow", "json:loads"], ["refuses"]),
+        (["rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--role", "judge=x"], ["--role needs a --model"]),
+        (["rllm/TicTacToe-v0"], ["game of several agents", "SelfPlay"]),
+    ],
+)
+def test_what_a_workflow_cannot_have_is_one_clear_line(replies: Path, options: list[str], words: list[str]) -> None:
+    assert_one_clear_line(rllm_gym("eval", *options, "--model", f"scripted:{replies}"), *words)

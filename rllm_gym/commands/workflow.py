@@ -1,0 +1,112 @@
+"""The options of ``rllm-gym eval`` for a workflow of several agents, and the roles they describe."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+
+from rllm_gym.commands.errors import CommandError
+from rllm_gym.commands.making import parse_kwargs
+from rllm_gym.engine import Role, Workflow
+from rllm_gym.samplers import Sampler, WeightUpdate
+
+_OF_ONE_AGENT = ("agent", "system_prompt", "agent_kwarg")
+_ADAPTER = "adapter_config.json"
+
+
+def add_workflow_arguments(parser: argparse.ArgumentParser) -> None:
+    """``--workflow`` and what belongs to it."""
+    group = parser.add_argument_group("several agents")
+    group.add_argument(
+        "--workflow",
+        metavar="MODULE:CLASS",
+        help="play it in place of one agent, such as rllm_gym.engine.workflows:SolverJudge; ENV may be a game then",
+    )
+    group.add_argument("--workflow-kwarg", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
+    group.add_argument(
+        "--role",
+        action="append",
+        default=[],
+        metavar="NAME=FOLDER",
+        help="the adapter of a role, such as solver=runs/rl/model/solver; other roles play with --model (repeatable)",
+    )
+
+
+def check_workflow_arguments(options: argparse.Namespace) -> None:
+    """
+    Raises:
+        CommandError: An option is given that does nothing here, or a role's adapter cannot be served.
+    """
+    if options.workflow is None:
+        for name in ("workflow_kwarg", "role"):
+            if getattr(options, name):
+                raise CommandError(f"--{name.replace('_', '-')} needs --workflow")
+        return
+    for name in _OF_ONE_AGENT:
+        if getattr(options, name) not in (None, []):
+            raise CommandError(f"--{name.replace('_', '-')} does nothing with --workflow, which makes its own agents")
+    if options.role and (options.base_url is not None or options.model.startswith("scripted:")):
+        raise CommandError("--role needs a --model that is loaded here: a folder or a hub id")
+    if options.role and (Path(options.model) / _ADAPTER).is_file():
+        raise CommandError(
+            f"--role needs the base that the adapters were trained on, and --model {options.model} is an adapter "
+            f"itself: give the base, and --role NAME={options.model} for the roles that share that adapter"
+        )
+
+
+def workflow_of(options: argparse.Namespace) -> Callable[[], Workflow]:
+    """What makes the workflow.
+
+    Raises:
+        CommandError: It cannot be imported, is none, or refuses its arguments.
+    """
+    kwargs = parse_kwargs(options.workflow_kwarg, "--workflow-kwarg")
+    module, _, name = options.workflow.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise CommandError(f"--workflow {options.workflow} cannot be imported: {error}; write MODULE:CLASS") from error
+    try:
+        made = found(**kwargs)
+    except (TypeError, ValueError) as error:
+        raise CommandError(f"the workflow {options.workflow} refuses its arguments: {error}") from error
+    if not isinstance(made, Workflow):
+        raise CommandError(
+            f"--workflow {options.workflow} makes a {type(made).__name__}, not a rllm_gym.engine.Workflow"
+        )
+    unknown = sorted(set(_folders(options)) - set(made.roles))
+    if unknown:
+        raise CommandError(f"--role {unknown[0]}: the roles of {options.workflow} are {', '.join(made.roles)}")
+    return lambda: found(**kwargs)
+
+
+def roles_of(options: argparse.Namespace) -> dict[str, Role]:
+    """How the roles with an adapter are played."""
+    return {name: Role(weights=folder) for name, folder in _folders(options).items()}
+
+
+async def push_adapters(options: argparse.Namespace, sampler: Sampler) -> None:
+    """Give the sampler what :func:`roles_of` names: each folder once, under its path.
+
+    Raises:
+        CommandError: A folder holds no adapter, or none of this model.
+    """
+    for folder in dict.fromkeys(_folders(options).values()):
+        try:
+            await sampler.push(WeightUpdate.from_adapter(folder, name=folder))
+        except ValueError as error:
+            raise CommandError(f"--role: {error}") from error
+
+
+def _folders(options: argparse.Namespace) -> dict[str, str]:
+    folders: dict[str, str] = {}
+    for pair in options.role:
+        name, equals, folder = pair.partition("=")
+        if not (name and equals and folder):
+            raise CommandError(f"--role {pair!r} is not of the form NAME=FOLDER, such as solver=runs/rl/model/solver")
+        if name in folders:
+            raise CommandError(f"--role {name} is given twice")
+        folders[name] = folder
+    return folders
