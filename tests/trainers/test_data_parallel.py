@@ -112,6 +112,30 @@ def test_two_processes_go_on_from_the_checkpoint_of_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("opponent", ["own", "frozen"])
+def test_roles_are_shared_out_as_well(tmp_path: Path, opponent: str) -> None:
+    """An adapter a role, or one role and a pool of what it was: every rank pushes, saves and meets the same ones."""
+    sections: dict[str, Any] = {"roles": {"player": {"adapter": "own"}, "opponent": {"adapter": "own"}}}
+    if opponent == "frozen":
+        sections = {"opponents": {"role": "opponent", "pool": 2, "every": 1}}
+    config = echo_config(
+        tmp_path,
+        steps=3,
+        deterministic=True,
+        env={"id": "echo_world:test/Echo-v0", "workflow": "echo_team:Duel"},
+        model={"tuning": "lora", "lora": {"rank": 4, "alpha": 4.0}},
+        algorithm={"group_size": 4, "groups_per_step": 3, "kl": 0.01},
+        validation={"every": 0, "tasks": 64, "samples": 1},
+        checkpoint={"every": 2},
+        **sections,
+    )
+    train(config)
+    two = replace(config, output=str(tmp_path / "two"))
+    run_on_two(two, tmp_path)
+    assert_same_curve(tmp_path / "run", tmp_path / "two")
+
+
+@pytest.mark.long
 def test_a_process_that_dies_ends_the_others_with_a_message(tmp_path: Path) -> None:
     config = echo_config(tmp_path, steps=100_000, validation={"every": 0, "tasks": 64, "samples": 1})
     launcher = begin(config, tmp_path)
