@@ -327,11 +327,17 @@ class Page(_Emitter):
                         raise ProtocolError(f"{url}: interrupted by another navigation")
                     raise ProtocolError(f"{failure} at {url}")
                 while load is not None and load not in self._commits:
-                    if self._commits:
+                    if self._overtaken(load):
                         raise ProtocolError(f"{url}: interrupted by another navigation")
                     await self._next()
         except TimeoutError:
             raise ProtocolError(f"{url} did not answer within {seconds:g} s") from None
+
+    def _overtaken(self, load: str) -> bool:
+        """Whether a load that was begun after this one has come. One that was begun before it may still come first."""
+        begun = list(self._begun)
+        later = begun[begun.index(load) + 1 :] if load in begun else list(self._commits)
+        return any(commit in later for commit in self._commits)
 
     async def loaded(self, seconds: float) -> bool:
         """Wait until the document is loaded, or the time is over. Returns whether it is."""

@@ -54,6 +54,7 @@ machine an honest page may take a while."""
 
 _LOOKS = 3
 _WORLD = "rllm-gym checks"
+_BLANK = "about:blank"
 _NEXT_FRAME = "new Promise(requestAnimationFrame)"
 
 
@@ -274,18 +275,25 @@ class BrowserSession:
         if not self.pages:
             await self._see_to_page()
         page = self.page
-        arrived = False
-        while not arrived:
+        if page.url != _BLANK:
+            # By way of a blank one: what the page that is left is about to open could take the new one's place.
+            await self._arrive(page, _BLANK)
+        try:
+            await self._arrive(page, url)
+        except ProtocolError as error:
+            if "net::" in str(error) and self.walls.fault is None:
+                raise SiteFault(f"the start page {url} cannot be opened: {_first_line(error)}") from error
+            raise
+        await page.loaded(LOAD_S)
+
+    async def _arrive(self, page: Page, url: str) -> None:
+        while True:
             try:
-                await page.goto(url, seconds=GOTO_S)
-                arrived = True
+                return await page.goto(url, seconds=GOTO_S)
             except ProtocolError as error:
-                if "net::" in str(error) and self.walls.fault is None:
-                    raise SiteFault(f"the start page {url} cannot be opened: {_first_line(error)}") from error
                 # What the page before was just opening came in between: go there again.
                 if "interrupted by another navigation" not in str(error):
                     raise
-        await page.loaded(LOAD_S)
 
     async def _evaluate(self, script: str, world: str) -> Any:
         cdp = self.cdp()

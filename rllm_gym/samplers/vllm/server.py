@@ -391,11 +391,12 @@ class VLLMServerSampler:
 
     async def _lost(self, api: ServerApi, lost: ServerLost) -> SamplerError:
         """What came of the server; one whose engine died is ended, so that the next call starts another."""
-        if self._server is None:
+        server = self._server  # another request may start the next one meanwhile
+        if server is None:
             return lost
-        if not self._server.ended and api is self._api and not await api.healthy():
-            self._server.kill()
-        return SamplerError(f"{lost} ({self._server.ended or 'it still runs'}; its log: {self._log_path})")
+        if not server.ended and api is self._api and not await api.healthy():
+            server.kill()
+        return SamplerError(f"{lost} ({server.ended or 'it still runs'}; its log: {self._log_path})")
 
     def _params(self, request: Request, index: int) -> dict[str, Any]:
         params = self._facts.engine_params(request, index)

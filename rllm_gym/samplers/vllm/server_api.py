@@ -109,6 +109,8 @@ class ServerApi:
         await self._ask("POST", "/wake_up", None, timeout)
 
     async def _ask(self, method: str, path: str, body: Any, timeout: float) -> Any:
+        if self._session.closed:  # by another request that found the server gone
+            raise ServerLost(f"vLLM's server was lost before {path}: this connection has been hung up")
         try:
             async with asyncio.timeout(timeout), self._session.request(method, self._url + path, json=body) as answer:
                 if answer.status >= 400:
