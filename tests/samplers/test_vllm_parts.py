@@ -23,6 +23,7 @@ from rllm_gym.samplers.vllm import scratch
 from rllm_gym.samplers.vllm.adapter import max_rank, write_adapter
 from rllm_gym.samplers.vllm.checkpoint_files import checked, tensor_shapes, write_checkpoint
 from rllm_gym.samplers.vllm.probing import compare
+from rllm_gym.samplers.vllm.server_api import ServerApi, ServerLost
 from rllm_gym.samplers.vllm.turnstile import Turnstile
 
 
@@ -194,3 +195,16 @@ def test_the_samplers_are_imported_only_when_used() -> None:
         "import rllm_gym.samplers, sys; assert not {'torch', 'vllm', 'aiohttp'} & set(sys.modules), sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_connection_that_was_hung_up_is_a_lost_server_and_no_error_of_its_own() -> None:
+    """One request finds the server dead and hangs up; the others ask about it in the same moment."""
+
+    async def ask() -> None:
+        api = ServerApi("http://127.0.0.1:9")
+        await api.close()
+        assert not await api.healthy()
+        with pytest.raises(ServerLost, match="hung up"):
+            await api.complete("model", [1], {}, 1.0)
+
+    asyncio.run(ask())
