@@ -51,11 +51,13 @@ class Attempt(Protocol):
 
     Attributes:
         stop_reason: Why it ended.
+        broken: What it cannot go on after, also while it is still being ended.
         prompt_tokens, sampled_tokens: So far.
         seconds: Waiting by phase, so far.
     """
 
     stop_reason: StopReason
+    broken: Exception | None
     seconds: dict[str, float]
 
     @property
@@ -254,30 +256,20 @@ class Crew:
                         await self._attempt(attempt, seat)
                         stop_reason = attempt.stop_reason
                     except EnvironmentFault as fault:
-                        self._count(fault.kind, spec, fault)
-                        await place.discard()
                         if attempts > engine.retries:
-                            if not engine.made.is_set():
-                                raise EnvironmentUnavailable(f"no environment could be made: {fault}") from fault
-                            stop_reason, why = StopReason.FAULT, str(fault)
-                        else:
-                            engine.stats.retries += 1
-        except TaskError as error:
-            # The same task fails the same way on every environment.
-            self._count("task", spec, error)
-            stop_reason, why = StopReason.FAULT, str(error)
-        except AgentFailed as error:
-            self._count("agent", spec, error)
-            stop_reason, why = StopReason.AGENT_ERROR, str(error)
-        except SamplerError as error:
-            if engine.on_sampler_error == "raise":
-                raise
-            self._count("sampler", spec, error)
-            stop_reason, why = StopReason.FAULT, str(error)
+                            raise
+                        await place.discard()
+                        self._count(fault.kind, spec, fault)
+                        engine.stats.retries += 1
+        except (EnvironmentFault, TaskError, AgentFailed, SamplerError) as error:
+            stop_reason, why = self._broken(error, spec)
         except TimeoutError as error:
             if not deadline.expired():
                 raise
-            if attempt is not None and attempt.begun:
+            if attempt is not None and attempt.broken is not None:
+                # The deadline came while what had broken was cleared away: that is why, not the time it took.
+                stop_reason, why = self._broken(attempt.broken, spec)
+            elif attempt is not None and attempt.begun:
                 stop_reason = StopReason.TIMEOUT
             else:
                 self._count("episode_deadline", spec, error)
@@ -294,6 +286,25 @@ class Crew:
         episode = attempt.episode(stop_reason, why, env_id=engine.env_id, attempts=attempts, seconds=seconds)
         return episode, attempt.agent
 
+    def _broken(self, error: Exception, spec: EpisodeSpec) -> tuple[StopReason, str]:
+        """What an error makes of its episode, and why; raises what ends the run instead."""
+        kind, stop_reason = "agent", StopReason.AGENT_ERROR
+        if isinstance(error, EnvironmentFault):
+            kind, stop_reason = error.kind, StopReason.FAULT
+        elif isinstance(error, TaskError):
+            # The same task fails the same way on every environment.
+            kind, stop_reason = "task", StopReason.FAULT
+        elif isinstance(error, SamplerError):
+            if self._engine.on_sampler_error == "raise":
+                raise error
+            kind, stop_reason = "sampler", StopReason.FAULT
+        elif not isinstance(error, AgentFailed):
+            raise error
+        self._count(kind, spec, error)
+        if isinstance(error, EnvironmentFault) and not self._engine.made.is_set():
+            raise EnvironmentUnavailable(f"no environment could be made: {error}") from error
+        return stop_reason, str(error)
+
     def _count(self, kind: str, spec: EpisodeSpec, error: Exception) -> None:
         faults = self._engine.stats.faults
         faults[kind] += 1
@@ -305,6 +316,9 @@ class Crew:
     async def _attempt(self, attempt: Attempt, seat: Seat) -> None:
         try:
             await attempt.play()
+        except Exception as error:
+            attempt.broken = error
+            raise
         finally:
             for conversation in attempt.conversations:
                 await seat.release(conversation)

@@ -31,6 +31,7 @@ class Performance:
 
     def __init__(self, workflow: Workflow, play: Play, spec: EpisodeSpec, stage: Stage) -> None:
         self.stop_reason = StopReason.NONE
+        self.broken: Exception | None = None
         self.seconds = play.seconds
         self._workflow = workflow
         self._play = play
@@ -63,6 +64,7 @@ class Performance:
             if not work.done():
                 await asyncio.wait({work}, timeout=self._play.seconds_to_end)
         finally:
+            self.broken = self._play.broken
             await self._play.aclose(work)
         if self._play.broken is not None:
             # The workflow went on in spite of it; nothing it made of that counts.

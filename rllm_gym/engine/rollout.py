@@ -28,6 +28,7 @@ class Rollout:
         voice: Asks the sampler for the agent's replies.
         max_turns: Replies at most, or ``None`` for the environment's own limit.
         stop_reason: Why it ended.
+        broken: What it cannot go on after.
     """
 
     spec: EpisodeSpec
@@ -41,6 +42,7 @@ class Rollout:
     info: dict[str, Any] = field(default_factory=dict)
     success: bool = False
     stop_reason: StopReason = StopReason.NONE
+    broken: Exception | None = None
     seconds: dict[str, float] = field(init=False)
 
     def __post_init__(self) -> None:

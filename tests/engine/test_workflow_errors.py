@@ -444,16 +444,16 @@ async def catches_every_cancellation_and_asks(self: Any, task: Any, play: Play) 
 
 
 @pytest.mark.parametrize(
-    ("run", "reason"),
+    ("run", "reason", "seconds"),
     [
-        (asks_beyond_its_limit, StopReason.AGENT_ERROR),
-        (asks_a_broken_world, StopReason.FAULT),
-        (catches_every_cancellation, StopReason.TIMEOUT),
-        (catches_every_cancellation_and_asks, StopReason.AGENT_ERROR),
+        (asks_beyond_its_limit, StopReason.AGENT_ERROR, 600),
+        (asks_a_broken_world, StopReason.FAULT, 600),
+        (catches_every_cancellation, StopReason.TIMEOUT, 1),
+        (catches_every_cancellation_and_asks, StopReason.AGENT_ERROR, 600),
     ],
 )
 def test_code_that_catches_everything_holds_up_neither_its_neighbours_nor_the_end_of_the_run(
-    run: Any, reason: StopReason
+    run: Any, reason: StopReason, seconds: float
 ) -> None:
     async def either(self: Any, task: Any, play: Play) -> Any:
         if task == 0:
@@ -462,6 +462,23 @@ def test_code_that_catches_everything_holds_up_neither_its_neighbours_nor_the_en
             await play.agent("agent_0").say("hello")
         return play.finish(reward=1.0)
 
-    deadlines = Deadlines(episode=1, close=0.2)
+    deadlines = Deadlines(episode=seconds, close=0.2)
     episodes = engine_of(either, max_turns=2, deadlines=deadlines, retries=0).run_sync([0, 1])
     assert [episode.stop_reason for episode in episodes] == [reason, StopReason.SUCCESS]
+
+
+def test_a_deadline_that_comes_while_what_had_broken_is_ended_is_not_the_reason() -> None:
+    async def lingers(self: Any, task: Any, play: Play) -> Any:
+        agent = play.agent("agent_0")
+        await agent.say("hello")
+        world = await play.env(Down)
+        try:
+            await world.reset(task=1)
+        except Exception:
+            await asyncio.sleep(3600)
+
+    deadlines = Deadlines(episode=3, close=60)
+    (episode,) = engine_of(lingers, deadlines=deadlines, retries=0).run_sync([0])
+    assert episode.stop_reason is StopReason.FAULT
+    assert "the server is down" in str(episode.fault)
+    assert not episode.trainable
