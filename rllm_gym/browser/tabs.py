@@ -238,6 +238,8 @@ class Tabs:
         task = asyncio.ensure_future(done())
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
+        # Cancelled before its turn it was never begun, which Python warns of.
+        task.add_done_callback(lambda _: chore.close())
         return task
 
 
