@@ -71,10 +71,10 @@ def test_ids_name_split_seed_and_index_and_find_their_task() -> None:
 
 def test_the_last_of_a_billion_tasks_is_as_near_as_the_first() -> None:
     tasks = build(size=10**9)
-    started = time.perf_counter()
+    started = time.process_time()
     assert tasks[10**9 - 1].task_id.endswith("/999999999")
     assert tasks.find("sums/train/0/999999999") == tasks[-1]
-    assert time.perf_counter() - started < 1.0
+    assert time.process_time() - started < 1.0
 
 
 def test_the_split_of_a_set_is_fixed() -> None:

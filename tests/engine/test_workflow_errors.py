@@ -262,7 +262,7 @@ def test_the_deadline_of_the_episode_keeps_what_was_said_and_trains_only_on_what
         await play.agent("agent_1").say("hello")
         await asyncio.sleep(3600)
 
-    episode = play(run, deadlines=Deadlines(episode=0.3))
+    episode = play(run, deadlines=Deadlines(episode=2))
     assert (episode.stop_reason, episode.reward, episode.success) == (StopReason.TIMEOUT, 0.5, False)
     assert [(each.name, each.trainable, len(each.steps)) for each in episode.trajectories] == [
         ("agent_0", True, 1),

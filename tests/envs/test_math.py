@@ -361,7 +361,7 @@ def test_an_answer_built_to_hang_the_grader_is_wrong_and_soon(answer: str) -> No
     started = time.perf_counter()
     _, reward, terminated, _, info = env.step(f"\\boxed{{{answer}}}")
     assert (reward, terminated, info["success"]) == (0.0, True, False)
-    assert time.perf_counter() - started < 5.0
+    assert time.perf_counter() - started < 20.0
 
 
 def test_a_finished_answer_is_wanted_of_built_in_problems() -> None:

@@ -105,10 +105,10 @@ def test_faults_name_what_and_where(expression: str, fault: str, position: int, 
     ],
 )
 def test_expensive_expressions_end_at_once(expression: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     with contextlib.suppress(CalculatorError):
         assert len(calculate(expression)) < 10_000
-    assert time.perf_counter() - started < 0.5
+    assert time.process_time() - started < 0.5
 
 
 @given(st.text(alphabet="0123456789.+-*/%^!(), epigcdsqrtmax[]×÷−\n\t_'x٣", max_size=60) | st.text(max_size=60))

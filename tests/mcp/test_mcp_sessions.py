@@ -217,11 +217,11 @@ def test_a_server_made_in_this_process_has_a_thread_of_its_own(tmp_path: Path) -
         (tmp_path / "one.txt").touch()
         clumsy = await open_session([InProcessServer(make)], workspace=tmp_path, seed=11)
         other = await open_session([InProcessServer(make)], workspace=tmp_path, seed=12)
-        blocked = asyncio.create_task(clumsy.call("block", {}, timeout_s=1.0))
+        blocked = asyncio.create_task(clumsy.call("block", {}, timeout_s=4.0))
         await asyncio.sleep(0.1)
         started = time.monotonic()
         result = await other.call("seeded", {})
-        assert time.monotonic() - started < 0.8
+        assert time.monotonic() - started < 3.5
         assert result.structured == {"seed": 12, "files": 1}
         assert json.loads(result.text) == result.structured
         assert (await other.call("boom", {})).is_error

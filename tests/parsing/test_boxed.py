@@ -102,6 +102,6 @@ def test_any_text_is_read_without_an_error(text):
 def test_a_megabyte_of_anything_costs_linear_time(piece):
     hostile = piece * (1_000_000 // len(piece))
     for reply in (hostile, "\\boxed{" + hostile, hostile + "\\boxed{1}"):
-        began = time.perf_counter()
+        began = time.process_time()
         last_boxed(reply)
-        assert time.perf_counter() - began < 2.0
+        assert time.process_time() - began < 2.0

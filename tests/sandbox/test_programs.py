@@ -379,8 +379,8 @@ def test_more_programs_than_workers_wait_in_line() -> None:
 def test_waiting_in_line_is_not_the_programs_time() -> None:
     needs(Tier.NAMESPACES)
     with SandboxPool(Tier.NAMESPACES, max_workers=1) as pool, ThreadPoolExecutor(4) as threads:
-        source = "import time\ntime.sleep(0.4)\nprint(1)"
-        results = list(threads.map(lambda _: pool.run_sync(Program(source, limits=Limits(wall_s=0.9))), range(4)))
+        source = "import time\ntime.sleep(1)\nprint(1)"
+        results = list(threads.map(lambda _: pool.run_sync(Program(source, limits=Limits(wall_s=3.5))), range(4)))
     assert [result.ended for result in results] == [Ended.EXITED] * 4
 
 

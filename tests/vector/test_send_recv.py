@@ -55,7 +55,7 @@ def play(envs, policy, turns, *, min_envs=1, seed=0):
 def test_a_slow_environment_holds_nobody_up(vector, kind):
     envs = vector(4, AsyncEcho if kind == "asyncio" else Counting, workers=kind)
     envs.reset(seed=0)
-    envs.send(["sleep 2", "a", "a", "a"])
+    envs.send(["sleep 4", "a", "a", "a"])
     begin = time.monotonic()
     turns = np.zeros(4, int)
     while turns.sum() < 30:
@@ -64,7 +64,7 @@ def test_a_slow_environment_holds_nobody_up(vector, kind):
         turns[received.env_ids] += 1
         envs.send(["a"] * len(received.env_ids), received.env_ids)
     assert turns[0] == 0
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 4
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
@@ -224,10 +224,10 @@ def test_what_was_known_to_be_quick_and_turns_slow_does_not_hold_the_line(vector
     envs.reset(seed=0)
     for _ in range(3):
         envs.step(["a"] * 16)  # all are quick: one thread serves them
-    envs.send(["sleep 1", "sleep 1"] + ["a"] * 14)
+    envs.send(["sleep 3", "sleep 3"] + ["a"] * 14)
     begin = time.monotonic()
     received = envs.recv(14, timeout=30)
-    assert time.monotonic() - begin < 0.8
+    assert time.monotonic() - begin < 2.5
     assert not {0, 1} & set(received.env_ids.tolist())
 
 

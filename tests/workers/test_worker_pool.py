@@ -92,7 +92,7 @@ def test_late_work_is_killed_at_its_deadline_wherever_it_hangs(pool, hang):
     began = time.monotonic()
     with pytest.raises(DeadlineExceeded, match=rf"'{hang.__name__}' was not done within 0.3 s"):
         pool.run(hang, timeout=0.3)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
     assert gone([pid])
     assert pool.run(abs, -1, timeout=30) == 1  # a fresh worker took its place
 
@@ -249,8 +249,8 @@ def test_sixty_four_callers_at_once_from_threads_and_loops(kind):
 def test_waiting_in_line_does_not_use_up_the_deadline():
     with WorkerPool(max_workers=1) as pool, ThreadPoolExecutor(4) as threads:
         pool.run(abs, -1, timeout=30)
-        calls = [threads.submit(pool.run, time.sleep, 0.4, timeout=0.9) for _ in range(4)]
-        assert [call.result() for call in calls] == [None] * 4  # 1.6 s of work, in line, each within its 0.9 s
+        calls = [threads.submit(pool.run, time.sleep, 1.0, timeout=3.5) for _ in range(4)]
+        assert [call.result() for call in calls] == [None] * 4  # 4 s of work, in line, each within its 3.5 s
 
 
 def test_the_line_itself_has_a_limit_that_names_the_way_out():
@@ -378,13 +378,13 @@ def test_a_dead_template_is_replaced(pool):
     template = psutil.Process(pid).parent()
     template.kill()
     template.wait(5)
-    assert gone([pid], within=1.0)  # workers die with it
+    assert gone([pid])  # workers die with it
     assert pool.run(abs, -1, timeout=30) == 1
 
 
 def test_a_template_that_is_slow_to_answer_costs_the_other_workers_nothing(monkeypatch):
     """On a busy machine one worker's death must not end its neighbours, nor hold up whoever ends one."""
-    monkeypatch.setattr(process, "_ANSWER_TIMEOUT", 0.5)
+    monkeypatch.setattr(process, "_ANSWER_TIMEOUT", 3.0)
     with WorkerPool(max_workers=3) as pool, ThreadPoolExecutor(1) as thread:
         actors = [pool.actor(list, timeout=30) for _ in range(3)]
         doomed, ended, neighbour = actors
@@ -397,7 +397,7 @@ def test_a_template_that_is_slow_to_answer_costs_the_other_workers_nothing(monke
                 pass
             began = time.monotonic()
             ended.kill()
-            assert time.monotonic() - began < 0.4
+            assert time.monotonic() - began < 2.5
             with pytest.raises(WorkerDied, match="exit status unknown"):
                 call.result(30)
         finally:

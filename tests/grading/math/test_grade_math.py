@@ -109,7 +109,7 @@ def test_gsm8k_solutions_are_right_and_wrong_by_one_is_wrong(shared_data):
 def test_a_verdict_tells_what_was_extracted_and_how_it_was_decided():
     verdict = grade_math(r"I think \boxed{\frac{2}{4}}", "0.5")
     assert (verdict.correct, verdict.extracted, verdict.method) == (True, r"\frac{2}{4}", "number")
-    assert 0 < verdict.seconds < 1
+    assert 0 < verdict.seconds < 10
     assert grade_math(boxed("42"), "42").method == "string"
     assert grade_math(boxed(r"\sqrt{8}"), r"2\sqrt{2}").method == "symbolic"
     assert grade_math("42", "42") == MathVerdict(False, None, "no_answer", pytest.approx(0, abs=1))
