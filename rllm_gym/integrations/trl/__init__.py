@@ -1,0 +1,36 @@
+"""TRL trains on any environment: ``rollout_func`` and ``environment_factory`` for its ``GRPOTrainer``.
+
+``rollout_func`` plays whole episodes with this project's engine, agents and token truth; ``environment_factory`` gives
+TRL an object whose one tool is the environment's ``step``, for models that were trained to call tools. Written against
+TRL 1.16, whose two arguments of these names are experimental.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rllm_gym.integrations.trl.dataset import Env
+from rllm_gym.integrations.trl.environments import EnvironmentFactory, ToolEnvironment
+from rllm_gym.integrations.trl.rollouts import Rollouts
+
+__all__ = ["EnvironmentFactory", "Rollouts", "ToolEnvironment", "environment_factory", "rollout_func"]
+
+
+def rollout_func(env: Env, **arguments: Any) -> Rollouts:
+    """The ``rollout_func`` of a ``GRPOTrainer`` that plays ``env``; see :class:`Rollouts` for the arguments.
+
+    >>> rollout = rollout_func("rllm/FrozenLake-v0")                                            # doctest: +SKIP
+    >>> GRPOTrainer(model, reward_funcs=rollout.reward, rollout_func=rollout,                   # doctest: +SKIP
+    ...             train_dataset=rollout.dataset(), args=GRPOConfig(...)).train()
+    """
+    return Rollouts(env, **arguments)
+
+
+def environment_factory(env: Env, **arguments: Any) -> EnvironmentFactory:
+    """The ``environment_factory`` of a ``GRPOTrainer``; see :class:`EnvironmentFactory` for the arguments.
+
+    >>> factory = environment_factory("rllm/FrozenLake-v0")                                     # doctest: +SKIP
+    >>> GRPOTrainer(model, environment_factory=factory, train_dataset=factory.dataset(),        # doctest: +SKIP
+    ...             args=GRPOConfig(...)).train()
+    """
+    return EnvironmentFactory(env, **arguments)

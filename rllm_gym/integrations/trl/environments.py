@@ -1,0 +1,237 @@
+"""An environment as TRL's ``environment_factory`` wants it: the model acts by calling its one tool."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from gymnasium.envs.registration import EnvSpec
+
+from rllm_gym.agents import default_agent
+from rllm_gym.core import EnvironmentFault, stream_seed
+from rllm_gym.engine import Deadlines, EngineStats, EnvironmentUnavailable
+from rllm_gym.engine.host import resolve
+from rllm_gym.engine.slot import Slot
+from rllm_gym.integrations.trl.dataset import Env, Tasks, dataset_of, tasks_of
+from rllm_gym.workers import BackgroundLoop, WorkerPool
+
+
+class EnvironmentFactory:
+    """Makes :class:`ToolEnvironment` for TRL, one for each rollout that runs at a time; TRL keeps and reuses them.
+
+    The model acts by calling the tool ``act``; a reply without a call ends TRL's rollout. An environment that breaks
+    begins no reward: ``get_reward`` is ``None``, which TRL leaves out. Seeds: each rollout has its own dynamics seed,
+    derived from ``seed``, the task and how many rollouts its environment has played.
+
+    TRL never closes environments. Keep the factory open with ``with``, or :meth:`close` it; what is left open ends with
+    the program, worker processes too, but without the environments' own ``close``.
+
+    Args:
+        env: A Gymnasium id, an ``EnvSpec``, or something callable that returns an environment.
+        env_kwargs: Keyword arguments of the environment.
+        workers: ``"thread"``, or ``"process"``, which a hang or a crash cannot outlive.
+        deadlines: Seconds for each phase; ``episode`` is TRL's affair.
+        retries: Times a broken ``reset`` is tried again on a fresh environment.
+        seed: Root of the seeds.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        *,
+        env_kwargs: Mapping[str, Any] | None = None,
+        workers: Literal["thread", "process"] = "thread",
+        deadlines: Deadlines | None = None,
+        retries: int = 2,
+        seed: int = 0,
+    ) -> None:
+        if retries < 0:
+            raise ValueError(f"retries={retries!r} must be 0 or more")
+        self._source = resolve(env)
+        self.env_id = self._source.id if isinstance(self._source, EnvSpec) else ""
+        self._env_kwargs = dict(env_kwargs or {})
+        self._workers = workers
+        self._deadlines = deadlines or Deadlines()
+        self.retries = retries
+        self.seed = seed
+        self.stats = EngineStats()
+        self.made = threading.Event()
+        self._count = 0
+        self._home: _Home | None = None
+
+    def __call__(self) -> ToolEnvironment:
+        self._count += 1
+        return ToolEnvironment(self, self._count)
+
+    def dataset(self, tasks: Tasks | None = None, *, system_prompt: str | None = None) -> Any:
+        """A ``datasets.Dataset`` for ``train_dataset``. The first observation becomes part of the prompt in TRL.
+
+        Args:
+            tasks: As :meth:`~rllm_gym.integrations.trl.Rollouts.dataset`.
+            system_prompt: ``None`` takes the one of the family's agent, ``""`` none.
+        """
+        if system_prompt is None:
+            system_prompt = str(getattr(default_agent(self.env_id), "system_prompt", ""))
+        head = [{"role": "system", "content": system_prompt}] if system_prompt else []
+        rows = [
+            {"prompt": [*head, {"role": "user", "content": ""}], "task_id": task.task_id}
+            for task in tasks_of(self._source, self._env_kwargs, tasks)
+        ]
+        return dataset_of(rows)
+
+    def slot(self) -> tuple[Slot, BackgroundLoop]:
+        """A place for one environment, and the loop it belongs to."""
+        if self._home is None:
+            self._home = _Home(self._workers, self.env_id)
+        home = self._home
+        slot = Slot(
+            home.pool,
+            self._source,
+            self._env_kwargs,
+            self._deadlines,
+            reuse=True,
+            made=self.made,
+            stats=self.stats,
+        )
+        home.slots.append(slot)
+        return slot, home.loop
+
+    def close(self) -> None:
+        """Close all environments and end their workers. Safe to call twice; a further rollout opens new ones."""
+        home, self._home = self._home, None
+        if home is not None:
+            home.close()
+
+    def stands(self, slot: Slot) -> bool:
+        """Whether the place has not been closed since."""
+        return self._home is not None and slot in self._home.slots
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Home:
+    """The workers of a factory's environments and the loop they are spoken to on."""
+
+    def __init__(self, workers: Literal["thread", "process"], env_id: str) -> None:
+        self.pool = WorkerPool(
+            workers,
+            max_workers=1_000_000,  # TRL decides how many environments there are
+            name=f"{env_id} environment",
+            preload=("rllm_gym.engine.host",) if workers == "process" else (),
+        )
+        self.loop = BackgroundLoop("trl-environments")
+        self.slots: list[Slot] = []
+
+    def close(self) -> None:
+        try:
+            for slot in self.slots:
+                self.loop.run(slot.aclose())  # each within its deadline
+        finally:
+            self.loop.close()
+            self.pool.close()
+
+
+class ToolEnvironment:
+    """One environment as TRL wants it: every public function is a tool, but for ``reset`` and ``get_reward``."""
+
+    def __init__(self, factory: EnvironmentFactory, number: int) -> None:
+        self._factory = factory
+        self._number = number
+        self._resets = 0
+        self._slot: Slot | None = None
+        self._loop: BackgroundLoop | None = None
+        self._reward: float | None = 0.0
+        self._over = True
+
+    def reset(self, **row: Any) -> str:
+        """Begin an episode with the task of a row of the dataset.
+
+        Args:
+            **row: ``task_id`` (or ``task``) names the task, else the seed picks it; ``seed`` sets the dynamics, which
+                the repeats of the row then share. Other columns are TRL's and the user's own.
+
+        Returns:
+            The first observation, which TRL appends to the prompt, with the environment's tool schemas if it has any.
+
+        Raises:
+            TaskError: There is no such task.
+            EnvironmentUnavailable: No environment could be made at all.
+        """
+        factory = self._factory
+        task = row.get("task_id", row.get("task"))
+        seed = row.get("seed")
+        if seed is None:
+            name = task if isinstance(task, str | int) else ""
+            rank = int(os.environ.get("RANK", "0"))
+            seed = stream_seed("trl", factory.seed, name, rank, self._number, self._resets) % 2**32
+        self._resets += 1
+        self._reward, self._over = 0.0, False
+        for attempt in range(factory.retries + 1):
+            slot, loop = self._place()
+            try:
+                observation, info, _ = loop.run(slot.begin(int(seed), None if task is None else {"task": task}))
+                break
+            except EnvironmentFault as fault:
+                self._broke(fault)
+                if attempt == factory.retries:
+                    if not factory.made.is_set():
+                        raise EnvironmentUnavailable(f"no environment could be made: {fault}") from fault
+                    return "The environment is not available."
+                factory.stats.retries += 1
+        self._reward, self._over = 0.0, False
+        tools = str(info.get("tools", "[]"))
+        if tools == "[]":
+            return str(observation)
+        return f"{observation}\n\nTools, to be called within the reply given to `act`:\n{tools}"
+
+    def act(self, reply: str) -> str:
+        """Give your reply to the environment and learn what happens next.
+
+        Args:
+            reply: The whole reply, in the format that the task asks for.
+
+        Returns:
+            What the environment answers.
+        """
+        if self._over:
+            return "The episode is over: there is nothing left to do."
+        assert self._slot is not None
+        assert self._loop is not None
+        if not isinstance(reply, str):  # the model wrote the argument
+            reply = json.dumps(reply)
+        try:
+            observation, reward, terminated, truncated, _ = self._loop.run(self._slot.step(reply))
+        except EnvironmentFault as fault:
+            self._broke(fault)
+            return "The environment broke: there is nothing left to do."
+        assert self._reward is not None
+        self._reward += reward
+        self._over = terminated or truncated
+        return str(observation)
+
+    def get_reward(self) -> float | None:
+        """The sum of the rewards of the episode's steps; ``None`` if the environment broke."""
+        return self._reward
+
+    def _place(self) -> tuple[Slot, BackgroundLoop]:
+        if self._slot is None or not self._factory.stands(self._slot):
+            self._slot, self._loop = self._factory.slot()
+        assert self._loop is not None
+        return self._slot, self._loop
+
+    def _broke(self, fault: EnvironmentFault) -> None:
+        self._factory.stats.faults[fault.kind] += 1
+        self._reward, self._over = None, True
+        assert self._slot is not None
+        assert self._loop is not None
+        self._loop.run(self._slot.discard())
