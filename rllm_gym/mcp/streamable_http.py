@@ -87,19 +87,24 @@ class HttpConnection(WireConnection):
     async def close(self) -> None:
         """End the session. Safe to call twice."""
         self._fault = self._fault or ServerFault(f"{self.label} was closed", kind="server_died")
-        client, self._client = self._client, None
-        if client is None:
-            return
-        for task in self._goodbyes:
-            task.cancel()
         try:
-            if self._session:
-                with contextlib.suppress(TimeoutError, self._http.HTTPError):
-                    async with asyncio.timeout(_GOODBYE_S):
-                        async with client.stream("DELETE", self._url, headers=self._standard_headers()):
-                            pass
+            # What was called off is told first: a server may look at two requests in another order than they came.
+            await asyncio.gather(*self._goodbyes, return_exceptions=True)
+            await self._end_session()
         finally:
-            await client.aclose()
+            client, self._client = self._client, None
+            if client is not None:
+                await client.aclose()
+
+    async def _end_session(self) -> None:
+        session, self._session = self._session, ""
+        if self._client is None or not session:
+            return
+        headers = {**self._standard_headers(), _SESSION: session}
+        with contextlib.suppress(TimeoutError, self._http.HTTPError):
+            async with asyncio.timeout(_GOODBYE_S):
+                async with self._client.stream("DELETE", self._url, headers=headers):
+                    pass
 
     # Requests ------------------------------------------------------------------------------------------------------
 

@@ -44,7 +44,9 @@ import contextlib, json, os, shutil, sys
 def edit(kind, path, first, second):
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     if kind in ("write", "append"):
-        with open(path, "wb" if kind == "write" else "ab") as file:
+        # Without O_NONBLOCK a FIFO would be waited for.
+        opener = lambda path, flags: os.open(path, flags | os.O_NONBLOCK, 0o666)
+        with open(path, "wb" if kind == "write" else "ab", opener=opener) as file:
             file.write(bytes(first))
         os.chmod(path, 0o755 if second else 0o644)
     elif kind == "remove":
@@ -113,6 +115,7 @@ class TestChanges:
     @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
     @given(before=st.lists(edits, max_size=8), after=st.lists(edits, max_size=10))
     @example(before=[("write", ".git", b"", False)], after=[("move", ".git", "a", None)])
+    @example(before=[], after=[("fifo", "a", None, None), ("write", "a", b"", False)])
     def test_base_and_changes_are_the_tree(
         self, pool: SandboxPool, tmp_path_factory: pytest.TempPathFactory, before: list[object], after: list[object]
     ) -> None:
