@@ -127,6 +127,7 @@ class Speaker:
         self._tools = tools if tools is None or isinstance(tools, str) else json.dumps(list(tools))
         self.speaking = False
         self._begun = False
+        self._unanswered: StopReason | None = None  # why it could not answer what it heard last
 
     @property
     def weights(self) -> str:
@@ -155,6 +156,7 @@ class Speaker:
             self.hear(text, info)
             return await self._speak(text)
         except Truncated as cut:
+            self._unanswered = cut.stop_reason
             await self._play.cut(cut)
             raise
         finally:
@@ -210,7 +212,13 @@ class Speaker:
 
     async def _speak(self, heard: Any) -> Reply:
         tools = self._tools if self.agent.uses_tools else None
-        request = self.voice.request(lambda: self.agent.chat_completions, tools, len(self.steps))
+        try:
+            request = self.voice.request(lambda: self.agent.chat_completions, tools, len(self.steps))
+        except AgentFailed as error:
+            if self._unanswered is None:
+                raise
+            # Many templates take no two messages of one role in a row: it is still the limit that silences it.
+            raise Truncated(self._unanswered, self.name) from error
         if isinstance(request, StopReason):
             raise self._truncated(request)
         completion = await self._reply(self._play.tokens.take(request, self.name))
@@ -225,6 +233,7 @@ class Speaker:
         step.tokens = self.voice.append(completion)
         self.steps.append(step)
         self.rewarded_last = False
+        self._unanswered = None
         return Reply(completion.text, action, step.tokens, completion.finish_reason)
 
     async def _reply(self, request: Request) -> Completion:

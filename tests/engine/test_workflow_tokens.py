@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from recording import Recorder
 from templates import FAMILIES, make_tokenizer
@@ -77,6 +77,16 @@ def assert_tokens_are_the_agents_own(episode: Episode, sampler: Recorder, conver
     together=st.one_of(st.none(), st.integers(1, 80)),
     context=st.one_of(st.none(), st.integers(100, 900)),
     deterministic=st.booleans(),
+)
+@example(
+    which="self play",
+    family="strict",
+    seed=0,
+    max_tokens=1,
+    response=None,
+    together=None,
+    context=172,
+    deterministic=False,
 )
 def test_trainable_tokens_are_of_one_agent_and_were_sampled_by_it(
     which: str,
