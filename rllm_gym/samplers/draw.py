@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+_LEAST = torch.finfo(torch.float64).tiny  # a product that is less may have become 0
+
 
 def draw_tokens(
     logits_NV: Tensor,
@@ -42,8 +44,8 @@ def draw_tokens(
     if top_p_N is not None and top_k_N is not None:
         prob_NV = _cut(prob_NV, top_p_N, top_k_N)
     cumulative_NV = prob_NV.double().cumsum(-1)
-    # The uniform number is never 0, so a token of probability 0 is never the first to reach it.
-    target_N1 = uniform_N.unsqueeze(1) * cumulative_NV[:, -1:]
+    # The target is never 0, so a token of probability 0 is never the first to reach it.
+    target_N1 = (uniform_N.unsqueeze(1) * cumulative_NV[:, -1:]).clamp_min(_LEAST)
     token_N = (cumulative_NV < target_N1).sum(-1)
     if greedy:
         token_N = torch.where(greedy_N, logp_NV.argmax(-1), token_N)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from transformers import TopKLogitsWarper, TopPLogitsWarper
 
@@ -32,6 +32,7 @@ def test_frequencies_are_the_probabilities() -> None:
     top_p=st.one_of(st.just(1.0), st.floats(0.01, 1.0)),
     uniform=st.floats(0.0, 1.0, exclude_min=True),
 )
+@example(seed=1, top_k=1, top_p=1.0, uniform=5e-324)
 def test_cuts_keep_what_transformers_keeps(seed: int, top_k: int, top_p: float, uniform: float) -> None:
     logits = torch.from_numpy(np.random.default_rng(seed).normal(0, 3, (1, 10))).float()
     kept = logits
