@@ -116,6 +116,7 @@ class TestChanges:
     @given(before=st.lists(edits, max_size=8), after=st.lists(edits, max_size=10))
     @example(before=[("write", ".git", b"", False)], after=[("move", ".git", "a", None)])
     @example(before=[], after=[("fifo", "a", None, None), ("write", "a", b"", False)])
+    @example(before=[("fifo", "a", None, None)], after=[("write", "a", b"", False)])
     def test_base_and_changes_are_the_tree(
         self, pool: SandboxPool, tmp_path_factory: pytest.TempPathFactory, before: list[object], after: list[object]
     ) -> None:
@@ -139,7 +140,9 @@ class TestChanges:
         assert changes.apply(base_tree) == tree
         assert changes == Changes.between(base_tree, tree)
         assert read_directory(base) == base_tree, "the base itself was changed"
-        if pool.tier is Tier.NAMESPACES:
+        # The twin lacks the FIFOs of the base, and a file can be written in their place.
+        fifos = [path for path in base.rglob("*") if stat.S_ISFIFO(path.lstat().st_mode)]
+        if pool.tier is Tier.NAMESPACES and not fifos:
             _run_edits(after, twin, program)  # type: ignore[arg-type]
             assert tree == read_directory(twin)
 
