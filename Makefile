@@ -4,6 +4,7 @@
 #   PYTHON=python3.12   another Python        TORCH=cpu|default   where torch comes from (scripts/setup.sh)
 #   REQUIRE=all         a skipped test fails  SEED=1, LORA=1      of the demo
 #   TESTS=tests/core    only these tests  PROCESSES=2         tests (or environments of libraries) at a time
+#   PART=2/5            only every fifth of the long tests, beginning with the second
 #   LIBS="trl ray"      only these of the third-party libraries
 
 SHELL := /bin/bash
@@ -19,6 +20,10 @@ SYSTEM_PACKAGES := git:git bwrap:bubblewrap chromium-headless-shell:chromium-hea
 # torch's default thread count makes small operations ten times slower on a busy machine.
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
+# Without cached bytecode every process that a test starts compiles the package again.
+export PYTHONDONTWRITEBYTECODE :=
+
+PYTEST = $(BIN)/python -m pytest $(TESTS) -n $(PROCESSES) --dist worksteal $(if $(REQUIRE),--require=$(REQUIRE))
 
 help: ## what there is
 	@echo 'make TARGET, where TARGET is'
@@ -36,10 +41,12 @@ test: setup ## lint, types and every test (REQUIRE=all: a skip is a failure)
 	@scripts/system_packages.sh $(SYSTEM_PACKAGES)
 	@scripts/mcp_servers.sh
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest $(TESTS) -m 'not long' -n $(PROCESSES) --dist worksteal $(if $(REQUIRE),--require=$(REQUIRE))
+	$(PYTEST) -m 'not long'
 
-test-long: setup ## the tests that take minutes each
-	$(BIN)/python -m pytest $(TESTS) -m long $(if $(REQUIRE),--require=$(REQUIRE))
+test-long: setup ## the tests that take longer (PART=2/5: every fifth of them, beginning with the second)
+	@scripts/system_packages.sh $(SYSTEM_PACKAGES)
+	@scripts/mcp_servers.sh
+	$(PYTEST) -m long $(if $(PART),--part=$(PART))
 
 test-integrations: setup ## third-party libraries, each in an environment of its own, kept in .integrations
 	@PROCESSES=$(PROCESSES) scripts/integrations.sh $(if $(REQUIRE),--require=$(REQUIRE)) $(LIBS)

@@ -1,7 +1,9 @@
-"""Shared by all tests: where the real data lies, and what it means when something is missing."""
+"""Shared by all tests: the folder of real data, ``--require=all`` and ``--part=K/N``."""
 
 from __future__ import annotations
 
+import argparse
+import importlib.util
 import os
 import signal
 from collections.abc import Generator
@@ -19,12 +21,19 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+if importlib.util.find_spec("hypothesis"):  # not in every environment of tests/integrations
+    from hypothesis import HealthCheck, settings
+
+    # Hypothesis measures both in wall-clock time, which a busy machine stretches.
+    settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("suite")
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of real data sets beside the checkout."""
+    """Return the folder of real data sets beside the checkout; skip the test where it does not exist."""
     folder = ROOT.parent / "shared" / "data"
     if not folder.is_dir():
         pytest.skip(f"no real data: {folder} does not exist")
@@ -38,15 +47,39 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=None,
         help="all: a test that skips because something is missing fails instead (make test REQUIRE=all)",
     )
+    parser.addoption(
+        "--part",
+        type=_part,
+        default=(1, 1),
+        metavar="K/N",
+        help="run only every N-th selected test, beginning with the K-th: N runs with K = 1..N are all of them",
+    )
 
 
+def _part(text: str) -> tuple[int, int]:
+    """``(K, N)`` of ``"K/N"``.
+
+    Raises:
+        ArgumentTypeError: It is not two whole numbers with 1 <= K <= N.
+    """
+    number, _, parts = text.partition("/")
+    if not (number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"--part={text} is not K/N with whole numbers 1 <= K <= N, for example 2/5")
+    return int(number), int(parts)
+
+
+@pytest.hookimpl(trylast=True)  # after pytest's own, which applies -m and -k
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave tests marked ``gpu`` out where there is no GPU: a machine without one lacks nothing."""
-    if not any(item.get_closest_marker("gpu") for item in items) or _has_gpu():
-        return
-    without = [item for item in items if item.get_closest_marker("gpu")]
-    config.hook.pytest_deselected(items=without)
-    items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+    """Deselect tests marked ``gpu`` where there is no GPU, and those of other parts (``--part``)."""
+    gpu = any(item.get_closest_marker("gpu") for item in items) and not _has_gpu()
+    runnable = [item for item in items if not (gpu and item.get_closest_marker("gpu"))]
+    number, parts = config.getoption("--part")
+    # Neighbours, which are often cases of one test, are spread evenly over the parts.
+    selected = runnable[number - 1 :: parts]
+    if len(selected) < len(items):
+        kept = set(selected)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = selected
 
 
 @pytest.hookimpl(wrapper=True)
