@@ -345,10 +345,11 @@ function resolve(text, base) {
 // Waiting ---------------------------------------------------------------------------------------------------------
 
 const later = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
-const frame = () => Promise.race([new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve, 0))), later(100)]);
+const frame = (ms) => Promise.race([new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve, 0))), later(ms)]);
 
 // Until the page has been still: two frames in which nothing changed and no animation that ends is under way;
-// where something changed, until a frame was drawn in which nothing did. A page that never is still is not waited for.
+// where something changed, until a frame was drawn in which nothing did. A page that never is still is not waited for
+// longer than this many milliseconds, and a frame that does not come no longer than a tenth of that.
 async function still(changes, loading) {
   if (document.readyState !== "complete") {
     await Promise.race([new Promise((resolve) => addEventListener("load", resolve, { once: true })), later(loading)]);
@@ -359,11 +360,11 @@ async function still(changes, loading) {
   watcher.observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
   try {
     // What the page put off to the next frame, and from there to the one after it, is done by then: its own come first.
-    await frame();
-    await frame();
+    await frame(changes / 10);
+    await frame(changes / 10);
     while ((changed || moving()) && performance.now() < end) {
       changed = false;
-      await frame();
+      await frame(changes / 10);
     }
   } finally {
     watcher.disconnect();

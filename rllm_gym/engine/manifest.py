@@ -124,7 +124,7 @@ def _git() -> dict[str, Any] | None:
 def _ask_git(folder: Path, *arguments: str) -> str | None:
     try:
         answer = subprocess.run(
-            ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=True, errors="replace"
+            ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=True, errors="replace"
         )
     except (OSError, subprocess.SubprocessError):
         return None

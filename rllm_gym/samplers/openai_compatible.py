@@ -414,14 +414,17 @@ class OpenAISampler:
         task = asyncio.create_task(in_thread())
         self._under_way.add(task)
         task.add_done_callback(self._forget)
-        deadline = asyncio.get_running_loop().call_later(timeout, call.abort)
+        loop = asyncio.get_running_loop()
+        deadline = loop.call_later(timeout, call.abort)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             call.abort()
             raise
         except (DeadlineExceeded, Refused) as error:
-            if isinstance(error, DeadlineExceeded) or call.aborted:
+            # By default silence has the same limit, and the thread may notice it before this event loop does.
+            silent = isinstance(error.__cause__, TimeoutError) and loop.time() >= deadline.when()
+            if isinstance(error, DeadlineExceeded) or call.aborted or silent:
                 raise SamplerError(
                     f"{self._endpoint.url} did not answer within {timeout:g} s; give a longer timeout, or ask for less"
                 ) from error

@@ -15,6 +15,9 @@ from collections.abc import Callable
 
 _log = logging.getLogger(__name__)
 
+_LONGEST_PAUSE_S = 86_400.0
+"""The selector refuses to wait for much longer than this."""
+
 
 class Timer:
     """A call that is to come; set ``cancelled`` and it does not."""
@@ -95,7 +98,7 @@ class Loop:
             heapq.heappop(self._timers)
         if self._calls:
             return 0
-        return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
+        return min(max(0.0, self._timers[0][0] - time.monotonic()), _LONGEST_PAUSE_S) if self._timers else None
 
     @staticmethod
     def _guarded(callback: Callable[[], None]) -> None:

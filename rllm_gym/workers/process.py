@@ -23,8 +23,8 @@ from rllm_gym.workers.wire import Connection
 START_TIMEOUT = 120.0
 """Seconds a worker may take to start, its modules' import included. Generous: a busy machine is no fault."""
 
-_ANSWER_TIMEOUT = 10.0
-"""Seconds the template may take to say how a worker ended, or to take an order."""
+_ANSWER_TIMEOUT = 60.0
+"""Seconds the template may take to say how a worker ended, or to take an order. Generous, as above."""
 
 _BOOT = (
     "import json, sys; fd, owner, path, preload = json.loads(sys.argv[1]); sys.path[:] = path; "
@@ -79,6 +79,7 @@ class Template:
                 if control is None:
                     return None
                 try:
+                    control.settimeout(_ANSWER_TIMEOUT)
                     control.sendall(json.dumps({"do": "why", "worker": worker}).encode() + b"\n")
                 except OSError:
                     self._discard()

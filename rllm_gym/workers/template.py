@@ -141,12 +141,13 @@ class _Template:
         self._status.pop(worker, None)
 
     def _why(self, worker: str) -> int | None:
-        # A dying process closes its sockets a moment before it can be reaped.
-        give_up = time.monotonic() + 1.0
-        while worker in self._alive and time.monotonic() < give_up:
+        # A dying process closes its sockets a moment before it can be reaped. The number of attempts is limited, not
+        # the time: while the whole machine is stalled, no process dies either.
+        for _ in range(500):
             self._reap()
-            if worker in self._alive:
-                time.sleep(0.002)
+            if worker not in self._alive:
+                break
+            time.sleep(0.002)
         status = self._status.get(worker)
         self._end(worker)
         return status
