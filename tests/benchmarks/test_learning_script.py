@@ -39,16 +39,14 @@ def result(algorithm: str, tuning: str, seed: int, sampled: float, family: str =
 BASES = {(family, seed): {"sampled": 0.4, "greedy": 0.7} for family in ("lake", "letters") for seed in (0, 1, 2)}
 
 
-@pytest.mark.parametrize("tuning", ["full", "lora"])
-@pytest.mark.parametrize("algorithm", LAKE)
-def test_every_algorithm_has_options_that_are_accepted_and_plays_as_many_episodes(
-    tmp_path: Path, algorithm: str, tuning: str
-) -> None:
-    config = config_of(tmp_path / "run", tmp_path / "base", "lake", algorithm, tuning, seed=0)
-    validate(config)
-    plan = make_algorithm(config.algorithm).plan()
-    assert len(plan) * config.algorithm.groups_per_step == EPISODES_PER_STEP
-    assert config.steps == FAMILIES["lake"].steps
+def test_every_algorithm_has_options_that_are_accepted_and_plays_as_many_episodes(tmp_path: Path) -> None:
+    for algorithm in LAKE:
+        for tuning in ("full", "lora"):
+            config = config_of(tmp_path / "run", tmp_path / "base", "lake", algorithm, tuning, seed=0)
+            validate(config)
+            plan = make_algorithm(config.algorithm).plan()
+            assert len(plan) * config.algorithm.groups_per_step == EPISODES_PER_STEP, (algorithm, tuning)
+            assert config.steps == FAMILIES["lake"].steps, (algorithm, tuning)
 
 
 def test_all_algorithms_are_run_for_one_seed_before_the_next_and_letters_with_all_weights_only() -> None:

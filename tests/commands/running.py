@@ -1,22 +1,47 @@
-"""Runs the real command line in a process of its own, as a person would."""
+"""Runs the real command line: in this process, or in one of its own, as a person would."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from unittest import mock
+
+from rllm_gym.commands.main import main
+
+# Wide plain output.
+_PLAIN = {"COLUMNS": "200", "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
 
 
 def rllm_gym(
-    *arguments: str,
-    stdin: str = "",
-    cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
-    timeout: float = 120,
+    *arguments: str, stdin: str = "", cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """``rllm-gym ARGUMENTS``, with wide plain output."""
+    """``rllm-gym ARGUMENTS`` in this process, which has imported what commands need: many times faster."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    with (
+        mock.patch.dict(os.environ, {**_PLAIN, **(env or {})}),
+        mock.patch.object(sys, "path", list(sys.path)),
+        mock.patch.object(sys, "stdin", io.StringIO(stdin)),
+        contextlib.chdir(cwd or Path.cwd()),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            status = main(list(arguments))
+        except SystemExit as end:
+            status = end.code
+    said = [stream.buffer.getvalue().decode() for stream in (out, err)]
+    return subprocess.CompletedProcess(arguments, int(status or 0), *said)
+
+
+def rllm_gym_process(
+    *arguments: str, stdin: str = "", cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """``rllm-gym ARGUMENTS`` in a process of its own: what libraries print while they are imported is seen too."""
     return subprocess.run(
         [sys.executable, "-m", "rllm_gym.commands.main", *arguments],
         input=stdin,
@@ -24,8 +49,8 @@ def rllm_gym(
         text=True,
         encoding="utf-8",
         cwd=cwd,
-        env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "OMP_NUM_THREADS": "1", **(env or {})},
-        timeout=timeout,
+        env={**os.environ, **_PLAIN, **(env or {})},
+        timeout=240,
     )
 
 

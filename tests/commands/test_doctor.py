@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
-from commands.running import rllm_gym
+import pytest
+from commands.running import rllm_gym, rllm_gym_process
 
+from rllm_gym.commands import doctor
 from rllm_gym.envs import TABLE
 from rllm_gym.sandbox.probe import examine
 from rllm_gym.sandbox.tier import Tier
 
 
-def test_a_working_installation_is_healthy() -> None:
-    result = rllm_gym("doctor", "--json")
-    assert result.returncode == 0, result.stdout
-    findings = {finding["subject"]: finding for finding in json.loads(result.stdout)}
+@pytest.fixture(scope="module")
+def findings() -> dict[str, dict[str, Any]]:
+    """By subject. An examination starts every environment, so one serves all tests."""
+    result = rllm_gym_process("doctor", "--json")
+    assert result.returncode == 0, result.stdout + result.stderr
+    return {finding["subject"]: finding for finding in json.loads(result.stdout)}
+
+
+def test_a_working_installation_is_healthy(findings: dict[str, dict[str, Any]]) -> None:
     for subject in (
         "python",
         "rllm-gym",
@@ -34,15 +42,16 @@ def test_a_working_installation_is_healthy() -> None:
     assert all(finding["fix"] for finding in findings.values() if finding["status"] in ("missing", "broken"))
 
 
-def test_it_can_be_read_by_a_person() -> None:
+def test_it_can_be_read_by_a_person(findings: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [doctor.Finding(**finding) for finding in findings.values()]
+    monkeypatch.setattr(doctor, "examine", lambda: found)
     shown = rllm_gym("doctor").stdout
     assert "torch" in shown
     assert "GiB" in shown
 
 
-def test_it_says_which_sandbox_there_is_and_why_no_better_one() -> None:
-    result = rllm_gym("doctor", "--json")
-    found = next(finding for finding in json.loads(result.stdout) if finding["subject"] == "sandbox")
+def test_it_says_which_sandbox_there_is_and_why_no_better_one(findings: dict[str, dict[str, Any]]) -> None:
+    found = findings["sandbox"]
     if found["status"] == "ok":
         assert "tier A" in found["detail"]
         assert not found["fix"]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from commands.running import assert_one_clear_line, rllm_gym
+from commands.running import assert_one_clear_line, rllm_gym, rllm_gym_process
 
 from rllm_gym.engine import compute_pass_at_k, load_episodes
 
@@ -36,7 +36,7 @@ def test_pass_at_1_and_n_are_printed_with_intervals_and_agree_with_the_saved_epi
         "-k",
         "slip_probability=0.2",
     )
-    result = rllm_gym(*command, "--output", str(output), "--json")
+    result = rllm_gym_process(*command, "--output", str(output), "--json")
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout)
     episodes = list(load_episodes(output))
@@ -59,25 +59,34 @@ def test_pass_at_1_and_n_are_printed_with_intervals_and_agree_with_the_saved_epi
         assert word in shown
 
 
-def test_a_model_from_a_folder_and_as_an_adapter(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny model."""
+    from trainers.tiny_model import make_tiny_model
+
+    return make_tiny_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def adapter(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an adapter of the tiny model that changes what it says."""
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
-    from trainers.tiny_model import make_tiny_model
+    folder = tmp_path_factory.mktemp("adapter") / "solver"
+    lora = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False)
+    get_peft_model(AutoModelForCausalLM.from_pretrained(tiny), lora).save_pretrained(folder)
+    return folder
 
-    folder = make_tiny_model(tmp_path / "tiny")
+
+def test_a_model_from_a_folder_and_as_an_adapter(tiny: Path, adapter: Path) -> None:
     command = ("eval", LAKE, "--tasks", "4", "--n", "2", "--max-tokens", "8", "--system-prompt", "", "--json")
-    report = json.loads(rllm_gym(*command, "--model", str(folder)).stdout)
+    report = json.loads(rllm_gym(*command, "--model", str(tiny)).stdout)
     assert report["episodes"] == 8
     assert report["sampled_tokens"] > 0
     assert report["tokens_per_second"] > 0
 
-    adapted = get_peft_model(
-        AutoModelForCausalLM.from_pretrained(folder),
-        LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM"),
-    )
-    adapted.save_pretrained(tmp_path / "adapter")
-    result = rllm_gym(*command, "--model", str(tmp_path / "adapter"))
+    result = rllm_gym(*command, "--model", str(adapter))
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["episodes"] == 8
 
@@ -108,9 +117,8 @@ def test_a_fault_is_shown_and_counts_as_not_solved(tmp_path: Path, replies: Path
     assert report["pass"]["1"]["value"] == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
+def test_mistakes_are_one_clear_line(replies: Path) -> None:
+    cases = [
         (["--model", "/no/such/folder"], ["/no/such/folder"]),
         (["--model", "scripted:/no/such/file"], ["/no/such/file"]),
         (["--model", "scripted:{replies}", "--temperature", "0", "--n", "4"], ["temperature 0"]),
@@ -121,11 +129,12 @@ def test_a_fault_is_shown_and_counts_as_not_solved(tmp_path: Path, replies: Path
         (["--model", "scripted:{replies}", "-k", "slip_probability=2"], ["slip_probability"]),
         (["--model", "hub/model", "--device", "cuda:99"], ["--device cuda:99", "auto"]),
         (["--model", "scripted:{replies}", "--output", "."], ["--output", "is a folder"]),
-    ],
-)
-def test_mistakes_are_one_clear_line(arguments: list[str], words: list[str], replies: Path) -> None:
-    filled = [argument.format(replies=replies) for argument in arguments]
-    assert_one_clear_line(rllm_gym("eval", LAKE, *filled), *words)
+    ]
+    # Torch and transformers are imported here: nor do they say anything.
+    assert_one_clear_line(rllm_gym_process("eval", LAKE, *cases[0][0]), *cases[0][1])
+    for arguments, words in cases:
+        filled = [argument.format(replies=replies) for argument in arguments]
+        assert_one_clear_line(rllm_gym("eval", LAKE, *filled), *words)
 
 
 WORKFLOWS = "rllm_gym.engine.workflows"
@@ -152,37 +161,27 @@ def test_a_workflow_is_measured_by_role(tmp_path: Path) -> None:
         assert word in played.stdout
 
 
-def test_roles_play_with_adapters_of_their_own(tmp_path: Path) -> None:
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM
-
-    from trainers.tiny_model import make_tiny_model
-
-    base = make_tiny_model(tmp_path / "tiny")
-    lora = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False)
-    get_peft_model(AutoModelForCausalLM.from_pretrained(base), lora).save_pretrained(tmp_path / "solver")
+def test_roles_play_with_adapters_of_their_own(tmp_path: Path, tiny: Path, adapter: Path) -> None:
     command = ("eval", "rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--workflow-kwarg", "solvers=1")
     command += ("--tasks", "2", "--greedy", "--max-tokens", "6", "--json")
     said = {}
-    for name, options in (("base", ()), ("adapted", ("--role", f"solver={tmp_path / 'solver'}"))):
+    for name, options in (("base", ()), ("adapted", ("--role", f"solver={adapter}"))):
         output = tmp_path / f"{name}.jsonl"
-        result = rllm_gym(*command, "--model", str(base), *options, "--output", str(output))
+        result = rllm_gym(*command, "--model", str(tiny), *options, "--output", str(output))
         assert result.returncode == 0, result.stderr
         said[name] = [
             {each.role: each.steps[0].tokens.ids for each in episode.trajectories} for episode in load_episodes(output)
         ]
     assert all(one["solver"] != other["solver"] for one, other in zip(said["base"], said["adapted"], strict=True))
 
-    adapter = str(tmp_path / "solver")
-    result = rllm_gym(*command, "--model", adapter, "--role", f"judge={adapter}")
-    assert_one_clear_line(result, "--role needs the base", adapter)
-    result = rllm_gym(*command, "--model", str(base), "--role", f"judge={base}")
-    assert_one_clear_line(result, "--role", "holds no adapter", str(base))
+    result = rllm_gym(*command, "--model", str(adapter), "--role", f"judge={adapter}")
+    assert_one_clear_line(result, "--role needs the base", str(adapter))
+    result = rllm_gym(*command, "--model", str(tiny), "--role", f"judge={tiny}")
+    assert_one_clear_line(result, "--role", "holds no adapter", str(tiny))
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
+def test_what_a_workflow_cannot_have_is_one_clear_line(replies: Path) -> None:
+    cases = [
         (["rllm/Math-v0", "--role", "judge=folder"], ["--role needs --workflow"]),
         (["rllm/Math-v0", "--workflow", f"{WORKFLOWS}:Nobody"], ["Nobody", "MODULE:CLASS"]),
         (["rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--agent", "a:B"], ["--agent does nothing"]),
@@ -190,7 +189,6 @@ def test_roles_play_with_adapters_of_their_own(tmp_path: Path) -> None:
         (["rllm/Math-v0", "--workflow", "json:loads"], ["refuses"]),
         (["rllm/Math-v0", "--workflow", f"{WORKFLOWS}:SolverJudge", "--role", "judge=x"], ["--role needs a --model"]),
         (["rllm/TicTacToe-v0"], ["game of several agents", "SelfPlay"]),
-    ],
-)
-def test_what_a_workflow_cannot_have_is_one_clear_line(replies: Path, options: list[str], words: list[str]) -> None:
-    assert_one_clear_line(rllm_gym("eval", *options, "--model", f"scripted:{replies}"), *words)
+    ]
+    for options, words in cases:
+        assert_one_clear_line(rllm_gym("eval", *options, "--model", f"scripted:{replies}"), *words)

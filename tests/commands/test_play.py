@@ -7,12 +7,10 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import gymnasium
-import pytest
-from commands.running import assert_one_clear_line, rllm_gym
+from commands.running import assert_one_clear_line, rllm_gym, rllm_gym_process
 
 import rllm_gym as package
 
@@ -33,7 +31,7 @@ def optimal_moves(seed: int) -> list[str]:
 
 
 def test_a_scripted_game_is_won() -> None:
-    result = rllm_gym(*LAKE, "--seed", "3", stdin="".join(f"{move}\n" for move in optimal_moves(3)))
+    result = rllm_gym_process(*LAKE, "--seed", "3", stdin="".join(f"{move}\n" for move in optimal_moves(3)))
     assert result.returncode == 0, result.stderr
     assert "solved" in result.stdout
     assert "total reward +1" in result.stdout
@@ -41,7 +39,7 @@ def test_a_scripted_game_is_won() -> None:
 
 
 def test_the_same_seed_shows_the_same_task_and_a_task_can_be_chosen() -> None:
-    assert rllm_gym(*LAKE, "--seed", "5").stdout == rllm_gym(*LAKE, "--seed", "5").stdout
+    assert rllm_gym(*LAKE, "--seed", "5").stdout == rllm_gym_process(*LAKE, "--seed", "5").stdout
     assert "frozen_lake/train/0/7" in rllm_gym(*LAKE, "--task", "7").stdout
     assert "frozen_lake/test/0/2" in rllm_gym(*LAKE, "--task", "frozen_lake/test/0/2", "-k", "split=test").stdout
 
@@ -71,12 +69,12 @@ def test_commands_of_the_player() -> None:
     assert "turn 1" not in result.stdout
 
 
-@pytest.mark.parametrize("reply", ["\x1b[2J\x1b]0;owned\x07", "\x00", "🙂" * 2000, "\\"])
-def test_hostile_replies_do_not_reach_the_terminal(reply: str) -> None:
-    result = rllm_gym(*LAKE, "--seed", "0", stdin=f"{reply}\n")
-    assert result.returncode == 0, result.stderr
-    assert "\x1b" not in result.stdout
-    assert "\x07" not in result.stdout
+def test_hostile_replies_do_not_reach_the_terminal() -> None:
+    for reply in ("\x1b[2J\x1b]0;owned\x07", "\x00", "🙂" * 2000, "\\"):
+        result = rllm_gym(*LAKE, "--seed", "0", stdin=f"{reply}\n")
+        assert result.returncode == 0, result.stderr
+        assert "\x1b" not in result.stdout
+        assert "\x07" not in result.stdout
 
 
 def test_ctrl_c_at_the_prompt_leaves_quietly() -> None:
@@ -91,12 +89,10 @@ def test_ctrl_c_at_the_prompt_leaves_quietly() -> None:
     )
     os.close(terminal)
     seen = b""
-    deadline = time.monotonic() + 60
     while b"> " not in seen:
-        assert time.monotonic() < deadline, seen
         seen += os.read(controller, 4096)
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=120) == 0
     try:
         while chunk := os.read(controller, 4096):
             seen += chunk
@@ -115,7 +111,7 @@ def test_an_environment_of_ones_own_lies_in_the_current_folder(tmp_path: Path) -
         capture_output=True,
         text=True,
         cwd=tmp_path / "word_chain",
-        timeout=60,
+        timeout=240,
     )
     assert result.returncode == 0, result.stderr
     assert "turn 1" in result.stdout

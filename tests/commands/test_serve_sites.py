@@ -8,6 +8,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from http.cookiejar import CookieJar
 
 import pytest
@@ -48,49 +49,52 @@ BELL = Template(
 )
 
 
+@pytest.fixture(scope="module")
+def sites() -> Iterator[Sites]:
+    with Sites(BELL, ErrandRow("bell/ring", 1, 1)) as sites:
+        yield sites
+
+
 def browser() -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
 
 
 def read(opener: urllib.request.OpenerDirector, url: str, body: bytes | None = None) -> str:
-    with opener.open(url, body, timeout=10) as answer:
+    with opener.open(url, body, timeout=120) as answer:
         return answer.read().decode()
 
 
-def test_every_browser_has_a_world_of_its_own_and_is_told_when_the_errand_is_done() -> None:
-    with Sites(BELL, ErrandRow("bell/ring", 1, 1)) as sites:
-        one, other = browser(), browser()
-        assert sites.start.endswith("/?from=start")
-        assert "0 rings" in read(one, sites.start)
-        assert "1 rings" in read(one, sites.start, b"x=1")
-        assert "0 rings" in read(other, sites.start)
-        task = f"{sites.url}/_errand"
-        assert "Ring &lt;once&gt;." in read(one, task)
-        assert "Solved" in read(one, task, b"said=")
-        assert "Not solved" in read(other, task, b"said=")
-        assert "Not solved" in read(one, task, b"infeasible=1")
-        tower = re.search(r'href="(http://127\.0\.0\.1:\d+/up)"', read(one, sites.start))
-        assert "A tower" in read(one, tower[1])
+def test_every_browser_has_a_world_of_its_own_and_is_told_when_the_errand_is_done(sites: Sites) -> None:
+    one, other = browser(), browser()
+    assert sites.start.endswith("/?from=start")
+    assert "0 rings" in read(one, sites.start)
+    assert "1 rings" in read(one, sites.start, b"x=1")
+    assert "0 rings" in read(other, sites.start)
+    task = f"{sites.url}/_errand"
+    assert "Ring &lt;once&gt;." in read(one, task)
+    assert "Solved" in read(one, task, b"said=")
+    assert "Not solved" in read(other, task, b"said=")
+    assert "Not solved" in read(one, task, b"infeasible=1")
+    tower = re.search(r'href="(http://127\.0\.0\.1:\d+/up)"', read(one, sites.start))
+    assert "A tower" in read(one, tower[1])
 
 
-def test_pages_of_the_internet_cannot_get_in_by_another_name() -> None:
-    with Sites(BELL, ErrandRow("bell/ring", 1, 1)) as sites:
-        for headers in ({"Host": "evil.example"}, {"Host": "127.0.0.1.evil.example:80"}):
-            with pytest.raises(urllib.error.HTTPError, match="421"):
-                urllib.request.urlopen(urllib.request.Request(sites.start, headers=headers), timeout=10)
-        request = urllib.request.Request(sites.start, headers={"Content-Length": "99999999999"}, data=b"x")
-        with pytest.raises(urllib.error.HTTPError, match="413"):
-            urllib.request.urlopen(request, timeout=10)
+def test_pages_of_the_internet_cannot_get_in_by_another_name(sites: Sites) -> None:
+    for headers in ({"Host": "evil.example"}, {"Host": "127.0.0.1.evil.example:80"}):
+        with pytest.raises(urllib.error.HTTPError, match="421"):
+            urllib.request.urlopen(urllib.request.Request(sites.start, headers=headers), timeout=120)
+    request = urllib.request.Request(sites.start, headers={"Content-Length": "99999999999"}, data=b"x")
+    with pytest.raises(urllib.error.HTTPError, match="413"):
+        urllib.request.urlopen(request, timeout=120)
 
 
-def test_a_head_request_is_told_what_a_page_would_be() -> None:
-    with Sites(BELL, ErrandRow("bell/ring", 1, 1)) as sites:
-        for url in (sites.start, f"{sites.url}/_errand"):
-            page = browser().open(url, timeout=10)
-            head = browser().open(urllib.request.Request(url, method="HEAD"), timeout=10)
-            assert head.status == 200
-            assert head.headers["content-length"] == page.headers["content-length"] != "0"
-            assert head.read() == b""
+def test_a_head_request_is_told_what_a_page_would_be(sites: Sites) -> None:
+    for url in (sites.start, f"{sites.url}/_errand"):
+        page = browser().open(url, timeout=120)
+        head = browser().open(urllib.request.Request(url, method="HEAD"), timeout=120)
+        assert head.status == 200
+        assert head.headers["content-length"] == page.headers["content-length"] != "0"
+        assert head.read() == b""
 
 
 def test_the_command_says_where_to_go_and_ends_with_ctrl_c() -> None:
@@ -107,7 +111,7 @@ def test_the_command_says_where_to_go_and_ends_with_ctrl_c() -> None:
         assert "Goal:" in said
         assert "<title>" in read(browser(), start)
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=20) == 130
+        assert process.wait(timeout=120) == 130
 
 
 def test_the_templates_are_listed_and_a_wrong_name_is_one_line(capsys) -> None:

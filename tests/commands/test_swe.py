@@ -68,20 +68,18 @@ def test_a_commit_is_added_to_a_file_that_can_be_played(clone: Path, tmp_path: P
     env.close()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
+def test_what_cannot_be_is_one_line(clone: Path, tmp_path: Path) -> None:
+    cases = [
         (["HEAD~1", "--out", "a.jsonl"], ["first commit"]),
         (["HEAD", "--out", "a.json"], [".jsonl"]),
         (["HEAD", "--out", "none/a.jsonl"], ["'none'"]),
         (["HEAD", "--out", "a.jsonl", "--statement", "none.md"], ["none.md"]),
-    ],
-)
-def test_what_cannot_be_is_one_line(clone: Path, tmp_path: Path, arguments: list[str], words: list[str]) -> None:
-    result = rllm_gym("swe", "from-commit", str(clone), *arguments, cwd=tmp_path)
-    result.stderr = "\n".join(line for line in result.stderr.splitlines() if line.startswith("rllm-gym: "))
-    assert_one_clear_line(result, *words)
-    assert not (tmp_path / "a.jsonl").exists()
+    ]
+    for arguments, words in cases:
+        result = rllm_gym("swe", "from-commit", str(clone), *arguments, cwd=tmp_path)
+        result.stderr = "\n".join(line for line in result.stderr.splitlines() if line.startswith("rllm-gym: "))
+        assert_one_clear_line(result, *words)
+        assert not (tmp_path / "a.jsonl").exists(), arguments
 
 
 def test_help_shows_how() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pickle
 import random
-import time
 from typing import Any
 
 import pytest
+from parsing.checks import assert_all_raise
 
 from rllm_gym.core import SPLITS, TaskError
 from rllm_gym.data import ProceduralTaskset
@@ -50,12 +50,15 @@ def test_neighbouring_seeds_share_no_sequence() -> None:
     assert len(a & b) < 10
 
 
-def test_splits_share_no_content_over_ten_thousand_tasks_each_whatever_the_seed() -> None:
-    contents = {split: {task.content for seed in (0, 1) for task in build(split=split, seed=seed)} for split in SPLITS}
+def test_splits_share_no_content_over_three_thousand_tasks_each_whatever_the_seed() -> None:
+    contents = {
+        split: {task.content for seed in (0, 1) for task in build(split=split, seed=seed, size=3_000)}
+        for split in SPLITS
+    }
     assert not contents["train"] & contents["validation"]
     assert not contents["train"] & contents["test"]
     assert not contents["validation"] & contents["test"]
-    assert min(map(len, contents.values())) > 19_000
+    assert min(map(len, contents.values())) > 5_700
 
 
 def test_ids_name_split_seed_and_index_and_find_their_task() -> None:
@@ -70,11 +73,16 @@ def test_ids_name_split_seed_and_index_and_find_their_task() -> None:
 
 
 def test_the_last_of_a_billion_tasks_is_as_near_as_the_first() -> None:
-    tasks = build(size=10**9)
-    started = time.process_time()
+    made = []
+
+    def counted(rng: random.Random) -> tuple[str, dict[str, Any]]:
+        made.append(sums(rng))
+        return made[-1]
+
+    tasks = ProceduralTaskset(counted, name="sums", size=10**9)
     assert tasks[10**9 - 1].task_id.endswith("/999999999")
     assert tasks.find("sums/train/0/999999999") == tasks[-1]
-    assert time.process_time() - started < 1.0
+    assert len(made) < 100, "those before it were made too"
 
 
 def test_the_split_of_a_set_is_fixed() -> None:
@@ -97,10 +105,9 @@ def test_a_generator_without_contents_in_a_split_ends_with_an_error() -> None:
     assert sum("too few different contents" in outcome for outcome in outcomes) == 2
 
 
-@pytest.mark.parametrize("changes", [{"size": 0}, {"size": 1.5}, {"size": 2**63}, {"seed": "a"}, {"seed": True}])
-def test_arguments_out_of_range_are_named(changes: dict[str, Any]) -> None:
-    with pytest.raises(TaskError, match=next(iter(changes))):
-        build(**changes)
+def test_arguments_out_of_range_are_named() -> None:
+    wrong = [{"size": 0}, {"size": 1.5}, {"size": 2**63}, {"seed": "a"}, {"seed": True}]
+    assert_all_raise(TaskError, lambda changes: build(**changes), [(changes, next(iter(changes))) for changes in wrong])
 
 
 def test_travels_to_another_process() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from parsing.checks import assert_all_raise
 
 from rllm_gym.core import SPLITS, Task, TaskError, TaskSource, split_of
 from rllm_gym.data import Taskset, load_tasks
@@ -34,12 +36,9 @@ def test_is_what_environments_draw_from(tasks: Taskset) -> None:
         tasks[200]
 
 
-@pytest.mark.parametrize(
-    "task_id", ["sums/200", "sums/017", "sums/-1", "sums/", "sums/1x", "other/1", "", "sums/" + "9" * 99]
-)
-def test_an_unknown_id_is_an_error_that_shows_what_ids_look_like(tasks: Taskset, task_id: str) -> None:
-    with pytest.raises(TaskError, match="sums/0"):
-        tasks.find(task_id)
+def test_an_unknown_id_is_an_error_that_shows_what_ids_look_like(tasks: Taskset) -> None:
+    unknown = ["sums/200", "sums/017", "sums/-1", "sums/", "sums/1x", "other/1", "", "sums/" + "9" * 99]
+    assert_all_raise(TaskError, tasks.find, [(task_id, "sums/0") for task_id in unknown])
 
 
 def test_views_keep_ids_and_are_new_sets(tasks: Taskset) -> None:
@@ -128,9 +127,8 @@ def test_two_rows_of_one_id_are_refused_by_name() -> None:
         Taskset.from_rows([{"q": 1}, {"id": "n/0", "q": 2}], name="n")
 
 
-@pytest.mark.parametrize(
-    ("row", "fault"),
-    [
+def test_a_bad_row_is_named() -> None:
+    cases: list[tuple[Any, str]] = [
         (7, "an object with named fields"),
         (["a"], "an object with named fields"),
         ({"id": True, "question": "?"}, "'id' is True"),
@@ -139,11 +137,12 @@ def test_two_rows_of_one_id_are_refused_by_name() -> None:
         ({"question": "?", "level": [float("inf")]}, r"\['level'\]\[0\] is inf"),
         ({"question": "?", "image": b"png"}, "bytes"),
         ({"question": "?", 5: 1}, "keys must be text"),
-    ],
-)
-def test_a_bad_row_is_named(row: object, fault: str) -> None:
-    with pytest.raises(TaskError, match=f"row 1 of 'n': .*{fault}"):
-        Taskset.from_rows([{"question": "fine"}, row], name="n")  # type: ignore[list-item]
+    ]
+    assert_all_raise(
+        TaskError,
+        lambda row: Taskset.from_rows([{"question": "fine"}, row], name="n"),
+        [(row, f"row 1 of 'n': .*{why}") for row, why in cases],
+    )
 
 
 def test_tasks_and_their_saved_form_come_back_as_they_were() -> None:
@@ -167,10 +166,9 @@ def test_any_rows_of_json_types_become_tasks(rows: list[dict[str, object]]) -> N
     assert all(tasks.find(task.task_id) == task for task in tasks)
 
 
-@pytest.mark.parametrize("source", [7, None, {"question": "?"}, b"rows"])
-def test_what_is_no_source_of_tasks_is_refused_with_the_ways_to_give_them(source: object) -> None:
-    with pytest.raises(TaskError, match="list of"):
-        load_tasks(source)
+def test_what_is_no_source_of_tasks_is_refused_with_the_ways_to_give_them() -> None:
+    sources: list[Any] = [7, None, {"question": "?"}, b"rows"]
+    assert_all_raise(TaskError, load_tasks, [(source, "list of") for source in sources])
 
 
 def test_load_tasks_takes_everything_a_user_has(tasks: Taskset) -> None:

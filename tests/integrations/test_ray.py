@@ -7,7 +7,6 @@ import hashlib
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,12 +53,16 @@ def actor(pool: WorkerPool) -> Iterator[Actor]:
     actor.kill()
 
 
-def gone(pid: int | None, seconds: float = 30) -> bool:
+def gone(pid: int | None) -> bool:
+    """Whether the process ends within two minutes."""
     assert pid is not None
-    give_up = time.monotonic() + seconds
-    while psutil.pid_exists(pid) and time.monotonic() < give_up:
-        time.sleep(0.05)
-    return not psutil.pid_exists(pid)
+    try:
+        psutil.Process(pid).wait(timeout=120)
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.TimeoutExpired:
+        return False
+    return True
 
 
 # The pool ---------------------------------------------------------------------------------------------------

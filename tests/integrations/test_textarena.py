@@ -141,7 +141,7 @@ class Breaks:
         if action == "fail":
             raise KeyError("in the game's code")
         if action == "hang":
-            time.sleep(60)
+            time.sleep(600)
         if action == "die":
             os._exit(3)
         self.moves.append(action)
@@ -155,10 +155,11 @@ def test_a_reply_that_breaks_the_game_is_an_invalid_action(monkeypatch: pytest.M
     """The game stands again as it was before: nobody else's reply, and no reward, hangs on it."""
     env = gymnasium.make(ID, max_turns=20)
     monkeypatch.setattr(ours, "Table", Breaks)
-    monkeypatch.setattr(ours, "MOVE_SECONDS", 1.0)
+    monkeypatch.setattr(ours, "MOVE_SECONDS", 120.0)
     env.reset(seed=0)
     env.step("a")
-    for broken in ("fail", "hang", "die"):
+    for broken, seconds in (("fail", 120.0), ("hang", 15.0), ("die", 120.0)):
+        monkeypatch.setattr(ours, "MOVE_SECONDS", seconds)
         observation, reward, terminated, _, info = env.step(broken)
         assert "cannot read" in observation
         assert (reward, terminated, info["invalid_action"]) == (0.0, False, True)
@@ -203,7 +204,7 @@ def test_workers_end_with_their_environments() -> None:
     env.reset(seed=0)
     pid = env.unwrapped._match._actor.pid
     env.close()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
         os.sched_yield()
     assert not os.path.exists(f"/proc/{pid}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -34,7 +35,7 @@ def test_a_rollout_shows_what_the_environment_shows() -> None:
     env = GymEnv(LAKE)
     env.set_seed(4)
     rollout = env.rollout(3, policy=lambda tensordict: tensordict.set("action", NonTensorData(MOVES[2])))
-    alone = GymEnv(LAKE)._env
+    alone = gymnasium.make(LAKE)
     alone.reset(seed=4)  # what TorchRL's set_seed does; its rollout then resets without a seed
     seen = [alone.reset()[0]]
     seen += [alone.step(MOVES[2])[0] for _ in range(len(rollout))]
@@ -79,9 +80,10 @@ def test_a_policy_that_reads_and_writes_text_learns_to_cross(seed: int) -> None:
     """REINFORCE with a baseline, over TorchRL's rollouts of the text environment as it is."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    env = GymEnv(LAKE, tasks=[["SFF", "FHF", "FFG"]])
+    lake = gymnasium.make(LAKE, tasks=[["SFF", "FHF", "FFG"]])
+    env = GymWrapper(lake)
     env.set_seed(seed)
-    policy = Speaker(HashedFeatures(env._env, size=512))
+    policy = Speaker(HashedFeatures(lake, size=512))
     optimizer = torch.optim.Adam(policy.parameters(), lr=0.02)
     returns: list[float] = []
     for _ in range(30):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import io
+import json
 import os
 import re
 import subprocess
@@ -11,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands.running import rllm_gym
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,58 +22,97 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize(
-    "page",
-    ["README.md", "docs/writing-an-environment.md", "docs/workflows.md", "docs/training.md", "docs/fine-tuning.md"],
-)
-def test_the_python_of_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path) -> None:
-    code = "\n".join(blocks(page, "python"))
-    if page == "README.md":
-        assert code.count("\n") > 30
+PAGES = ("README.md", "docs/writing-an-environment.md", "docs/workflows.md", "docs/training.md", "docs/fine-tuning.md")
+
+# Runs each page's program of a JSON object as a script of its own, in a folder of its own.
+SEVERAL = """
+import json, os, sys
+for page, code in json.loads(sys.argv[1]).items():
+    os.makedirs(page)
+    os.chdir(page)
+    print("page", page, flush=True)
+    exec(compile(code, page, "exec"), {"__name__": "__main__"})
+    os.chdir(sys.argv[2])
+"""
+
+
+def python_of(page: str) -> str:
+    return "\n".join(blocks(page, "python"))
+
+
+def check_readme(shown: str, folder: Path) -> None:
+    assert "Answer with one move" in shown
+    assert (folder / "runs" / "vowels" / "model" / "config.json").is_file()
+
+
+def test_the_python_of_a_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    """In one process, because importing torch takes longer than most pages; the README trains for fewer steps."""
+    pages = {page: python_of(page) for page in PAGES}
+    assert pages["README.md"].count("\n") > 30
+    assert pages["README.md"].count("steps=40") == 1
+    pages["README.md"] = pages["README.md"].replace("steps=40", "steps=2")
+    result = subprocess.run(
+        [sys.executable, "-c", SEVERAL, json.dumps(pages), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    check_readme(result.stdout, tmp_path / "README.md")
+
+
+@pytest.mark.long
+def test_the_python_of_the_readme_runs_as_it_is_shown(tmp_path: Path) -> None:
+    code = python_of("README.md")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=280, cwd=tmp_path, env=environment
     )
     assert result.returncode == 0, result.stderr
-    if page == "README.md":
-        assert "Answer with one move" in result.stdout
-        assert (tmp_path / "runs" / "vowels" / "model" / "config.json").is_file()
+    check_readme(result.stdout, tmp_path)
 
 
-SHOWN = sorted(
-    path
-    for room in ("rllm_gym", "trainers")
-    for path in ROOT.glob(f"{room}/**/*.py")
-    # The repositories that rllm/SWE-v0 is played in are no modules of ours.
-    if ">>> " in path.read_text() and not path.is_relative_to(ROOT / "rllm_gym/envs/swe/repositories")
-)
+def test_what_a_docstring_shows_is_what_comes_out() -> None:
+    wrong = {}
+    tried = 0
+    for room in ("rllm_gym", "trainers"):
+        for path in sorted(ROOT.glob(f"{room}/**/*.py")):
+            # The repositories that rllm/SWE-v0 is played in are no modules of ours.
+            if ">>> " not in path.read_text() or path.is_relative_to(ROOT / "rllm_gym/envs/swe/repositories"):
+                continue
+            module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            said = io.StringIO()
+            runner = doctest.DocTestRunner(verbose=False)
+            for example in doctest.DocTestFinder().find(importlib.import_module(module), module):
+                runner.run(example, out=said.write)
+            tried += runner.tries
+            if runner.failures:
+                wrong[module] = said.getvalue()
+    assert not wrong, "\n".join(wrong.values())
+    assert tried > 100
 
 
-@pytest.mark.parametrize("path", SHOWN, ids=lambda path: str(path.relative_to(ROOT)))
-def test_what_a_docstring_shows_is_what_comes_out(path: Path) -> None:
-    module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    assert doctest.testmod(importlib.import_module(module)).failed == 0
-
-
-@pytest.mark.parametrize(
-    "page",
-    ["README.md", "docs/training.md", "docs/fine-tuning.md", "CONTRIBUTING.md", "docs/writing-an-environment.md"],
-)
-def test_every_option_in_a_shown_command_exists(page: str) -> None:
-    shown = " ".join(blocks(page, "sh")).replace("\\\n", " ")
+def test_every_option_in_a_shown_command_exists() -> None:
     used: dict[str, set[str]] = {}
-    for line in shown.splitlines():
-        words = line.split("#")[0].split()
-        if words[:1] == ["rllm-gym"]:
-            used.setdefault(words[1], set()).update(word for word in words if re.fullmatch(r"--?[a-z][\w.-]*", word))
+    for page in (
+        "README.md",
+        "docs/training.md",
+        "docs/fine-tuning.md",
+        "CONTRIBUTING.md",
+        "docs/writing-an-environment.md",
+    ):
+        shown = " ".join(blocks(page, "sh")).replace("\\\n", " ")
+        for line in shown.splitlines():
+            words = line.split("#")[0].split()
+            if words[:1] == ["rllm-gym"]:
+                used.setdefault(words[1], set()).update(
+                    word for word in words if re.fullmatch(r"--?[a-z][\w.-]*", word)
+                )
+    assert used
     for command, options in used.items():
-        result = subprocess.run(
-            [sys.executable, "-m", "rllm_gym.commands.main", command, "--help"],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env={**os.environ, "COLUMNS": "300"},
-        )
+        result = rllm_gym(command, "--help", env={"COLUMNS": "300"})
         assert result.returncode == 0
         for option in options:
             assert option in result.stdout, f"rllm-gym {command} has no {option}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import subprocess
 import sys
@@ -25,7 +26,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("hatchling is not installed, so no wheel can be built offline (make setup installs it)")
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    result = subprocess.run(build, capture_output=True, text=True, timeout=120)
+    result = subprocess.run(build, capture_output=True, text=True, timeout=240)
     assert result.returncode == 0, result.stdout + result.stderr
     (built,) = folder.glob("*.whl")
     return built
@@ -76,7 +77,7 @@ def closure(requirements: list[str]) -> set[str]:
 def run(python: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
     return subprocess.run(
-        [str(python), *arguments], input=stdin, capture_output=True, text=True, timeout=120, cwd="/", env=environment
+        [str(python), *arguments], input=stdin, capture_output=True, text=True, timeout=240, cwd="/", env=environment
     )
 
 
@@ -98,50 +99,70 @@ def test_nothing_but_the_wheel_is_used(empty: Path) -> None:
     assert torch == "None"
 
 
-@pytest.mark.parametrize("imported", ["import rllm_gym", "pass"])
-def test_every_environment_is_made_and_played_without_torch(empty: Path, imported: str) -> None:
-    prefix = "" if imported == "import rllm_gym" else "rllm_gym:"
-    code = f"""
+PLAYED = """
 import gymnasium as gym
-{imported}
 ids = "FrozenLake-v0 FrozenLake-Slippery-v0 FrozenLake8x8-v0 Math-v0 MathMultiTurn-v0".split()
 for name in ids:
-    env = gym.make("{prefix}rllm/" + name)
+    env = gym.make(prefix + "rllm/" + name)
     env.reset(seed=0)
-    env.step("\\\\boxed{{\\\\frac{{1}}{{2}}}} ```down```")
+    env.step("\\\\boxed{\\\\frac{1}{2}} ```down```")
     env.close()
 print("played", len(ids))
 """
-    result = run(empty, "-c", code)
-    assert result.returncode == 0, result.stderr
-    assert "played 5" in result.stdout
-
-
-def test_math_is_graded_without_torch(empty: Path) -> None:
-    code = r"""
+GRADED = r"""
 from rllm_gym.grading import grade_math
 assert grade_math(r"\boxed{\frac{2}{4}}", "0.5").correct
 assert not grade_math(r"\boxed{x^2 + 2x + 2}", "(x+1)^2").correct
 print("graded")
 """
-    result = run(empty, "-c", code)
-    assert "graded" in result.stdout, result.stderr
+
+
+def test_every_environment_is_made_and_played_without_torch(empty: Path) -> None:
+    """With the module before the id."""
+    result = run(empty, "-c", f"prefix = 'rllm_gym:'{PLAYED}")
+    assert result.returncode == 0, result.stderr
+    assert "played 5" in result.stdout
+
+
+def test_after_an_import_the_ids_are_known_and_math_is_graded_without_torch(empty: Path) -> None:
+    result = run(empty, "-c", f"import rllm_gym; prefix = ''{PLAYED}{GRADED}")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == ["played", "5", "graded"]
+
+
+# Runs the commands of a JSON list in one process; prints a JSON list of [status, stdout, stderr].
+SEVERAL = """
+import contextlib, io, json, sys
+from rllm_gym.commands.main import main
+ends = []
+for command in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        try:
+            status = main(command)
+        except SystemExit as end:
+            status = end.code
+    ends.append([status, out.getvalue(), err.getvalue()])
+print(json.dumps(ends))
+"""
 
 
 def test_the_commands_work_without_torch(empty: Path, tmp_path: Path) -> None:
-    command = ("-m", "rllm_gym.commands.main")
-    assert "rllm/Math-v0" in run(empty, *command, "list").stdout
-    assert "turn 1" in run(empty, *command, "play", "rllm/FrozenLake-v0", "--seed", "0", stdin="up\n").stdout
+    played = run(empty, "-m", "rllm_gym.commands.main", "play", "rllm/FrozenLake-v0", "--seed", "0", stdin="up\n")
+    assert "turn 1" in played.stdout
     (tmp_path / "replies.txt").write_text("up\n")
-    evaluated = run(
-        empty, *command, "eval", "rllm/FrozenLake-v0", "--model", f"scripted:{tmp_path / 'replies.txt'}", "--tasks", "4"
-    )
-    assert "pass@1" in evaluated.stdout, evaluated.stderr
-    train = run(empty, *command, "train")
-    assert train.returncode == 2
-    assert "Traceback" not in train.stderr
-    model = run(empty, *command, "eval", "rllm/FrozenLake-v0", "--model", "some/model")
-    assert (model.returncode, "rllm-gym[train]" in model.stderr) == (2, True)
-    written = run(empty, *command, "new-env", "word_chain", "--dir", str(tmp_path))
-    assert written.returncode == 0, written.stderr
+    commands = [
+        ["list"],
+        ["eval", "rllm/FrozenLake-v0", "--model", f"scripted:{tmp_path / 'replies.txt'}", "--tasks", "4"],
+        ["train"],
+        ["eval", "rllm/FrozenLake-v0", "--model", "some/model"],
+        ["new-env", "word_chain", "--dir", str(tmp_path)],
+    ]
+    result = run(empty, "-c", SEVERAL, json.dumps(commands))
+    assert result.returncode == 0, result.stderr
+    listed, evaluated, train, model, written = json.loads(result.stdout)
+    assert "rllm/Math-v0" in listed[1], listed
+    assert "pass@1" in evaluated[1], evaluated
+    assert train[0] == 2, train
+    assert (model[0], "rllm-gym[train]" in model[2]) == (2, True), model
+    assert written[0] == 0, written
     assert (tmp_path / "word_chain").is_dir()

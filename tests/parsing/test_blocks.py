@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from parsing.checks import assert_all_equal
 
-from rllm_gym.parsing.blocks import last_block
+from rllm_gym.parsing.blocks import Block, last_block
 
 safe_text = st.text(max_size=40).map(lambda text: text.replace("`", "'").replace("<", "("))
 
 
-@pytest.mark.parametrize(
-    ("text", "content", "label", "closed"),
-    [
+def test_blocks_as_models_write_them():
+    cases = [
         ("```x```", "x", "", True),
         ("```python\nprint(1)\n```", "print(1)\n", "python", True),
         ("``` python 3 \n1\n```", "1\n", "python 3", True),
@@ -31,23 +30,14 @@ safe_text = st.text(max_size=40).map(lambda text: text.replace("`", "'").replace
         ("<action>a<action>b</action>", "b", "action", True),
         ("```a``` <answer>b</answer>", "b", "answer", True),
         ("<answer>b</answer> ```a```", "a", "", True),
-        ("``````", "``````", None, None),
-    ],
-)
-def test_blocks_as_models_write_them(text, content, label, closed):
-    block = last_block(text)
-    if label is None:
-        # Six backticks open a longer fence that nothing closes; it holds nothing.
-        assert block is not None
-        assert (block.content, block.closed) == ("", False)
-    else:
-        assert block is not None
-        assert (block.content, block.label, block.closed) == (content, label, closed)
+        ("``````", "", "", False),  # six backticks open a longer fence that nothing closes
+    ]
+    assert_all_equal(last_block, [(text, Block(*block)) for text, *block in cases])
 
 
-@pytest.mark.parametrize("text", ["", "no block", "`one`", "``two``", "<b>x</b>", "</action>", "< action>x</ action>"])
-def test_no_block(text):
-    assert last_block(text) is None
+def test_no_block():
+    texts = ["", "no block", "`one`", "``two``", "<b>x</b>", "</action>", "< action>x</ action>"]
+    assert_all_equal(last_block, [(text, None) for text in texts])
 
 
 def test_the_tags_are_the_callers():

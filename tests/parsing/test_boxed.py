@@ -2,18 +2,15 @@ r"""The boxed answer of a reply is found, and nothing else is taken for it."""
 
 from __future__ import annotations
 
-import time
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from parsing.checks import assert_all_equal, assert_linear_time
 
 from rllm_gym.parsing.boxed import last_boxed, strip_thinking
 
 
-@pytest.mark.parametrize(
-    ("reply", "answer"),
-    [
+def test_the_last_box_of_the_answer_is_found():
+    cases = [
         (r"So it is $\boxed{42}$.", "42"),
         (r"\boxed{1} then \boxed{2}", "2"),
         (r"\boxed{\frac{1}{\sqrt{2}}}", r"\frac{1}{\sqrt{2}}"),
@@ -37,15 +34,12 @@ from rllm_gym.parsing.boxed import last_boxed, strip_thinking
         (r"<think>\boxed{1}</think> \boxed{2}", "2"),
         (r"<think>a</think><think>b \boxed{1}</think> \boxed{2}", "2"),
         (r"thinking was begun by the prompt \boxed{1}</think>\boxed{2}", "2"),
-    ],
-)
-def test_the_last_box_of_the_answer_is_found(reply, answer):
-    assert last_boxed(reply) == answer
+    ]
+    assert_all_equal(last_boxed, cases)
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
+def test_what_is_no_answer_is_none():
+    replies = [
         "",
         "42",
         r"\boxedness{5}",
@@ -59,10 +53,8 @@ def test_the_last_box_of_the_answer_is_found(reply, answer):
         r"<think>a</think>\boxed{5}<think>wait",
         r"<think>\boxed{5}</think> so that is it",
         r"\boxed $5$",
-    ],
-)
-def test_what_is_no_answer_is_none(reply):
-    assert last_boxed(reply) is None
+    ]
+    assert_all_equal(last_boxed, [(reply, None) for reply in replies])
 
 
 def test_thinking_is_stripped_up_to_its_last_end():
@@ -96,12 +88,7 @@ def test_any_text_is_read_without_an_error(text):
         assert answer is None or answer in reply
 
 
-@pytest.mark.parametrize(
-    "piece", [r"\boxed{", "{", "}", "\\", r"\boxed", r"\boxed{}", "<think>", "</think>", r"\{", r"\boxed ", " "]
-)
-def test_a_megabyte_of_anything_costs_linear_time(piece):
-    hostile = piece * (1_000_000 // len(piece))
-    for reply in (hostile, "\\boxed{" + hostile, hostile + "\\boxed{1}"):
-        began = time.process_time()
-        last_boxed(reply)
-        assert time.process_time() - began < 2.0
+def test_a_long_text_of_anything_costs_linear_time():
+    pieces = [r"\boxed{", "{", "}", "\\", r"\boxed", r"\boxed{}", "<think>", "</think>", r"\{", r"\boxed ", " "]
+    around = [("", ""), (r"\boxed{", ""), ("", r"\boxed{1}")]
+    assert_linear_time(last_boxed, [(head, piece, tail) for piece in pieces for head, tail in around])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from parsing.checks import assert_all_equal, assert_all_refused, assert_linear_time
 
 from rllm_gym.core import InvalidAction
 from rllm_gym.parsing.browser_actions import (
@@ -22,9 +22,8 @@ from rllm_gym.parsing.literal_calls import read_call
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 
 
-@pytest.mark.parametrize(
-    ("call", "action"),
-    [
+def test_calls_as_models_write_them():
+    cases = [
         ("click(12)", BrowserAction("click", element=12)),
         ('click("12")', BrowserAction("click", element=12)),
         ("click('[12]')", BrowserAction("click", element=12)),
@@ -65,18 +64,16 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
         ("click(12,)", BrowserAction("click", element=12)),
         ("click(12);", BrowserAction("click", element=12)),
         ("click(12)  # the button", BrowserAction("click", element=12)),
-    ],
-)
-def test_calls_as_models_write_them(call, action):
-    for reply in (
-        call,
-        f"```\n{call}\n```",
-        f"I will do it.\n```python\n{call}\n```\nThat is all.",
-        f"<think>click(99) or ```click(98)```?</think>\n```{call}```",
-        f"<action>{call}</action>",
-        f"``` \nback()\n``` or rather\n```\n{call}\n```<|im_end|>",
-    ):
-        assert parse_browser_action(reply) == action, reply
+    ]
+    places = [
+        "{}",
+        "```\n{}\n```",
+        "I will do it.\n```python\n{}\n```\nThat is all.",
+        "<think>click(99) or ```click(98)```?</think>\n```{}```",
+        "<action>{}</action>",
+        "``` \nback()\n``` or rather\n```\n{}\n```<|im_end|>",
+    ]
+    assert_all_equal(parse_browser_action, [(place.format(call), action) for call, action in cases for place in places])
 
 
 def test_a_call_on_the_last_line_counts_and_one_within_the_prose_does_not():
@@ -88,9 +85,8 @@ def test_a_call_on_the_last_line_counts_and_one_within_the_prose_does_not():
             parse_browser_action(reply)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
+def test_tool_calls_in_every_dialect():
+    calls = [
         '<tool_call>{"name": "fill", "arguments": {"element": 3, "text": "x"}}</tool_call>',
         '{"name": "fill", "arguments": {"element": 3, "text": "x"}}',
         '{"name": "fill", "parameters": {"element": "3", "text": "x"}}',
@@ -101,11 +97,9 @@ def test_a_call_on_the_last_line_counts_and_one_within_the_prose_does_not():
         "<function=fill><parameter=element>3</parameter><parameter=text>x</parameter></function>",
         '```json\n{"name": "fill", "arguments": {"element": 3.0, "text": "x"}}\n```',
         '```\n<tool_call>{"name": "fill", "arguments": {"element": 3, "text": "x"}}</tool_call>\n```',
-    ],
-)
-def test_tool_calls_in_every_dialect(call):
-    for reply in (call, f"<think>\nclick(1)\n</think>\n\n{call}", f"I fill it in.\n{call}"):
-        assert parse_browser_action(reply) == BrowserAction("fill", element=3, text="x"), reply
+    ]
+    replies = [before + call for call in calls for before in ("", "<think>\nclick(1)\n</think>\n\n", "I fill it in.\n")]
+    assert_all_equal(parse_browser_action, [(reply, BrowserAction("fill", element=3, text="x")) for reply in replies])
 
 
 def test_fences_within_a_tool_call_are_its_text():
@@ -117,9 +111,8 @@ def test_fences_within_a_tool_call_are_its_text():
             assert parse_browser_action(written).text == text
 
 
-@pytest.mark.parametrize(
-    ("reply", "words"),
-    [
+def test_what_is_wrong_is_said_with_what_is_right():
+    cases = [
         ("", "holds no action"),
         ("   \n", "holds no action"),
         ("I do not know.", "its last line is 'I do not know.'"),
@@ -164,13 +157,8 @@ def test_fences_within_a_tool_call_are_its_text():
         ("<tool_call>{}</tool_call>", "no text under 'name'"),
         ('<tool_call>{"name": "back"}</tool_call><tool_call>{"name": "back"}</tool_call>', "2 tool calls"),
         ("__import__('os').system('ls')", "nothing was done"),
-    ],
-)
-def test_what_is_wrong_is_said_with_what_is_right(reply, words):
-    with pytest.raises(InvalidAction) as error:
-        parse_browser_action(reply)
-    assert words in str(error.value)
-    assert len(str(error.value)) < 1_000
+    ]
+    assert_all_refused(parse_browser_action, cases)
 
 
 @given(texts, st.integers(0, 10**9 - 1))
@@ -195,36 +183,34 @@ def test_any_reply_is_an_action_or_an_error_in_words(reply):
         assert said.encode()
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        'fill(3, "' + "a" * 500_000,
-        'fill(3, "' + "\\n" * 250_000 + '")',
-        "fill(3, " + "(" * 500_000,
-        "fill(3, " + "9" * 500_000 + ")",
-        "click" * 100_000,
-        "click(" * 80_000,
-        "click(1)\n" * 50_000,
-        " " * 500_000 + "click(1)",
-        "click(1)" + " ;" * 250_000 + "x",
-        "```" * 150_000,
-        '{"name":' * 60_000,
-        "<tool_call>" * 40_000,
-        "<think>" * 70_000,
-        "click(1, " + "a=1, " * 100_000 + ")",
-        "click(1" + " " * 500_000 + ")",
-        'fill(3, """' + '""' * 200_000,
-    ],
-)
-def test_time_is_linear_in_the_reply(reply):
-    begin = time.process_time()
-    said = ""
-    try:
-        parse_browser_action(reply)
-    except InvalidAction as error:
-        said = str(error)
-    assert len(said) < 2_000
-    assert time.process_time() - begin < 2.0
+def test_time_is_linear_in_the_reply_and_the_error_message_is_short():
+    def read(reply: str) -> None:
+        said = ""
+        try:
+            parse_browser_action(reply)
+        except InvalidAction as error:
+            said = str(error)
+        assert len(said) < 2_000
+
+    texts = [
+        ('fill(3, "', "a", ""),
+        ('fill(3, "', "\\n", '")'),
+        ("fill(3, ", "(", ""),
+        ("fill(3, ", "9", ")"),
+        ("", "click", ""),
+        ("", "click(", ""),
+        ("", "click(1)\n", ""),
+        ("", " ", "click(1)"),
+        ("click(1)", " ;", "x"),
+        ("", "```", ""),
+        ("", '{"name":', ""),
+        ("", "<tool_call>", ""),
+        ("", "<think>", ""),
+        ("click(1, ", "a=1, ", ")"),
+        ("click(1", " ", ")"),
+        ('fill(3, """', '""', ""),
+    ]
+    assert_linear_time(read, texts)
 
 
 def test_positions_count_from_one_and_ends_are_where_they_are():

@@ -1,45 +1,29 @@
 """One choice out of a reply: in the last block or alone, never guessed, in bounded time."""
 
-import time
+from parsing.checks import assert_all_equal, assert_all_refused, assert_linear_time
 
-import pytest
-
-from rllm_gym.core import InvalidAction
 from rllm_gym.parsing.choices import parse_choice
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
+def verdict(reply: str) -> str:
+    return parse_choice(reply, ("A", "B"), "a verdict")
+
+
+def test_choices_are_read():
+    replies = [
         "B", "b", " **B** ", "```B```", "```\nB\n```", "```b\n```", "<answer>B</answer>", "verdict: B",
         "<think>A</think>B", "<ANSWER> (B) </ANSWER>", "A? no.\n```A``` then ```B```",
-    ],
-)  # fmt: skip
-def test_choices_are_read(reply):
-    assert parse_choice(reply, ("A", "B"), "a verdict") == "B"
+    ]  # fmt: skip
+    assert_all_equal(verdict, [(reply, "B") for reply in replies])
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "",
-        "AB",
-        "A B",
-        "A or B",
-        "<think>B",
-        "it is B",
-        "```A B```",
-        "``````",
-        "C",
-        "\ud800",
-        "B" * 10**6,
-        "```" * 10**5,
-    ],
-)
-def test_anything_else_says_what_is_accepted(reply):
-    start = time.process_time()
-    with pytest.raises(InvalidAction, match="Give a verdict \\(A, B\\)") as caught:
-        parse_choice(reply, ("A", "B"), "a verdict")
-    assert time.process_time() - start < 1
-    assert len(str(caught.value)) < 300
-    str(caught.value).encode()
+def test_anything_else_says_what_is_accepted():
+    replies = [
+        *("", "AB", "A B", "A or B", "<think>B", "it is B", "```A B```", "``````", "C", "\ud800"),
+        *("B" * 10**6, "```" * 10**5),
+    ]
+    assert_all_refused(verdict, [(reply, "Give a verdict (A, B)") for reply in replies], limit=300)
+
+
+def test_time_is_linear_in_the_length_of_a_reply():
+    assert_linear_time(verdict, [("", piece, "") for piece in ("B", "```", " ", "<answer>", "<think>", "</think>")])

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from parsing.checks import assert_all_equal, assert_all_refused, assert_linear_time
 
 from rllm_gym.core import InvalidAction
 from rllm_gym.parsing.moves import Move, parse_move
@@ -21,10 +18,8 @@ FORMS = {
 EVERY_FORM = [(form, move) for move, forms in FORMS.items() for form in forms]
 
 
-@pytest.mark.parametrize(("form", "move"), EVERY_FORM)
-@pytest.mark.parametrize(
-    "reply",
-    [
+def test_every_accepted_form_in_every_place():
+    places = [
         "{}",
         "  {}\n",
         "{}.",
@@ -53,15 +48,12 @@ EVERY_FORM = [(form, move) for move, forms in FORMS.items() for form in forms]
         "thoughts that the prompt began </think> {}",
         "```nowhere```\n<action>{}</action>",
         "<action>nowhere</action>\n```{}```",
-    ],
-)
-def test_every_accepted_form_in_every_place(reply, form, move):
-    assert parse_move(reply.format(form)) is move
+    ]
+    assert_all_equal(parse_move, [(place.format(form), move) for place in places for form, move in EVERY_FORM])
 
 
-@pytest.mark.parametrize(
-    ("reply", "told"),
-    [
+def test_anything_else_is_invalid_and_the_model_is_told_exactly_why():
+    cases = [
         ("", "the reply is empty"),
         (" \n\t", "the reply is empty"),
         ("**.**", "the reply is empty"),
@@ -87,16 +79,8 @@ def test_every_accepted_form_in_every_place(reply, form, move):
         ("\\boxed{up}", "not a move alone"),
         ("upright", "'upright'"),
         ("²", "'²'"),
-    ],
-)
-def test_anything_else_is_invalid_and_the_model_is_told_exactly_why(reply, told):
-    with pytest.raises(InvalidAction) as caught:
-        parse_move(reply)
-    message = str(caught.value)
-    assert told in message
-    assert "up, down, left or right" in message  # what is accepted instead
-    assert len(message) < 400
-    message.encode()
+    ]
+    assert_all_refused(parse_move, cases, always="up, down, left or right", limit=400)
 
 
 @given(st.text(st.sampled_from(list("`<>/ \nupdownleftright0123↑actionthink.")) | st.characters(), max_size=80))
@@ -115,30 +99,10 @@ def test_whatever_was_said_before_the_last_block_wins(prose, form_and_move):
     assert parse_move(f"```jump``` {prose} <action>{form}</action>") is move
 
 
-@pytest.mark.parametrize(
-    "piece",
-    [
+def test_a_long_hostile_reply_costs_linear_time():
+    pieces = [
         *("`", "```", "````", "```up```", "``` ", "<", "<action", "<action ", "<action" + " " * 7, "<action>"),
-        *(
-            "</action",
-            "</action>",
-            "<action>up</action>",
-            "<answer><move>",
-            "<think>",
-            "</think>",
-            "up ",
-            " ",
-            "\n",
-            "↑",
-        ),
-    ],
-)
-def test_a_hostile_megabyte_costs_linear_time(piece):
-    def seconds(size: int) -> float:
-        reply = piece * (size // len(piece))
-        begin = time.process_time()
-        with contextlib.suppress(InvalidAction):
-            parse_move(reply)
-        return time.process_time() - begin
-
-    assert seconds(1_000_000) < 2.0
+        *("</action", "</action>", "<action>up</action>", "<answer><move>", "<think>", "</think>"),
+        *("up ", " ", "\n", "↑"),
+    ]
+    assert_linear_time(parse_move, [("", piece, "") for piece in pieces])

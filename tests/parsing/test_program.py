@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from parsing.checks import assert_all_equal, assert_all_refused, assert_linear_time
 
 from rllm_gym.core import InvalidAction
 from rllm_gym.parsing.program import MAX_PROGRAM_CHARS, program_of
@@ -15,9 +15,8 @@ from rllm_gym.parsing.program import MAX_PROGRAM_CHARS, program_of
 F = "```"
 
 
-@pytest.mark.parametrize(
-    ("reply", "program"),
-    [
+def test_the_program_is_the_last_python_block():
+    cases = [
         (f"{F}python\nprint(1)\n{F}", "print(1)\n"),
         (f"text\n{F}py\nprint(1)\n{F}\nmore", "print(1)\n"),
         (f"{F}Python3\nprint(1)\n{F}", "print(1)\n"),
@@ -37,9 +36,14 @@ F = "```"
         (f"1. So:\n   {F}python\n   if x:\n       print(1)\n   {F}", "if x:\n    print(1)\n"),
         (f"\t{F}python\n\tprint(1)\n\t{F}", "print(1)\n"),
         (f"{F}python\r\nprint(1)\r\n{F}\r\n", "print(1)\r\n"),
-        # a fence within a docstring is text
-        (f'{F}python\ndef f():\n    """\n    {F}\n    f()\n    {F}\n    """\n{F}', None),
-        (f'{F}python\ndef f():\n    """\n    {F}python\n    f()\n    {F}\n    """\n{F}', None),
+        *(
+            # a fence within a docstring is text
+            (f"{F}python\n{program}{F}", program)
+            for program in (
+                f'def f():\n    """\n    {F}\n    f()\n    {F}\n    """\n',
+                f'def f():\n    """\n    {F}python\n    f()\n    {F}\n    """\n',
+            )
+        ),
         # nested blocks: the program is the inner one
         (f"{F}markdown\n# Answer\n{F}python\nprint(1)\n{F}\n{F}", "print(1)\n"),
         (f"{F}`markdown\n# Answer\n{F}python\nprint(1)\n{F}\n{F}`", "print(1)\n"),
@@ -53,17 +57,12 @@ F = "```"
         (f"{F}x = 1{F} is a line\n{F}python\nprint(1)\n{F}", "print(1)\n"),
         # what other languages call the end of a line is a character of the program
         (f"{F}python\nprint('\x0c\u2028\x85')\n{F}", "print('\x0c\u2028\x85')\n"),
-    ],
-)
-def test_the_program_is_the_last_python_block(reply, program):
-    if program is None:
-        program = reply.removeprefix(f"{F}python\n").removesuffix(F)
-    assert program_of(reply) == program
+    ]
+    assert_all_equal(program_of, cases)
 
 
-@pytest.mark.parametrize(
-    ("reply", "why"),
-    [
+def test_where_there_is_none_the_model_is_told_why():
+    cases = [
         ("", "no fenced"),
         ("print(1)", "no fenced"),
         ("`print(1)`", "no fenced"),
@@ -79,11 +78,8 @@ def test_the_program_is_the_last_python_block(reply, program):
         (f"<think>{F}python\nprint(1)\n{F}</think> So.", "no fenced"),
         (f"{F}python\nprint('\ud800')\n{F}", "lone surrogate"),
         (f"{F}python\n{'#' * MAX_PROGRAM_CHARS}\n{F}", "200001 characters"),
-    ],
-)
-def test_where_there_is_none_the_model_is_told_why(reply, why):
-    with pytest.raises(InvalidAction, match=why):
-        program_of(reply)
+    ]
+    assert_all_refused(program_of, cases)
 
 
 lines = st.lists(
@@ -109,8 +105,8 @@ def test_any_program_without_fences_arrives_untouched(program):
 
 
 def test_it_takes_linear_time():
-    for reply in (f"{F}python\n" * 100_000, f"{F}\n" * 250_000, f"{F}markdown\n" * 90_000, "`" * 1_000_000):
-        began = time.process_time()
+    pieces = (f"{F}python\n", f"{F}\n", f"{F}markdown\n", "`")
+    assert_linear_time(program_of, [("", piece, "") for piece in pieces])
+    for piece in pieces:
         with pytest.raises(InvalidAction):
-            program_of(reply)
-        assert time.process_time() - began < 2
+            program_of(piece * 1_000)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import time
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from parsing.checks import assert_all_equal, assert_all_refused, assert_linear_time
 
 from rllm_gym.core import InvalidAction
 from rllm_gym.parsing.commands import Command, parse_command
@@ -17,9 +15,8 @@ from rllm_gym.parsing.function_calls import FunctionCall
 LS = FunctionCall("bash", {"command": "ls"})
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
+def test_one_command_in_a_fence_is_found():
+    replies = [
         "```bash\nls\n```",
         "I look first.\n\n```bash\nls\n```\n",
         "```sh\nls\n```",
@@ -34,15 +31,12 @@ LS = FunctionCall("bash", {"command": "ls"})
         "maybe\n```bash\nrm -rf /\n```</think>```bash\nls\n```",
         "The bug is here:\n```python\nx = 1\n```\nLet me look.\n```bash\nls\n```",
         "- first\n  ```bash\nls\n  ```",
-    ],
-)
-def test_one_command_in_a_fence_is_found(reply):
-    assert parse_command(reply) == Command("ls")
+    ]
+    assert_all_equal(parse_command, [(reply, Command("ls")) for reply in replies])
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
+def test_a_function_call_is_found_in_every_form():
+    replies = [
         "<function=bash><parameter=command>ls</parameter></function>",
         "<function=bash>\n<parameter=command>\nls\n</parameter>\n</function>",
         "Thought.\n<tool_call>\n<function=bash>\n<parameter=command>\nls\n</parameter>\n</function>\n</tool_call>",
@@ -59,10 +53,8 @@ def test_one_command_in_a_fence_is_found(reply):
         '[{"id": "1", "type": "function", "function": {"name": "bash", "arguments": "{\\"command\\": \\"ls\\"}"}}]',
         '{"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "bash", "arguments": '
         '"{\\"command\\": \\"ls\\"}"}}]}',
-    ],
-)
-def test_a_function_call_is_found_in_every_form(reply):
-    assert parse_command(reply) == LS
+    ]
+    assert_all_equal(parse_command, [(reply, LS) for reply in replies])
 
 
 def test_submitting_in_plain_text():
@@ -86,9 +78,8 @@ def test_a_repository_about_thoughts_can_be_searched():
     )
 
 
-@pytest.mark.parametrize(
-    ("reply", "said"),
-    [
+def test_what_is_wrong_is_said():
+    cases = [
         ("", "no action"),
         ("I am done.", "no action"),
         ("```bash\nls\n```\nand\n```bash\npwd\n```", "2 actions, at positions 1, 20"),
@@ -114,13 +105,8 @@ def test_a_repository_about_thoughts_can_be_searched():
         ('{"name": 3}', "no text under 'name'"),
         ('{"name": ' + "[" * 100_000, "nested too deeply"),
         ('{"name": ' + "9" * 100_000 + "}", "too long"),
-    ],
-)
-def test_what_is_wrong_is_said(reply, said):
-    with pytest.raises(InvalidAction) as caught:
-        parse_command(reply)
-    assert said in str(caught.value)
-    assert len(str(caught.value)) < 1_000
+    ]
+    assert_all_refused(parse_command, cases)
 
 
 PIECES = [
@@ -130,7 +116,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=2_000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=40).map("".join))
 def test_any_reply_is_an_action_or_an_invalid_one(reply):
     try:
@@ -151,16 +137,6 @@ def test_every_command_survives_json_and_a_long_enough_fence(text):
         assert parse_command(f"{fence}bash\n{text}\n{fence}") == Command(text)
 
 
-@pytest.mark.parametrize(
-    "piece", [*PIECES, "```\n", "```bash\n", "<think></think>", "<function=a><parameter=b>", "{\n"]
-)
-def test_time_is_linear_in_the_length_of_a_reply(piece):
-    def cost(size: int) -> float:
-        reply = "```bash\nls" + "\n" + piece * (size // len(piece))
-        started = time.process_time()
-        with contextlib.suppress(InvalidAction):
-            parse_command(reply)
-        return time.process_time() - started
-
-    # Quadratic time would be a hundred seconds and more.
-    assert cost(400_000) < 5.0
+def test_time_is_linear_in_the_length_of_a_reply():
+    pieces = [*PIECES, "```\n", "```bash\n", "<think></think>", "<function=a><parameter=b>", "{\n"]
+    assert_linear_time(parse_command, [("```bash\nls\n", piece, "") for piece in pieces])

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import time
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from parsing.checks import assert_all_equal, assert_all_refused, assert_linear_time
 
 from rllm_gym.core import InvalidAction
 from rllm_gym.parsing.function_calls import FunctionCall
-from rllm_gym.parsing.tool_calls import parse_tool_calls
+from rllm_gym.parsing.tool_calls import Reply, parse_tool_calls
 
 READ = FunctionCall("read", {"path": "a.txt"})
 LIST = FunctionCall("list", {})
 R, L = '{"name": "read", "arguments": {"path": "a.txt"}}', '{"name": "list", "arguments": {}}'
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
+def test_two_calls_are_found_in_every_notation():
+    replies = [
         f"<tool_call>{R}</tool_call><tool_call>{L}</tool_call>",
         f"<tool_call>\n{R}\n</tool_call>\n<tool_call>\n{L}\n</tool_call><|im_end|>",
         f"<tool_call>{R}</tool_call>\n<tool_call>{L}",  # engines that stop at the closing tag leave it out
@@ -64,16 +61,12 @@ R, L = '{"name": "read", "arguments": {"path": "a.txt"}}', '{"name": "list", "ar
                 ],
             }
         ),
-    ],
-)
-def test_two_calls_are_found_in_every_notation(reply):
-    assert parse_tool_calls(reply).calls == (READ, LIST)
-    assert parse_tool_calls(reply).text == ""
+    ]
+    assert_all_equal(parse_tool_calls, [(reply, Reply((READ, LIST), "")) for reply in replies])
 
 
-@pytest.mark.parametrize(
-    ("reply", "text"),
-    [
+def test_an_answer_is_no_call():
+    cases = [
         ("The answer is 42.", "The answer is 42."),
         ("<think>6 * 7</think>\n\n42<|im_end|>", "42"),
         ("6 * 7, so</think> 42", "42"),
@@ -88,12 +81,9 @@ def test_two_calls_are_found_in_every_notation(reply):
         ('I would do read.call(path="a.txt")', None),
         ("print(a=1)", None),
         ('{"role": "assistant", "content": "42", "tool_calls": []}', "42"),
-    ],
-)
-def test_an_answer_is_no_call(reply, text):
-    parsed = parse_tool_calls(reply)
-    assert parsed.calls == ()
-    assert parsed.text == (reply if text is None else text)
+    ]
+    expected = [(reply, Reply((), reply if text is None else text)) for reply, text in cases]
+    assert_all_equal(parse_tool_calls, expected)
 
 
 def test_what_is_said_beside_calls_is_kept():
@@ -112,20 +102,21 @@ def test_arguments_from_xml_are_known_to_be_text():
 MARKS = '<tool_call>[TOOL_CALLS]</tool_call><think></think><|python_tag|>```json\n{"name": "x", "arguments": {}}'
 
 
-@pytest.mark.parametrize("before", ["", "I write it.\n", "<think>a</think>"])
-def test_marks_within_an_argument_are_part_of_it(before):
+def test_marks_within_an_argument_are_part_of_it():
     arguments = {"text": MARKS}
     call = json.dumps({"name": "write", "arguments": arguments})
-    for reply in (f"<tool_call>{call}</tool_call>", f"[TOOL_CALLS][{call}]", f"[TOOL_CALLS]write[ARGS]{call}"):
-        expected = {"name": "write", "arguments": arguments} if "ARGS" in reply else arguments
-        assert parse_tool_calls(before + reply).calls == (FunctionCall("write", expected),)
-    if not before.startswith("I"):
-        assert parse_tool_calls(before + call).calls == (FunctionCall("write", arguments),)
+    cases = []
+    for before in ("", "I write it.\n", "<think>a</think>"):
+        for reply in (f"<tool_call>{call}</tool_call>", f"[TOOL_CALLS][{call}]", f"[TOOL_CALLS]write[ARGS]{call}"):
+            expected = {"name": "write", "arguments": arguments} if "ARGS" in reply else arguments
+            cases.append((before + reply, (FunctionCall("write", expected),)))
+        if not before.startswith("I"):
+            cases.append((before + call, (FunctionCall("write", arguments),)))
+    assert_all_equal(lambda reply: parse_tool_calls(reply).calls, cases)
 
 
-@pytest.mark.parametrize(
-    ("reply", "said"),
-    [
+def test_what_is_wrong_is_said_with_its_position():
+    cases = [
         ("ab<tool_call>read a.txt</tool_call>", "position 3"),
         ('<tool_call>{"name": "read", "arguments": {"path": "a.txt"}', "position 59"),
         ('<tool_call>{"name": "read", "arguments": {"path": a.txt}}</tool_call>', "position 51"),
@@ -165,13 +156,8 @@ def test_marks_within_an_argument_are_part_of_it(before):
         ('<tool_call>{"name": "a", "arguments": [1]}</tool_call>', "no JSON object"),
         (f"<tool_call>[{R}, 3]</tool_call>", "Call 2 of the list at position 12"),
         ("<think>I will call it", "inside <think>"),
-    ],
-)
-def test_what_is_wrong_is_said_with_its_position(reply, said):
-    with pytest.raises(InvalidAction) as caught:
-        parse_tool_calls(reply)
-    assert said in str(caught.value)
-    assert len(str(caught.value)) < 1_000
+    ]
+    assert_all_refused(parse_tool_calls, cases)
 
 
 NAMES = st.text("abcXYZ019_.-", min_size=1, max_size=20)
@@ -229,13 +215,12 @@ NOTATIONS = {
 }
 
 
-@pytest.mark.parametrize("notation", NOTATIONS)
 @settings(max_examples=60, deadline=None)
 @given(calls=CALLS)
-def test_every_call_survives_every_notation(notation, calls):
-    reply = NOTATIONS[notation](calls)
-    for whole in (reply, f"<think>Let me see.</think>\n{reply}"):
-        assert list(parse_tool_calls(whole).calls) == calls
+def test_every_call_survives_every_notation(calls):
+    replies = [notation(calls) for notation in NOTATIONS.values()]
+    cases = [(before + reply, calls) for reply in replies for before in ("", "<think>Let me see.</think>\n")]
+    assert_all_equal(lambda reply: list(parse_tool_calls(reply).calls), cases)
 
 
 @settings(max_examples=200, deadline=None)
@@ -274,7 +259,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=40).map("".join))
 def test_any_reply_is_read_or_an_invalid_action(reply):
     try:
@@ -285,9 +270,8 @@ def test_any_reply_is_read_or_an_invalid_action(reply):
         assert all(isinstance(call.arguments, dict) and call.name for call in found.calls)
 
 
-@pytest.mark.parametrize(
-    "piece",
-    [
+def test_time_is_linear_in_the_length_of_a_reply():
+    pieces = [
         *PIECES,
         "<think></think>",
         "<tool_call><think>",
@@ -301,13 +285,6 @@ def test_any_reply_is_read_or_an_invalid_action(reply):
         "[TOOL_CALLS]a[ARGS]{}",
         "<|python_tag|>read.call(a=1);",
         "<｜tool▁call▁begin｜>a<｜tool▁sep｜>{}",
-    ],
-)
-def test_time_is_linear_in_the_length_of_a_reply(piece):
-    for head in ("", f"<tool_call>{R}</tool_call>\n"):
-        reply = head + piece * (400_000 // len(piece))
-        started = time.process_time()
-        with contextlib.suppress(InvalidAction):
-            parse_tool_calls(reply)
-        # Quadratic time would be a hundred seconds and more.
-        assert time.process_time() - started < 5.0
+    ]
+    heads = ("", f"<tool_call>{R}</tool_call>\n")
+    assert_linear_time(parse_tool_calls, [(head, piece, "") for piece in pieces for head in heads])
