@@ -8,6 +8,7 @@ import pytest
 
 from rllm_gym.browser import BrowserFault, BrowserPool, find_chromium
 from rllm_gym.sites.http import Handler, Request, Response
+from tests.browser.patience import be_patient
 
 Site = Callable[..., Handler]
 
@@ -25,6 +26,12 @@ def chromium() -> str:
 def pool(chromium: str) -> Iterator[BrowserPool]:
     with BrowserPool(chromium, ahead=0) as pool:
         yield pool
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests in which everything ends by itself."""
+    be_patient(monkeypatch)
 
 
 @pytest.fixture

@@ -8,8 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +16,11 @@ import pytest
 
 from rllm_gym.browser import BrowserFault, BrowserPool, SiteFault, find_chromium, shared_pool
 from rllm_gym.sites.http import Request, Response
+from tests.browser.polling import until
+
+pytestmark = pytest.mark.usefixtures("patient")
 
 HELLO = {"http://a.test": lambda request: Response(b"<title>hello</title><p>hello")}
-
-
-def until(true: Callable[[], Any], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def browsers(parent: int | None = None) -> list[psutil.Process]:
@@ -89,7 +83,7 @@ def test_episodes_share_nothing(pool: BrowserPool) -> None:
     asyncio.run(play())
 
 
-def test_sixteen_episodes_at_once_on_loops_of_their_own(pool: BrowserPool) -> None:
+def test_ten_episodes_at_once_on_loops_of_their_own(pool: BrowserPool) -> None:
     async def play(number: int) -> str:
         site = lambda request: Response(f"<title>{number}</title>".encode())  # noqa: E731
         session = await pool.open(sites={"http://a.test": site})
@@ -100,9 +94,9 @@ def test_sixteen_episodes_at_once_on_loops_of_their_own(pool: BrowserPool) -> No
 
     async def all_of_them() -> list[str]:
         alone = [asyncio.to_thread(asyncio.run, play(number)) for number in range(2)]
-        return await asyncio.gather(*alone, *(play(number) for number in range(2, 16)))
+        return await asyncio.gather(*alone, *(play(number) for number in range(2, 10)))
 
-    assert asyncio.run(all_of_them()) == [str(number) for number in range(16)]
+    assert asyncio.run(all_of_them()) == [str(number) for number in range(10)]
 
 
 def test_a_site_that_raises_is_a_fault_and_no_page(pool: BrowserPool) -> None:
@@ -135,9 +129,8 @@ def test_a_header_that_would_split_the_answer_is_a_fault(pool: BrowserPool) -> N
     asyncio.run(play())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_what_cannot_be_opened_is_said(pool: BrowserPool) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"origins": ["example.org"]}, "example.org"),
         ({"origins": "http://a.test"}, "sequence"),
         ({"origins": ["file:///etc"]}, "file:///etc"),
@@ -145,11 +138,10 @@ def test_a_header_that_would_split_the_answer_is_a_fault(pool: BrowserPool) -> N
         ({"sites": {"https://a.test": HELLO["http://a.test"]}}, "http://"),
         ({"sites": HELLO, "origins": ["http://A.test:80"]}, "choose one"),
         ({"viewport": (10, 720)}, "viewport"),
-    ],
-)
-def test_what_cannot_be_opened_is_said(pool: BrowserPool, arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        asyncio.run(pool.open(**arguments))
+    ]
+    for arguments, said in cases:
+        with pytest.raises(ValueError, match=said):
+            asyncio.run(pool.open(**arguments))
 
 
 def test_a_named_browser_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -171,28 +163,28 @@ def test_a_program_that_is_no_browser(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-@pytest.mark.parametrize("victim", ["browser", "driver"])
-def test_a_killed_browser_is_a_fault_and_the_next_episode_gets_another(chromium: str, victim: str) -> None:
+def test_a_killed_browser_is_a_fault_and_the_next_episode_gets_another(chromium: str) -> None:
     others = browsers()
 
     async def play() -> None:
         with BrowserPool(chromium, ahead=1) as pool:
-            sessions = [await pool.open(sites=HELLO) for _ in range(2)]
-            await sessions[0].goto("http://a.test/")
-            waiting = asyncio.create_task(sessions[0].evaluate("new Promise(() => 0)"))
-            await sessions[0].evaluate("1")
-            (process,) = [process for process in browsers() if process not in others]
-            (process if victim == "browser" else process.parent()).kill()
-            for doing in (waiting, sessions[0].evaluate("1"), sessions[1].goto("http://a.test/")):
-                with pytest.raises(BrowserFault) as raised:
-                    await doing
-                assert raised.value.kind == "browser_died", raised.value
-            next_one = await pool.open(sites=HELLO)
-            await next_one.goto("http://a.test/")
-            assert await next_one.evaluate("document.title") == "hello"
-            for session in (*sessions, next_one):
-                await session.close()
-            until(lambda: len(browsers()) == len(others) + 1)
+            for victim in ("browser", "driver"):
+                sessions = [await pool.open(sites=HELLO) for _ in range(2)]
+                await sessions[0].goto("http://a.test/")
+                waiting = asyncio.create_task(sessions[0].evaluate("new Promise(() => 0)"))
+                await sessions[0].evaluate("1")
+                (process,) = [process for process in browsers() if process not in others]
+                (process if victim == "browser" else process.parent()).kill()
+                for doing in (waiting, sessions[0].evaluate("1"), sessions[1].goto("http://a.test/")):
+                    with pytest.raises(BrowserFault) as raised:
+                        await doing
+                    assert raised.value.kind == "browser_died", (victim, raised.value)
+                next_one = await pool.open(sites=HELLO)
+                await next_one.goto("http://a.test/")
+                assert await next_one.evaluate("document.title") == "hello", victim
+                for session in (*sessions, next_one):
+                    await session.close()
+                until(lambda: len(browsers()) == len(others) + 1)
 
     asyncio.run(play())
 
@@ -259,7 +251,7 @@ def test_an_opening_that_is_given_up_leaves_no_context(chromium: str) -> None:
             await (await pool.open()).close()
             for _ in range(3):
                 opening = asyncio.create_task(pool.open())
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # it has begun
                 opening.cancel()
             slot = pool._stock._slots[0]
             assert slot.chromium is not None
@@ -294,7 +286,7 @@ def test_a_fork_makes_a_browser_of_its_own(chromium: str) -> None:
 
 
 TRAINER = """
-import asyncio, os, sys, time
+import asyncio, os, signal, sys
 from rllm_gym.browser import BrowserPool
 from rllm_gym.sites.http import Response
 
@@ -308,32 +300,45 @@ pool = BrowserPool()
 if sys.argv[1] == "forks":
     asyncio.run(pool.open())
     if os.fork() == 0:
-        time.sleep(20)
+        signal.pause()
         os._exit(0)
 asyncio.run(play(pool))
 """
 
 
-@pytest.mark.parametrize(("how", "sign"), [("forks", signal.SIGKILL), ("", signal.SIGTERM), ("", signal.SIGINT)])
+@pytest.mark.parametrize(
+    "ends",
+    [
+        (("forks", signal.SIGKILL), ("", signal.SIGINT)),
+        pytest.param((("forks", signal.SIGTERM), ("", signal.SIGKILL), ("", signal.SIGTERM)), marks=pytest.mark.long),
+    ],
+    ids=["some", "others"],
+)
 def test_when_the_trainer_is_killed_its_browser_goes_with_its_folder(
-    chromium: str, tmp_path: Path, how: str, sign: int
+    chromium: str, tmp_path: Path, ends: tuple[tuple[str, int], ...]
 ) -> None:
-    environment = {**os.environ, "TMPDIR": str(tmp_path), "RLLM_GYM_CHROMIUM": chromium}
-    trainer = subprocess.Popen(
-        [sys.executable, "-c", TRAINER, how], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    assert trainer.stdout is not None
-    assert trainer.stdout.readline() == b"ready\n"
-    everyone = psutil.Process(trainer.pid).children(recursive=True)
-    (browser,) = browsers(trainer.pid)
-    trainer.send_signal(sign)
-    trainer.wait(20)
-    until(lambda: not _line(browser), 5.0)
-    until(lambda: not any(str(tmp_path) in _line(process) for process in everyone))  # the driver too
-    for process in everyone:  # the fork that slept
-        if process.is_running():
-            process.kill()
-    until(lambda: not list(tmp_path.iterdir()))
+    trainers = []
+    for number, (how, sign) in enumerate(ends):
+        (folder := tmp_path / str(number)).mkdir()
+        environment = {**os.environ, "TMPDIR": str(folder), "RLLM_GYM_CHROMIUM": chromium}
+        trainer = subprocess.Popen(
+            [sys.executable, "-c", TRAINER, how], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        trainers.append((trainer, sign, folder))  # together: most of it is their start
+    for trainer, sign, folder in trainers:
+        assert trainer.stdout is not None
+        assert trainer.stdout.readline() == b"ready\n"
+        everyone = psutil.Process(trainer.pid).children(recursive=True)
+        (browser,) = browsers(trainer.pid)
+        trainer.send_signal(sign)
+        trainer.wait(120)
+        trainer.stdout.close()
+        until(lambda browser=browser: not _line(browser))
+        until(lambda all=everyone, its=str(folder): not any(its in _line(process) for process in all))  # the driver too
+        for process in everyone:  # the fork that waits
+            if process.is_running():
+                process.kill()
+        until(lambda folder=folder: not list(folder.iterdir()))
 
 
 def _line(process: psutil.Process) -> str:

@@ -13,6 +13,8 @@ from rllm_gym.browser.observation_text import Line, fitted, lines_of, quoted
 from rllm_gym.parsing.browser_actions import parse_browser_action
 from rllm_gym.sites.http import Response
 
+pytestmark = pytest.mark.usefixtures("patient")
+
 
 def seen(pool, site, html: str, others: Mapping[str, str | Response] | None = None, **options) -> PageView:
     """A page as it is observed once it is loaded."""

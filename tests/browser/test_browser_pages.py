@@ -13,6 +13,8 @@ from rllm_gym.browser.observation import sight_of
 from rllm_gym.browser.protocol import ProtocolError
 from rllm_gym.sites.http import Handler, Request, Response
 
+pytestmark = pytest.mark.usefixtures("patient")
+
 SETTINGS = """JSON.stringify({
   language: navigator.language, zone: Intl.DateTimeFormat().resolvedOptions().timeZone,
   number: (1234.5).toLocaleString(), width: innerWidth, height: innerHeight, ratio: devicePixelRatio,
@@ -32,7 +34,7 @@ def play(pool: BrowserPool, sites: dict[str, Handler], then: Callable[[BrowserSe
         await then(session)
         await session.close()
 
-    asyncio.run(playing())
+    asyncio.run(asyncio.wait_for(playing(), 240))
 
 
 def served(html: str) -> Handler:
@@ -43,9 +45,8 @@ def test_every_page_is_set_alike_also_those_that_pages_open(pool: BrowserPool) -
     async def scene(session: BrowserSession) -> None:
         assert await session.evaluate(SETTINGS, world="main") == TOLD
         await session.evaluate("void open('/other')", world="main")
-        async with asyncio.timeout(10):
-            while len(session.pages) < 2:
-                await session.evaluate("1")
+        while len(session.pages) < 2:
+            await session.evaluate("1")
         assert await session.evaluate(SETTINGS, world="main") == TOLD
 
     play(pool, {"http://a.test": served("<p>x")}, scene)
@@ -62,9 +63,8 @@ def test_a_frame_of_another_site_is_quieted_too(pool: BrowserPool) -> None:
     )
 
     async def scene(session: BrowserSession) -> None:
-        async with asyncio.timeout(10):
-            while not (title := await session.evaluate("document.title")):
-                pass
+        while not (title := await session.evaluate("document.title")):
+            pass
         assert title == "undefined UTC"
 
     play(pool, {"http://a.test": served(outer), "http://b.test": served(inner)}, scene)
@@ -98,9 +98,8 @@ def test_keys_tell_a_page_what_those_of_a_keyboard_would(pool: BrowserPool) -> N
 def test_a_page_that_is_gone_answers_nobody_and_keeps_nobody_waiting(pool: BrowserPool) -> None:
     async def scene(session: BrowserSession) -> None:
         await session.evaluate("void open('/other')", world="main")
-        async with asyncio.timeout(10):
-            while len(session.pages) < 2:
-                await session.evaluate("1")
+        while len(session.pages) < 2:
+            await session.evaluate("1")
         gone = session.page
 
         async def waiting() -> None:

@@ -26,7 +26,7 @@ with socket.socket() as connection:  # nothing more is imported: the other user 
 @pytest.fixture
 def door() -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(20)
+        server.settimeout(120)
         yield server
 
 
@@ -53,7 +53,7 @@ def test_a_connection_of_another_user_is_told_apart_in_both_ways(door: socket.so
             assert peers._diagnosed(peer, own) in (65534, None)
             assert not peers._listed(peer, own)
             assert not peers.of_this_user(peer, own)
-        process.communicate(timeout=20)
+        process.communicate(timeout=120)
 
 
 def test_whoever_listens_at_the_port_of_a_connection_is_not_taken_for_it(door: socket.socket) -> None:

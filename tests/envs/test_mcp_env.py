@@ -58,10 +58,20 @@ def shelf(workspace: Path, seed: int) -> MCPServer:
         """Add numbers."""
         return sum(numbers)
 
+    called: list[str] = []
+    said: list[str] = []
+    ended = asyncio.Condition()
+
     @server.tool()
-    async def wait(seconds: float, word: str) -> str:
-        """Say a word later."""
-        await asyncio.sleep(seconds)
+    async def meet(count: int, word: str) -> str:
+        """Say a word when it was called so often, and the words of later calls are said."""
+        async with ended:
+            called.append(word)
+            turn = count - len(called)
+            ended.notify_all()
+            await ended.wait_for(lambda: len(called) >= count and len(said) == turn)
+            said.append(word)
+            ended.notify_all()
         return word
 
     @server.tool()
@@ -114,10 +124,22 @@ def env():
 # The built-in tasks ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("template", TEMPLATES)
-def test_the_right_way_is_rewarded_and_no_other(template):
-    env = MCPEnv(templates=template)
-    for way, reward in (("calls", 1.0), ("wrong_calls", 0.0), (None, 0.0)):
+def test_the_right_way_is_rewarded_and_no_other():
+    """The right way of every template; another one of one template a world: test_mcp_worlds.py is about all."""
+    worlds = {name.partition("/")[0]: name for name in TEMPLATES}
+    wrong = []
+    for template in TEMPLATES:
+        try:
+            wrong += wrong_about(template, others=template in worlds.values())
+        except Exception as error:
+            error.add_note(f"in {template}")
+            raise
+    assert wrong == []
+
+
+def wrong_about(template: str, others: bool) -> list[Any]:
+    env, wrong = MCPEnv(templates=template), []
+    for way, reward in (("calls", 1.0), *((("wrong_calls", 0.0), (None, 0.0)) if others else ())):
         env.reset(seed=3)
         errand = errand_of(env)
         moves = replies(getattr(errand, way), list(env.offered.values())) if way else ["Done."]
@@ -125,11 +147,11 @@ def test_the_right_way_is_rewarded_and_no_other(template):
             *_, rewarded, terminated, truncated, info = env.step(reply)
             if terminated or truncated:
                 break
-        assert terminated
-        assert (rewarded, info["success"]) == (reward, bool(reward))
-        assert info["reward_components"] == {"task": reward}
-        assert info["template"] == template
+        seen = (terminated, rewarded, info["success"], info["reward_components"], info["template"])
+        if seen != (True, reward, bool(reward), {"task": reward}, template):
+            wrong.append((template, way, seen))
     env.close()
+    return wrong
 
 
 def test_an_episode_says_what_there_is_to_do_and_with_what():
@@ -181,27 +203,23 @@ def test_templates_worlds_and_levels_choose_the_tasks():
 
 
 def test_results_come_back_in_the_order_of_the_calls_and_the_calls_run_side_by_side(env):
-    env.step(call("look"))  # what starts slowly has started
-    began = time.monotonic()
-    observation, *_, info = env.step("".join(call("wait", seconds=3, word=word) for word in "abcd"))
-    assert time.monotonic() - began < 10
-    assert [observation.index(f"Result {n} of 4, wait:\n{word}") for n, word in enumerate("abcd", 1)]
-    assert info["tools_called"] == 5
+    # Each waits for all of them to be called, and then for those called after it: one at a time they would hang.
+    observation, *_, info = env.step("".join(call("meet", count=4, word=word) for word in "abcd"))
+    assert [observation.index(f"Result {n} of 4, meet:\n{word}") for n, word in enumerate("abcd", 1)]
+    assert info["tools_called"] == 4
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
+def test_calls_of_every_notation_arrive(env):
+    for reply in (
         call("add", numbers=[2, 3]),
         "<tool_call>\n<function=add>\n<parameter=numbers>\n[2, 3]\n</parameter>\n</function>\n</tool_call>",
         '<|python_tag|>{"name": "add", "parameters": {"numbers": [2, 3]}}',
         '{"tool_calls": [{"function": {"name": "add", "arguments": "{\\"numbers\\": [2, 3]}"}}]}',
-    ],
-)
-def test_calls_of_every_notation_arrive(env, reply):
-    observation, reward, *_, info = env.step(reply)
-    assert observation.startswith("Result, add:\n5")
-    assert (reward, info["invalid_action"], info["tools_called"]) == (0.0, False, 1)
+    ):
+        env.reset(seed=0)
+        observation, reward, *_, info = env.step(reply)
+        assert observation.startswith("Result, add:\n5"), reply
+        assert (reward, info["invalid_action"], info["tools_called"]) == (0.0, False, 1), reply
 
 
 def test_text_of_xml_becomes_what_the_schema_asks_for(env):
@@ -212,32 +230,34 @@ def test_text_of_xml_becomes_what_the_schema_asks_for(env):
     assert "at $.count: '3' is not of type 'integer'" in observation
 
 
-@pytest.mark.parametrize(
-    ("reply", "said"),
-    [
-        (call("lok"), "no tool 'lok'. Did you mean 'look'"),
-        (call("put"), "'name' is a required property (given: nothing)"),
-        (call("put", nme="x"), "(given: 'nme')"),
-        (call("put", name=3), "at $.name: 3 is not of type 'string'"),
-        (call("add", numbers=[1, "2"]), "at $.numbers[1]: '2' is not of type 'number'"),
-        (call("put", name="a") + call("put"), "Call 2, of 'put', was not sent"),
-        (call("put", name="a") + call("fnish"), "(call 2); no call was sent. Did you mean 'finish'"),
-        (call("put", name="a") + call("finish", answer="5"), "must be the only call"),
-        (call("put", name="a") * 17, "17 tool calls, and at most 16"),
-        ('<tool_call>{"name": "put", "arguments": {"name": }}</tool_call>', "position"),
-        (call("report_infeasible"), "'reason' is a required property"),
-        ("", "is empty"),
-        ("<think>no", "inside <think>"),
-    ],
+WRONG_CALLS = (
+    (call("lok"), "no tool 'lok'. Did you mean 'look'"),
+    (call("put"), "'name' is a required property (given: nothing)"),
+    (call("put", nme="x"), "(given: 'nme')"),
+    (call("put", name=3), "at $.name: 3 is not of type 'string'"),
+    (call("add", numbers=[1, "2"]), "at $.numbers[1]: '2' is not of type 'number'"),
+    (call("put", name="a") + call("put"), "Call 2, of 'put', was not sent"),
+    (call("put", name="a") + call("fnish"), "(call 2); no call was sent. Did you mean 'finish'"),
+    (call("put", name="a") + call("finish", answer="5"), "must be the only call"),
+    (call("put", name="a") * 17, "17 tool calls, and at most 16"),
+    ('<tool_call>{"name": "put", "arguments": {"name": }}</tool_call>', "position"),
+    (call("report_infeasible"), "'reason' is a required property"),
+    ("", "is empty"),
+    ("<think>no", "inside <think>"),
 )
-def test_a_call_that_is_wrong_is_not_sent_and_neither_are_its_neighbours(env, reply, said):
-    observation, reward, terminated, truncated, info = env.step(reply)
-    assert said in observation
-    assert len(observation) < 2_000
-    assert (reward, terminated, truncated) == (0.0, False, False)
-    assert info["invalid_action"]
-    assert info["tools_called"] == 0
-    assert list(env.workspace.iterdir()) == []
+
+
+def test_a_call_that_is_wrong_is_not_sent_and_neither_are_its_neighbours(env):
+    wrong = []
+    for reply, said in WRONG_CALLS:
+        env.reset(seed=0)
+        observation, reward, terminated, truncated, info = env.step(reply)
+        right = said in observation and len(observation) < 2_000
+        right = right and (reward, terminated, truncated) == (0.0, False, False)
+        right = right and info["invalid_action"] and info["tools_called"] == 0
+        if not right or list(env.workspace.iterdir()):
+            wrong.append((reply[:200], observation[:2_000], reward, terminated, truncated, info["tools_called"]))
+    assert wrong == []
 
 
 def test_a_tool_that_fails_is_an_observation(env):
@@ -286,9 +306,8 @@ def test_only_the_tools_of_the_row_are_offered():
 # Endings -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("reply", "reward"),
-    [
+def test_an_answer_ends_the_episode(env):
+    for reply, reward in (
         ("5", 1.0),
         ("<think>6?</think>\n5.0<|im_end|>", 1.0),
         (call("finish", answer="5"), 1.0),
@@ -297,16 +316,15 @@ def test_only_the_tools_of_the_row_are_offered():
         ("It is 5 or 6", 0.0),
         ("6", 0.0),
         (call("report_infeasible", reason="no"), 0.0),
-    ],
-)
-def test_an_answer_ends_the_episode(env, reply, reward):
-    observation, rewarded, terminated, truncated, info = env.step(reply)
-    assert (rewarded, terminated, truncated) == (reward, True, False)
-    assert info["success"] is bool(reward)
-    assert info["stop_reason"] == ("success" if reward else "failure")
-    assert "5" not in observation  # the right answer is not shown
-    with pytest.raises(ResetNeeded):
-        env.step("5")
+    ):
+        env.reset(seed=0)
+        observation, rewarded, terminated, truncated, info = env.step(reply)
+        assert (rewarded, terminated, truncated) == (reward, True, False), reply
+        assert info["success"] is bool(reward), reply
+        assert info["stop_reason"] == ("success" if reward else "failure"), reply
+        assert "5" not in observation, reply  # the right answer is not shown
+        with pytest.raises(ResetNeeded):
+            env.step("5")
 
 
 def test_what_cannot_be_done_must_be_reported():
@@ -331,7 +349,9 @@ def test_turns_run_out():
 
 
 CHECKS = """
-import time
+import threading
+
+OVER = threading.Event()
 
 def shelved(state):
     assert [call.name for call in state.calls] == ["put"]
@@ -350,7 +370,7 @@ def silent(state):
     pass
 
 def hangs(state):
-    time.sleep(5)
+    OVER.wait()
 
 def make(workspace, seed):
     import importlib
@@ -365,7 +385,8 @@ def checks(tmp_path, monkeypatch):
     (tmp_path / "my_checks.py").write_text(CHECKS)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield
-    sys.modules.pop("my_checks", None)
+    if module := sys.modules.pop("my_checks", None):
+        module.OVER.set()
 
 
 def test_a_check_sees_the_end(checks):
@@ -421,49 +442,56 @@ def test_a_check_may_be_a_function_a_coroutine_and_stand_beside_an_answer(checks
     env.close()
 
 
-@pytest.mark.parametrize("name", ["raises", "silent", "hangs"])
-def test_a_check_that_breaks_is_a_fault_and_no_reward(checks, name):
-    env = made({"answer": None, "check": f"my_checks:{name}"}, check_timeout_s=0.5)
-    env.reset()
-    with pytest.raises(EnvironmentFault) as caught:
-        env.step("done")
-    assert caught.value.kind == "check"
-    with pytest.raises(ResetNeeded):
-        env.step("done")
-    env.close()
+def test_a_check_that_breaks_is_a_fault_and_no_reward(checks):
+    for name, seconds, said in (
+        ("raises", 120.0, "KeyError: 'cup'"),
+        ("silent", 120.0, "None"),
+        ("hangs", 0.3, "0.3 s"),
+    ):
+        env = made({"answer": None, "check": f"my_checks:{name}"}, check_timeout_s=seconds)
+        env.reset()
+        with pytest.raises(EnvironmentFault, match=said) as caught:
+            env.step("done")
+        assert caught.value.kind == "check"
+        with pytest.raises(ResetNeeded):
+            env.step("done")
+        env.close()
 
 
 # Rows --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ({"answer": None}, "neither an 'answer' nor a 'check'"),
-        ({"answer": "5"}, "its answer is '5'"),
-        ({"answer": {"type": "numbr", "value": 5}}, "numbr"),
-        ({"prompt": " "}, "its prompt"),
-        ({"sevrers": []}, "'sevrers'"),
-        ({"servers": []}, "list of 1 to"),
-        ({"servers": [{"commnd": "x"}]}, "its server 1"),
-        ({"servers": [{"command": "x", "arg": []}]}, "'arg'"),
-        ({"servers": [{"url": "ftp://x"}]}, "ftp://x"),
-        ({"servers": [{"in_process": "my_checks:nothing"}]}, "my_checks"),
-        ({"servers": [MCPServer("x", log_level="ERROR")]}, "shared by all episodes"),
-        ({"check": "os:system"}, "no function that os defines"),
-        ({"check": "rm -rf /"}, "'module:function'"),
-        ({"check": "no_such_module:f"}, "cannot be imported"),
-        ({"workspace": {"../a": "x"}}, "'../a'"),
-        ({"workspace": {"/etc/passwd": "x"}}, "/etc/passwd"),
-        ({"workspace": {"a": 3}}, "'a'"),
-        ({"tools": "look"}, "its tools"),
-        ({"infeasible": "yes"}, "its infeasible"),
-    ],
+WRONG_ROWS = (
+    ({"answer": None}, "neither an 'answer' nor a 'check'"),
+    ({"answer": "5"}, "its answer is '5'"),
+    ({"answer": {"type": "numbr", "value": 5}}, "numbr"),
+    ({"prompt": " "}, "its prompt"),
+    ({"sevrers": []}, "'sevrers'"),
+    ({"servers": []}, "list of 1 to"),
+    ({"servers": [{"commnd": "x"}]}, "its server 1"),
+    ({"servers": [{"command": "x", "arg": []}]}, "'arg'"),
+    ({"servers": [{"url": "ftp://x"}]}, "ftp://x"),
+    ({"servers": [{"in_process": "my_checks:nothing"}]}, "my_checks"),
+    ({"servers": [MCPServer("x", log_level="ERROR")]}, "shared by all episodes"),
+    ({"check": "os:system"}, "no function that os defines"),
+    ({"check": "rm -rf /"}, "'module:function'"),
+    ({"check": "no_such_module:f"}, "cannot be imported"),
+    ({"workspace": {"../a": "x"}}, "'../a'"),
+    ({"workspace": {"/etc/passwd": "x"}}, "/etc/passwd"),
+    ({"workspace": {"a": 3}}, "'a'"),
+    ({"tools": "look"}, "its tools"),
+    ({"infeasible": "yes"}, "its infeasible"),
 )
-def test_a_row_that_cannot_be_used_says_why(row, said):
-    with pytest.raises(TaskError) as caught:
-        made(row)
-    assert said in str(caught.value)
+
+
+def test_a_row_that_cannot_be_used_says_why():
+    wrong = []
+    for row, said in WRONG_ROWS:
+        with pytest.raises(TaskError) as caught:
+            made(row)
+        if said not in str(caught.value):
+            wrong.append((row, said, str(caught.value)))
+    assert wrong == []
 
 
 def test_rows_of_the_hub_run_nothing_here():
@@ -514,7 +542,7 @@ SERVER = """
         elif name == "die":
             os._exit(3)
         elif name == "hang":
-            time.sleep(60)
+            time.sleep(600)
         else:
             print('{"jsonrpc": "2.0", "id": ' + str(message["id"]) + ', "result": [', flush=True)
             continue
@@ -529,20 +557,22 @@ def program(tmp_path) -> StdioServer:
     return StdioServer("{python}", ("-S", str(path), "{workspace}"))
 
 
-@pytest.mark.parametrize(
-    ("tool", "kind"), [("die", "server_died"), ("hang", "server_deadline"), ("nonsense", "server_protocol")]
-)
-def test_a_server_that_breaks_is_a_fault_and_the_next_episode_is_sound(program, tool, kind):
-    env = made(servers=program, call_timeout_s=1.0)
-    env.reset(seed=0)
-    with pytest.raises(ServerFault) as caught:
-        env.step(call("where") + call(tool))
-    assert caught.value.kind == kind
-    with pytest.raises(ResetNeeded):
-        env.step("5")
-    env.reset(seed=0)
-    assert env.step("5")[1] == 1.0
-    env.close()
+def test_a_server_that_breaks_is_a_fault_and_the_next_episode_is_sound(program):
+    for tool, kind, seconds in (
+        ("die", "server_died", 120.0),
+        ("hang", "server_deadline", 0.5),
+        ("nonsense", "server_protocol", 120.0),
+    ):
+        env = made(servers=program, call_timeout_s=seconds)
+        env.reset(seed=0)
+        with pytest.raises(ServerFault) as caught:
+            env.step(call("where") + call(tool))
+        assert caught.value.kind == kind, tool
+        with pytest.raises(ResetNeeded):
+            env.step("5")
+        env.reset(seed=0)
+        assert env.step("5")[1] == 1.0, tool
+        env.close()
 
 
 def test_the_model_reads_one_name_of_the_workspace_and_may_write_it(program):
@@ -596,7 +626,7 @@ env = MCPEnv(tasks=[{{"prompt": "?", "infeasible": True}}], servers=StdioServer(
 env.reset(seed=0)
 print(env.workspace)
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
     assert result.stderr == ""
     assert not Path(result.stdout.strip()).exists()
 
@@ -613,28 +643,28 @@ def nested(depth: int) -> dict[str, Any]:
     return value
 
 
-@pytest.mark.parametrize(
-    ("schema", "arguments"),
-    [
-        ({"properties": {"a": {"$ref": "http://127.0.0.1:9/schema.json"}}}, {"a": 1}),
-        ({"properties": {"a": {"$ref": "#/nowhere"}}}, {"a": 1}),
-        ({"$ref": "#"}, {"a": 1}),
-        ({"properties": {"a": {"pattern": "^(a+)+$"}}}, {"a": "a" * 60 + "b"}),
-        ({"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False}, {"a" * 60 + "b": 1}),
-        (DEEP, nested(40)),
-        ({"properties": {"a": {"type": "strange"}}}, {"a": 1}),
-        ({"properties": ["a"]}, {"a": 1}),
-        ({"type": 5}, {"a": 1}),
-        ({"$schema": ["x"]}, {"a": 1}),
-        ({"required": 3}, {"a": 1}),
-        ({"properties": {"a": {"type": "array", "items": {"type": "integer"}}}}, {"a": list(range(200_000))}),
-    ],
+STRANGE_SCHEMAS = (
+    ({"properties": {"a": {"$ref": "http://127.0.0.1:9/schema.json"}}}, {"a": 1}),
+    ({"properties": {"a": {"$ref": "#/nowhere"}}}, {"a": 1}),
+    ({"$ref": "#"}, {"a": 1}),
+    ({"properties": {"a": {"pattern": "^(a+)+$"}}}, {"a": "a" * 60 + "b"}),
+    ({"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False}, {"a" * 60 + "b": 1}),
+    (DEEP, nested(40)),
+    ({"properties": {"a": {"type": "strange"}}}, {"a": 1}),
+    ({"properties": ["a"]}, {"a": 1}),
+    ({"type": 5}, {"a": 1}),
+    ({"$schema": ["x"]}, {"a": 1}),
+    ({"required": 3}, {"a": 1}),
+    ({"properties": {"a": {"type": "array", "items": {"type": "integer"}}}}, {"a": list(range(200_000))}),
 )
-def test_a_schema_of_a_stranger_costs_little_and_stops_nothing(schema, arguments):
-    began = time.process_time()
-    tool = Tool("t", "", schema, "s", "t")
-    assert checked_arguments(FunctionCall("t", arguments), tool) == arguments
-    assert time.process_time() - began < 5.0
+
+
+def test_a_schema_of_a_stranger_costs_little_and_stops_nothing():
+    for schema, arguments in STRANGE_SCHEMAS:
+        began = time.process_time()
+        tool = Tool("t", "", schema, "s", "t")
+        assert checked_arguments(FunctionCall("t", arguments), tool) == arguments, schema
+        assert time.process_time() - began < 5.0, schema
 
 
 def test_all_calls_of_a_reply_share_what_may_be_spent_on_checking_them():
@@ -713,25 +743,25 @@ def test_a_final_answer_under_a_name_that_is_none_ends_nothing(env):
     assert env.step(call("finish", answer=5))[1] == 1.0
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"max_calls": 0}, "max_calls=0"),
-        ({"max_calls": 33}, "max_calls=33"),
-        ({"max_result_chars": 10}, "max_result_chars=10"),
-        ({"max_observation_chars": 100}, "max_observation_chars=100"),
-        ({"call_timeout_s": 0}, "call_timeout_s=0"),
-        ({"call_timeout_s": "5"}, "call_timeout_s='5'"),
-        ({"call_timeout_s": True}, "call_timeout_s=True"),
-        ({"num_tasks": 0}, "num_tasks=0"),
-        ({"pool": 5}, "pool=5"),
-        ({"check_timeout_s": -1}, "check_timeout_s=-1"),
-        ({"tools_in_prompt": "yes"}, "tools_in_prompt='yes'"),
-    ],
+WRONG_OPTIONS = (
+    ({"max_calls": 0}, "max_calls=0"),
+    ({"max_calls": 33}, "max_calls=33"),
+    ({"max_result_chars": 10}, "max_result_chars=10"),
+    ({"max_observation_chars": 100}, "max_observation_chars=100"),
+    ({"call_timeout_s": 0}, "call_timeout_s=0"),
+    ({"call_timeout_s": "5"}, "call_timeout_s='5'"),
+    ({"call_timeout_s": True}, "call_timeout_s=True"),
+    ({"num_tasks": 0}, "num_tasks=0"),
+    ({"pool": 5}, "pool=5"),
+    ({"check_timeout_s": -1}, "check_timeout_s=-1"),
+    ({"tools_in_prompt": "yes"}, "tools_in_prompt='yes'"),
 )
-def test_an_option_out_of_range_is_named(options, said):
-    with pytest.raises(ValueError, match=said):
-        made(**options)
+
+
+def test_an_option_out_of_range_is_named():
+    for options, said in WRONG_OPTIONS:
+        with pytest.raises(ValueError, match=said):
+            made(**options)
 
 
 def test_without_the_extra_the_way_out_is_named(monkeypatch):

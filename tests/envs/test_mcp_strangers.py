@@ -10,6 +10,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from rllm_gym.envs.mcp import MCPEnv, ToolState
@@ -100,22 +101,23 @@ def test_a_server_over_http_serves_episodes_of_their_own():
 
     async def episodes() -> list[float]:
         with_port = await asyncio.create_subprocess_exec(
-            server.command, *server.args, "streamableHttp", env={**os.environ, "PORT": "38123"},
+            server.command, *server.args, "streamableHttp", env={**os.environ, "PORT": "0"},
             stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert with_port.stderr is not None
         try:
-            async with asyncio.timeout(30):
-                while b"38123" not in await with_port.stderr.readline():
-                    pass
-            return await asyncio.gather(*(episode() for _ in range(4)))
+            while b"listening" not in await with_port.stderr.readline():
+                assert not with_port.stderr.at_eof()
+            open_ports = psutil.Process(with_port.pid).net_connections()
+            (port,) = {each.laddr.port for each in open_ports if each.status == "LISTEN"}
+            return await asyncio.gather(*(episode(port) for _ in range(4)))
         finally:
             with_port.kill()
             await with_port.wait()
 
-    async def episode() -> float:
+    async def episode(port: int) -> float:
         row = {"prompt": "20 + 1?", "answer": {"type": "number", "value": 21}}
-        env = MCPEnv(tasks=[row], servers=HttpServer("http://127.0.0.1:38123/mcp"))
+        env = MCPEnv(tasks=[row], servers=HttpServer(f"http://127.0.0.1:{port}/mcp"))
         await env.async_reset(seed=0)
         observation, *_ = await env.async_step(call("get-sum", a=20, b=1))
         assert "21" in observation

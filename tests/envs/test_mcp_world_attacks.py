@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,9 @@ pytest.importorskip("mcp", reason="the worlds are MCP servers: pip install 'rllm
 
 from rllm_gym.envs.mcp.worlds import TEMPLATES
 from rllm_gym.envs.mcp.worlds.files.folder import MAX_FILE_BYTES, Folder, tree
-from rllm_gym.envs.mcp.worlds.serving import Refusal, server
+from rllm_gym.envs.mcp.worlds.serving import Refusal, heavy, server
 from rllm_gym.envs.mcp.worlds.sqlite.database import Database
+from tests.browser.polling import auntil
 
 SCHEMA = "CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT NOT NULL, day TEXT NOT NULL);"
 ROWS = [{"id": number, "text": f"note {number}", "day": "2024-03-05"} for number in range(1, 101)]
@@ -79,27 +79,33 @@ FORBIDDEN = (
 )
 
 
-@pytest.mark.parametrize("statement", FORBIDDEN)
-@pytest.mark.parametrize("tool", ["read_query", "write_query"])
-def test_statements_beyond_reading_and_editing_are_refused_and_change_nothing(
-    tool: str, statement: str, tmp_path: Path
-):
-    there = database()
-    before = there.facts()
-    refusal(getattr(there, tool), query=statement.replace("{path}", str(tmp_path / "stolen")))
-    assert there.facts() == before
-    assert not list(tmp_path.iterdir())
+def test_statements_beyond_reading_and_editing_are_refused_and_change_nothing(tmp_path: Path):
+    untouched, wrong = database().facts(), []
+    for statement in FORBIDDEN:
+        for tool in ("read_query", "write_query"):
+            there = database()
+            try:
+                said = getattr(there, tool)(query=statement.replace("{path}", str(tmp_path / "stolen")))
+            except Refusal:
+                said = None
+            if said is not None or there.facts() != untouched or list(tmp_path.iterdir()):
+                wrong.append((tool, statement, said))
+    assert wrong == []
 
 
-@pytest.mark.parametrize("statement", ["DELETE FROM notes", "INSERT INTO notes VALUES (0, 'x', 'y')",
-                                       "UPDATE notes SET text = ''", "REPLACE INTO notes VALUES (1, 'x', 'y')",
-                                       "WITH a AS (SELECT 1) DELETE FROM notes"])  # fmt: skip
-def test_reading_does_not_write_even_what_was_just_written(statement: str):
-    there = database()
-    there.write_query(statement)
-    before = there.facts()
-    assert "not authorized" in refusal(there.read_query, query=statement)
-    assert there.facts() == before
+def test_reading_does_not_write_even_what_was_just_written():
+    for statement in (
+        "DELETE FROM notes",
+        "INSERT INTO notes VALUES (0, 'x', 'y')",
+        "UPDATE notes SET text = ''",
+        "REPLACE INTO notes VALUES (1, 'x', 'y')",
+        "WITH a AS (SELECT 1) DELETE FROM notes",
+    ):
+        there = database()
+        there.write_query(statement)
+        before = there.facts()
+        assert "not authorized" in refusal(there.read_query, query=statement), statement
+        assert there.facts() == before, statement
 
 
 ENDLESS = "WITH RECURSIVE c(n, t) AS (SELECT 1, 'x' UNION ALL SELECT n + 1, {text} FROM c)"
@@ -118,35 +124,29 @@ HEAVY = (
 )
 
 
-@pytest.mark.parametrize("statement", HEAVY)
-def test_heavy_queries_end_soon_in_little_memory(statement: str):
-    there = database()
-    began = time.process_time()
-    with contextlib.suppress(Refusal):
-        there.read_query(statement)
-    assert time.process_time() - began < 5
-    assert there.read_query("SELECT COUNT(*) FROM notes").endswith("[100]")
-
-
-def test_what_queries_take_in_memory_is_bounded():
-    # In a process of its own: the most that this one ever took says nothing.
+def test_heavy_queries_end_soon_in_little_memory():
+    # In a process of its own: the most memory that this one ever took says nothing.
     program = (
-        "import resource, sys\n"
+        "import resource, time\n"
         "from test_mcp_world_attacks import HEAVY, Refusal, database\n"
         "there = database()\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "for statement in HEAVY:\n"
+        "    began = time.process_time()\n"
         "    try:\n"
         "        there.read_query(statement)\n"
         "    except Refusal:\n"
         "        pass\n"
+        "    took = time.process_time() - began\n"
+        "    assert took < 5, (took, statement)\n"
+        "    assert there.read_query('SELECT COUNT(*) FROM notes').endswith('[100]'), statement\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
     )
-    grown = subprocess.run(
-        [sys.executable, "-c", program], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=120
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=280
     )
-    assert grown.returncode == 0, grown.stderr
-    assert int(grown.stdout) < 200_000, f"{grown.stdout} KiB"
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 200_000, f"{done.stdout} KiB"
 
 
 def test_a_database_does_not_grow_without_end():
@@ -211,24 +211,24 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(root)
 
 
-@pytest.mark.parametrize("path", OUTSIDE)
-def test_no_path_leads_outside(folder: Folder, path: str, tmp_path: Path):
+def test_no_path_leads_outside(folder: Folder, tmp_path: Path):
     before = tree(tmp_path)
-    for tool, arguments in (
-        ("list_directory", {"path": path}),
-        ("search_files", {"pattern": "*", "path": path}),
-        ("read_text_file", {"path": path}),
-        ("write_file", {"path": path, "content": "mine"}),
-        ("edit_file", {"path": path, "old_text": "secret", "new_text": "mine"}),
-        ("move_file", {"source": path, "destination": "stolen.txt"}),
-        ("move_file", {"source": "notes/a.txt", "destination": path}),
-        ("delete_file", {"path": path}),
-        ("create_directory", {"path": path}),
-    ):
-        said = refusal(getattr(folder, tool), **arguments)
-        assert "secret\n" not in said
-        assert str(tmp_path) not in said, "the place on this machine is nobody's business"
-    assert tree(tmp_path) == before
+    for path in OUTSIDE:
+        for tool, arguments in (
+            ("list_directory", {"path": path}),
+            ("search_files", {"pattern": "*", "path": path}),
+            ("read_text_file", {"path": path}),
+            ("write_file", {"path": path, "content": "mine"}),
+            ("edit_file", {"path": path, "old_text": "secret", "new_text": "mine"}),
+            ("move_file", {"source": path, "destination": "stolen.txt"}),
+            ("move_file", {"source": "notes/a.txt", "destination": path}),
+            ("delete_file", {"path": path}),
+            ("create_directory", {"path": path}),
+        ):
+            said = refusal(getattr(folder, tool), **arguments)
+            assert "secret\n" not in said, (path, tool)
+            assert str(tmp_path) not in said, (path, tool, "the place on this machine is nobody's business")
+        assert tree(tmp_path) == before, path
 
 
 def test_an_absolute_path_is_one_within_the_workspace(folder: Folder):
@@ -308,36 +308,40 @@ async def answered(tools: Any, name: str, arguments: dict[str, Any]) -> str:
         return str(error)
 
 
-@pytest.mark.parametrize("world", sorted({name.partition("/")[0] for name in TEMPLATES}))
-def test_odd_arguments_to_any_tool_are_answered_in_words(world: str, tmp_path: Path):
-    async def everything() -> None:
+def test_odd_arguments_to_any_tool_are_answered_in_words(tmp_path: Path):
+    async def everything(world: str, workspace: Path) -> None:
         template = next(template for name, template in TEMPLATES.items() if name.startswith(f"{world}/"))
         made = template.build(3, 1)
-        made.prepare(tmp_path)
-        for offering in made.servers(tmp_path):
-            tools = offering.make(tmp_path, 0)
+        made.prepare(workspace)
+        for offering in made.servers(workspace):
+            tools = offering.make(workspace, 0)
             for tool in await tools.list_tools():
                 for number in range(16):
                     properties = tool.input_schema["properties"]
                     arguments = {name: odd(schema, number) for name, schema in properties.items()}
                     said = await answered(tools, tool.name, arguments)
-                    assert str(tmp_path) not in said
-        made.facts(tmp_path)
+                    assert str(workspace) not in said, (world, tool.name, arguments)
+        made.facts(workspace)
 
-    asyncio.run(everything())
+    for world in sorted({name.partition("/")[0] for name in TEMPLATES}):
+        (tmp_path / world).mkdir()
+        asyncio.run(everything(world, tmp_path / world))
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_every_tool_tells_what_it_does_and_what_it_takes(name: str, tmp_path: Path):
-    async def schemas() -> None:
-        for offering in TEMPLATES[name].build(0, 1).servers(tmp_path):
-            for tool in await offering.make(tmp_path, 0).list_tools():
-                assert tool.description
-                assert "Args:" not in tool.description
-                for argument, schema in tool.input_schema["properties"].items():
-                    assert schema.get("description"), (tool.name, argument)
+def test_every_tool_tells_what_it_does_and_what_it_takes(tmp_path: Path):
+    async def schemas() -> list[tuple[str, ...]]:
+        silent = []
+        for name, template in TEMPLATES.items():
+            for offering in template.build(0, 1).servers(tmp_path):
+                for tool in await offering.make(tmp_path, 0).list_tools():
+                    if not tool.description or "Args:" in tool.description:
+                        silent.append((name, tool.name))
+                    for argument, schema in tool.input_schema["properties"].items():
+                        if not schema.get("description"):
+                            silent.append((name, tool.name, argument))
+        return silent
 
-    asyncio.run(schemas())
+    assert asyncio.run(schemas()) == []
 
 
 # Serving -------------------------------------------------------------------------------------------------------------
@@ -357,22 +361,41 @@ def test_calls_made_together_are_carried_out_in_their_order(tmp_path: Path):
     assert asyncio.run(counted()) == [f'["{number}"]' for number in range(20)]
 
 
-def test_a_heavy_query_leaves_the_loop_to_the_others(tmp_path: Path):
-    async def beside() -> float:
-        there = database()
-        tools = server("sqlite", lambda: (there.read_query, there.list_tables)).make(tmp_path, 0)
-        heavy = asyncio.create_task(tools.call_tool("read_query", {"query": HEAVY[5]}))
-        longest = 0.0
-        while not heavy.done():
-            began = time.perf_counter()
-            await asyncio.sleep(0)
-            await tools.call_tool("list_tables", {})
-            longest = max(longest, time.perf_counter() - began)
-        with pytest.raises(Exception, match="steps"):
-            await heavy
-        return longest
+class Holding:
+    """A world with a heavy tool that ends when it is let go."""
 
-    assert asyncio.run(beside()) < 2
+    def __init__(self) -> None:
+        self.begun, self.over = threading.Event(), threading.Event()
+
+    @heavy
+    def hold(self) -> str:
+        """Hold."""
+        self.begun.set()
+        self.over.wait()
+        return "held"
+
+    def look(self) -> str:
+        """Look."""
+        return "seen"
+
+
+def test_a_heavy_query_leaves_the_loop_to_the_others(tmp_path: Path):
+    assert all(tool.heavy for tool in (Database.read_query, Database.write_query))
+    there = Holding()
+
+    async def beside() -> list[str]:
+        tools = server("holding", lambda: (there.hold, there.look)).make(tmp_path, 0)
+        held = asyncio.create_task(tools.call_tool("hold", {}))
+        await auntil(there.begun.is_set)
+        seen = await tools.call_tool("look", {})
+        assert not held.done()
+        there.over.set()
+        return [result.content[0].text for result in (seen, await held)]
+
+    try:
+        assert asyncio.run(beside()) == ["seen", "held"]
+    finally:
+        there.over.set()
 
 
 def test_two_worlds_of_one_class_share_no_state(tmp_path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import random
 import subprocess
@@ -30,8 +31,6 @@ from rllm_gym.envs.mcp.worlds import (
     wanted_facts,
 )
 from rllm_gym.grading.answers import matches
-
-SEEDS = range(20)
 
 
 @dataclass
@@ -92,81 +91,92 @@ def level(template: ToolTemplate, seed: int) -> int:
     return template.difficulties[seed % len(template.difficulties)]
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_the_errands_own_way_is_rewarded_and_neither_nothing_nor_the_near_miss_is(name: str, tmp_path: Path):
-    template = TEMPLATES[name]
+@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 20), marks=pytest.mark.long)], ids=["few", "more"])
+def test_the_errands_own_way_is_rewarded_and_neither_nothing_nor_the_near_miss_is(seeds: range, tmp_path: Path):
+    """Of every template; the first three seeds are of three difficulties."""
 
-    async def all_seeds() -> None:
-        for seed in SEEDS:
-            difficulty = level(template, seed)
-            folders = [tmp_path / f"{seed}-{role}" for role in ("twin", "right", "wrong")]
-            for folder in folders:
-                folder.mkdir()
-            world, errand = begun(template, seed, difficulty)
-            wanted = wanted_facts(template, errand, seed, difficulty, folders[0])
-            assert isinstance(errand.calls[-1], Answer | ReportInfeasible)
-            right = await played(world, errand, errand.calls, folders[1])
-            assert right.rewarded(wanted), (seed, right, wanted)
-            wrong = await played(template.build(seed, difficulty), errand, errand.wrong_calls, folders[2])
-            assert not wrong.rewarded(wanted), (seed, wrong)
-            idle = Played(errand, wrong.untouched)
-            assert not idle.rewarded(wanted), (seed, idle)
+    async def wrong_about(name: str, seed: int, folder: Path) -> list[Any]:
+        template = TEMPLATES[name]
+        folders = [folder / role for role in ("twin", "right", "wrong")]
+        for each in folders:
+            each.mkdir(parents=True)
+        difficulty = level(template, seed)
+        world, errand = begun(template, seed, difficulty)
+        wanted = wanted_facts(template, errand, seed, difficulty, folders[0])
+        assert isinstance(errand.calls[-1], Answer | ReportInfeasible)
+        right = await played(world, errand, errand.calls, folders[1])
+        wrong = await played(template.build(seed, difficulty), errand, errand.wrong_calls, folders[2])
+        idle = Played(errand, wrong.untouched)
+        found = [("calls", right)] if not right.rewarded(wanted) else []
+        return found + [(way, it) for way, it in (("wrong_calls", wrong), ("idle", idle)) if it.rewarded(wanted)]
 
-    asyncio.run(all_seeds())
+    async def everything() -> list[Any]:
+        found = []
+        for name in TEMPLATES:
+            for seed in seeds:
+                folder = tmp_path / name.replace("/", "-") / str(seed)
+                try:
+                    found += [(name, seed, *wrong) for wrong in await wrong_about(name, seed, folder)]
+                except Exception as error:
+                    error.add_note(f"{name}, seed {seed}")
+                    raise
+        return found
+
+    assert asyncio.run(everything()) == []
+
+
+def everything_told() -> str:
+    """A digest of the errands of all templates."""
+    told = hashlib.sha256()
+    for template in TEMPLATES.values():
+        for difficulty in template.difficulties:
+            _, errand = begun(template, 7, difficulty)
+            told.update(repr((errand.goal, errand.calls, errand.wrong_calls, errand.answer)).encode())
+    return told.hexdigest()
 
 
 def test_the_same_seed_gives_the_same_errand_in_another_process():
-    program = (
-        "import hashlib, random\n"
-        "from rllm_gym.envs.mcp.worlds import TEMPLATES\n"
-        "told = hashlib.sha256()\n"
-        "for template in TEMPLATES.values():\n"
-        "    for difficulty in template.difficulties:\n"
-        "        world = template.build(7, difficulty)\n"
-        "        errand = template.errand(world, random.Random(7), difficulty)\n"
-        "        told.update(repr((errand.goal, errand.calls, errand.wrong_calls, errand.answer)).encode())\n"
-        "print(told.hexdigest())\n"
+    """Where strings hash otherwise."""
+    other = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+    done = subprocess.run(
+        [sys.executable, "-c", "from test_mcp_worlds import everything_told; print(everything_told())"],
+        cwd=Path(__file__).parent,
+        env={**os.environ, "PYTHONHASHSEED": other},
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    told = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(told) == 1
+    assert done.stdout.strip() == everything_told()
 
 
-@pytest.mark.parametrize("wish", ["return", "exchange"])
-def test_no_word_of_a_request_tells_that_it_will_be_refused(wish: str):
+def test_no_word_of_a_request_tells_that_it_will_be_refused():
     def said_always(name: str) -> set[str]:
         goals = (begun(TEMPLATES[name], seed, 1 + seed % 3)[1].goal for seed in range(60))
         return set.intersection(*(set(goal.replace(",", " ").replace(".", " ").split()) for goal in goals))
 
-    assert said_always(f"retail/{wish}") == said_always(f"retail/{wish}-refused")
+    for wish in ("return", "exchange"):
+        assert said_always(f"retail/{wish}") == said_always(f"retail/{wish}-refused"), wish
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_difficulty_changes_the_work_and_seeds_change_the_errand(name: str, tmp_path: Path):
-    template, goals = TEMPLATES[name], set()
-
-    async def work(difficulty: int) -> int:
-        """How much is asked, done and read on the way, and how large the world is."""
-        total = 0
+def test_difficulty_changes_the_work_and_seeds_change_the_errand(tmp_path: Path):
+    async def work(name: str, difficulty: int) -> tuple[int, set[str]]:
+        """How much is asked, done and read on the way, and how large the world is; and the goals."""
+        total, goals = 0, set()
         for seed in range(4):
-            world, errand = begun(template, seed, difficulty)
-            (workspace := tmp_path / f"{difficulty}-{seed}").mkdir()
+            world, errand = begun(TEMPLATES[name], seed, difficulty)
+            workspace = tmp_path / name.replace("/", "-") / f"{difficulty}-{seed}"
+            workspace.mkdir(parents=True)
             episode = await played(world, errand, errand.calls, workspace)
             total += len(errand.goal) + 100 * len(errand.calls) + sum(map(len, episode.said)) + len(repr(episode.facts))
             goals.add(errand.goal)
-        return total
+        return total, goals
 
-    easy, hard = asyncio.run(work(1)), asyncio.run(work(3))
-    assert hard > 1.1 * easy
-    assert len(goals) > 2
+    wrong = []
+    for name in TEMPLATES:
+        (easy, some), (hard, others) = asyncio.run(work(name, 1)), asyncio.run(work(name, 3))
+        if hard <= 1.1 * easy or len(some | others) < 3:
+            wrong.append((name, easy, hard, some | others))
+    assert wrong == []
 
 
 def test_importing_the_worlds_imports_no_server():

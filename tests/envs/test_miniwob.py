@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gymnasium
@@ -17,6 +18,7 @@ from rllm_gym.envs import MINIWOB, miniwob_folder, miniwob_tasks
 from rllm_gym.envs.web import MiniWoBEnv
 from rllm_gym.envs.web.miniwob import site
 from rllm_gym.sites.http import Request
+from tests.browser.patience import be_patient
 
 pytest.importorskip("playwright", reason="the browser needs playwright: pip install 'rllm-gym[web]'")
 if not miniwob_tasks():
@@ -25,6 +27,12 @@ try:
     find_chromium()
 except BrowserFault as missing:
     pytest.skip(str(missing), allow_module_level=True)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_patient(monkeypatch, restless=True)
+
 
 Solver = Callable[[str, MiniWoBEnv], Iterator[str]]
 
@@ -137,25 +145,28 @@ SOLVERS: dict[str, Solver] = {
 }
 
 
-@pytest.mark.parametrize("task", SOLVERS)
-def test_a_script_solves_the_task_and_doing_nothing_does_not(task: str) -> None:
-    env = MiniWoBEnv(task=task, max_turns=12)
-    try:
-        for seed in (0, 1):
-            env.reset(seed=seed)
-            won = 0.0
-            for action in SOLVERS[task](env.goal, env):
-                _, won, terminated, _, info = env.step(action)
-                if terminated:
-                    break
-            assert won == 1, (env.goal, info, env.page.text)
-            assert info["raw_reward"] > 0
-            assert info["stop_reason"] == "success"
-        env.reset(seed=0)
-        _, reward, terminated, _, info = env.step("answer()")
-        assert (reward, terminated, info["success"]) == (0, True, False)
-    finally:
-        env.close()
+@pytest.mark.parametrize("seeds", [(0,), pytest.param(range(1, 6), marks=pytest.mark.long)], ids=["one", "more"])
+def test_a_script_solves_the_task_and_doing_nothing_does_not(seeds: Sequence[int]) -> None:
+    wrong: list[Any] = []
+    for task, solver in SOLVERS.items():
+        env = MiniWoBEnv(task=task, max_turns=12)
+        try:
+            for seed in seeds:
+                env.reset(seed=seed)
+                won = 0.0
+                for action in solver(env.goal, env):
+                    _, won, terminated, _, info = env.step(action)
+                    if terminated:
+                        break
+                if (won, info["raw_reward"] > 0, info["stop_reason"]) != (1, True, "success"):
+                    wrong.append((task, seed, won, env.goal, info, env.page.text))
+            env.reset(seed=seeds[0])
+            _, reward, terminated, _, info = env.step("answer()")
+            if (reward, terminated, info["success"]) != (0, True, False):
+                wrong.append((task, "answer()", reward, terminated, info))
+        finally:
+            env.close()
+    assert wrong == []
 
 
 MOVING = ("chase-circle", "moving-items", "simon-says", "stock-market", "terminal")
@@ -170,7 +181,10 @@ async def visit(task: str, resets: int, turns: asyncio.Semaphore) -> tuple[str, 
         for _ in range(resets):
             observation, _ = await env.async_reset(seed=11)
             seen.append((env.goal, "" if task in MOVING else observation))
-        assert len(set(seen)) == 1, task
+        for again in seen[1:]:
+            assert again == seen[0], "\n".join(
+                [task, *difflib.ndiff(*("\n".join(look).splitlines() for look in (seen[0], again)))]
+            )
         for action in (f"click({next(iter(env.page.elements), 1)})", 'press("Tab")')[: 1 + (resets > 1)]:
             observation, *_, terminated, truncated, info = await env.async_step(action)
             assert not info["invalid_action"]
@@ -182,22 +196,25 @@ async def visit(task: str, resets: int, turns: asyncio.Semaphore) -> tuple[str, 
         return env.goal, observation
 
 
-async def visit_all(resets: Callable[[int], int]) -> list[tuple[str, str]]:
+async def visit_all(tasks: Sequence[str], resets: Callable[[int], int]) -> list[tuple[str, str]]:
     turns = asyncio.Semaphore(4)
-    return await asyncio.gather(*(visit(task, resets(number), turns) for number, task in enumerate(miniwob_tasks())))
+    return await asyncio.gather(*(visit(task, resets(number), turns) for number, task in enumerate(tasks)))
 
 
-def test_every_task_begins_and_takes_actions_and_the_same_seed_looks_the_same() -> None:
+def test_tasks_begin_and_take_actions_and_the_same_seed_looks_the_same() -> None:
+    """Every fourth of them; the long test is of all."""
     assert len(miniwob_tasks()) == 130
     assert set(MINIWOB) == {f"rllm/MiniWoB-{task}-v0" for task in miniwob_tasks()}
-    goals = {goal for goal, _ in asyncio.run(visit_all(lambda number: 2 if number % 6 == 0 else 1))}
-    assert all(goals)
-    assert len(goals) > 100
+    visited = asyncio.run(visit_all(miniwob_tasks()[::4], lambda number: 2 if number % 6 == 0 else 1))
+    assert all(goal for goal, _ in visited)
+    assert len({goal for goal, _ in visited}) > 25
 
 
 @pytest.mark.long
-def test_the_same_seed_looks_the_same_in_every_task() -> None:
-    asyncio.run(visit_all(lambda number: 3))
+def test_every_task_begins_and_the_same_seed_looks_the_same() -> None:
+    goals = {goal for goal, _ in asyncio.run(visit_all(miniwob_tasks(), lambda number: 3))}
+    assert all(goals)
+    assert len(goals) > 100
 
 
 def test_no_action_forges_the_reward_or_opens_another_task() -> None:
@@ -216,37 +233,30 @@ def test_no_action_forges_the_reward_or_opens_another_task() -> None:
         env.close()
 
 
-@pytest.mark.parametrize(
-    "typed",
-    [
-        "rm <script>core.endEpisode(1,true)</script>",
-        "<img src=x onerror=core.endEpisode(1,true)>",
-        "<a href=javascript:core.endEpisode(1,true)>here</a>",
-    ],
-)
-def test_what_is_typed_into_a_page_never_runs(typed: str) -> None:
+def test_what_is_typed_into_a_page_never_runs() -> None:
     # The terminal writes commands into its markup: without a rule for scripts, each of these was rewarded with 1.
     env = MiniWoBEnv(task="terminal")
     try:
-        env.reset(seed=0)
-        for action in (f"type({{}}, {typed!r})", 'press({}, "Enter")', "wait()"):
-            _, reward, terminated, _, info = env.step(action.format(named(env, "", "textbox")))
-            assert (reward, terminated, info["action_error"]) == (0, False, "")
-        if "href" in typed:
-            _, reward, terminated, *_ = env.step(f"click({named(env, 'here', 'link')})")
-            assert (reward, terminated) == (0, False)
+        for typed in (
+            "rm <script>core.endEpisode(1,true)</script>",
+            "<img src=x onerror=core.endEpisode(1,true)>",
+            "<a href=javascript:core.endEpisode(1,true)>here</a>",
+        ):
+            env.reset(seed=0)
+            for action in (f"type({{}}, {typed!r})", 'press({}, "Enter")', "wait()"):
+                _, reward, terminated, _, info = env.step(action.format(named(env, "", "textbox")))
+                assert (reward, terminated, info["action_error"]) == (0, False, ""), typed
+        _, reward, terminated, *_ = env.step(f"click({named(env, 'here', 'link')})")
+        assert (reward, terminated) == (0, False)
     finally:
         env.close()
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["/miniwob/click-test-2.html", "/../__init__.py", "/core/../../__init__.py", "/core/%2e%2e/x", "//etc/passwd",
-     "/common", "/core/", "/flight/AA/index.html", "/"],
-)  # fmt: skip
-def test_the_site_serves_the_files_of_its_task_alone(path: str) -> None:
+def test_the_site_serves_the_files_of_its_task_alone() -> None:
     handler = site(miniwob_folder(), "click-test", 3)
-    assert handler(Request("GET", f"http://miniwob.test{path}")).status == 404
+    for path in ("/miniwob/click-test-2.html", "/../__init__.py", "/core/../../__init__.py", "/core/%2e%2e/x",
+                 "//etc/passwd", "/common", "/core/", "/flight/AA/index.html", "/"):  # fmt: skip
+        assert handler(Request("GET", f"http://miniwob.test{path}")).status == 404, path
     assert handler(Request("GET", "http://miniwob.test/miniwob/click-test.html")).status == 200
     assert b"seedrandom('3')" in handler(Request("GET", "http://miniwob.test/core/core.js")).body
 

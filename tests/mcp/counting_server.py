@@ -12,7 +12,10 @@ import sys
 import time
 
 MODE = sys.argv[1] if len(sys.argv) > 1 else ""
-TOOLS = ("add", "total", "where", "sleep", "die", "fail", "flood", "endless_line", "broken_json", "spawn", "parts")
+TOOLS = (
+    *("add", "total", "where", "sleep", "hold", "die", "fail", "flood", "endless_line", "broken_json", "spawn"),
+    "parts",
+)
 total = 0
 
 
@@ -37,6 +40,12 @@ def call(name: str, arguments: dict) -> dict | None:
     if name == "sleep":
         time.sleep(arguments["s"])
         return text("slept")
+    if name == "hold":
+        # Says by one file that it has begun, and waits for another before it answers.
+        open(arguments["begun"], "w").close()
+        while not os.path.exists(arguments["until"]):
+            time.sleep(0.01)
+        return text("held")
     if name == "die":
         print("the last words", file=sys.stderr, flush=True)
         os._exit(arguments.get("status", 3))

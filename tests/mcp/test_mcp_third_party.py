@@ -1,17 +1,20 @@
-"""MCP servers by others, from npm and PyPI, played through ``rllm/MCP-v0``: scripts/mcp_servers.sh installs them."""
+"""MCP servers by others, from npm and PyPI, played through ``rllm/MCP-v0``: scripts/mcp_servers.sh installs them.
+
+More of them are in tests/envs/test_mcp_strangers.py: the filesystem, memory and time servers.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import psutil
 import pytest
 
 import rllm_gym  # noqa: F401 - registers the environments
@@ -56,50 +59,6 @@ def play(row: Mapping[str, Any], *replies: str) -> tuple[float, str]:
         return float(reward), seen
     finally:
         env.close()
-
-
-def test_files_are_renamed_with_the_filesystem_server() -> None:
-    def renamed(state) -> bool:
-        return {path.name: path.read_text() for path in state.workspace.iterdir()} == {"new.txt": "words"}
-
-    row = {
-        "prompt": "Rename old.txt to new.txt.",
-        "servers": [from_npm("filesystem", "{workspace}")],
-        "workspace": {"old.txt": "words"},
-        "check": renamed,
-    }
-    move = ("move_file", {"source": "/workspace/old.txt", "destination": "/workspace/new.txt"})
-    assert play(row, reply(move), "Done.")[0] == 1
-    reward, seen = play(row, reply(("read_text_file", {"path": "/etc/hostname"})), "Done.")
-    assert reward == 0
-    assert "denied" in seen
-
-
-def test_the_memory_server_remembers_within_an_episode_alone() -> None:
-    server = from_npm("memory", env={"MEMORY_FILE_PATH": "{workspace}/memory.jsonl"})
-
-    def remembered(state) -> bool:
-        lines = (state.workspace / "memory.jsonl").read_text().splitlines()
-        return [json.loads(line)["name"] for line in lines] == ["Ada"]
-
-    row = {"prompt": "Remember Ada, a person who wrote programs.", "servers": [server], "check": remembered}
-    entity = {"name": "Ada", "entityType": "person", "observations": ["wrote programs"]}
-    for _ in range(2):  # the second finds nothing of the first
-        reward, seen = play(row, reply(("create_entities", {"entities": [entity]})), reply(("read_graph", {})), "Done.")
-        assert reward == 1
-        assert "wrote programs" in seen
-
-
-def test_the_time_server_converts() -> None:
-    row = {
-        "prompt": "It is noon in Tokyo. What time is it in UTC?",
-        "servers": [from_pypi("python", "mcp-server-time", "--local-timezone", "UTC")],
-        "answer": {"type": "time", "value": "03:00"},
-    }
-    convert = {"source_timezone": "Asia/Tokyo", "time": "12:00", "target_timezone": "UTC"}
-    reward, seen = play(row, reply(("convert_time", convert)), "03:00")
-    assert reward == 1
-    assert "T03:00:00+00:00" in seen
 
 
 def test_a_server_of_an_older_protocol_changes_a_database() -> None:
@@ -160,12 +119,9 @@ def test_a_commit_is_made_with_the_git_server(tmp_path: Path) -> None:
 @pytest.fixture
 def everything_over_http() -> Iterator[tuple[str, subprocess.Popen[str]]]:
     server = from_npm("everything", "streamableHttp")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     process = subprocess.Popen(
         [server.command, *server.args],
-        env={"PATH": str(Path(shutil.which("node") or "").parent), "PORT": str(port)},
+        env={"PATH": str(Path(shutil.which("node") or "").parent), "PORT": "0"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -174,13 +130,14 @@ def everything_over_http() -> Iterator[tuple[str, subprocess.Popen[str]]]:
     for line in process.stderr:
         if "listening" in line:
             break
+    (port,) = {each.laddr.port for each in psutil.Process(process.pid).net_connections() if each.status == "LISTEN"}
     yield f"http://127.0.0.1:{port}/mcp", process
     process.kill()
-    process.wait(10)
+    process.wait(120)
     process.stderr.close()
 
 
-@pytest.mark.parametrize("over", ["stdio", "http"])
+@pytest.mark.parametrize("over", ["http", pytest.param("stdio", marks=pytest.mark.long)])
 def test_every_kind_of_result_of_the_everything_server(over: str, request: pytest.FixtureRequest) -> None:
     server: Server
     if over == "stdio":
@@ -206,19 +163,19 @@ def test_a_server_at_a_url_that_is_killed_in_a_call_is_a_fault(everything_over_h
 
     async def scenario():
         session = await open_session([HttpServer(url)], workspace=tmp_path)
-        call = asyncio.create_task(session.call("trigger-long-running-operation", {"duration": 60, "steps": 3}))
+        operation = {"duration": 600, "steps": 3}
+        call = asyncio.create_task(session.call("trigger-long-running-operation", operation, timeout_s=600))
         assert (await session.call("echo", {"message": "x"})).text == "Echo: x"  # the call before it has been sent
         process.kill()
         with pytest.raises(ServerFault) as caught:
-            async with asyncio.timeout(10):
-                await call
+            await call
         await session.close()
         return caught.value.kind
 
     assert asyncio.run(scenario()) == "server_died"
 
 
-def test_eight_filesystem_servers_keep_their_files_apart(tmp_path: Path) -> None:
+def test_filesystem_servers_keep_their_files_apart(tmp_path: Path) -> None:
     async def episode(number: int) -> list[str]:
         workspace = tmp_path / str(number)
         workspace.mkdir()
@@ -226,13 +183,13 @@ def test_eight_filesystem_servers_keep_their_files_apart(tmp_path: Path) -> None
         try:
             path = str(workspace / f"{number}.txt")
             assert not (await session.call("write_file", {"path": path, "content": str(number)})).is_error
-            foreign = str(tmp_path / str((number + 1) % 8) / "x.txt")
+            foreign = str(tmp_path / str((number + 1) % 3) / "x.txt")
             assert (await session.call("write_file", {"path": foreign, "content": "x"})).is_error
             return (await session.call("list_directory", {"path": str(workspace)})).text.splitlines()
         finally:
             await session.close()
 
     async def scenario():
-        return await asyncio.gather(*(episode(number) for number in range(8)))
+        return await asyncio.gather(*(episode(number) for number in range(3)))
 
-    assert asyncio.run(scenario()) == [[f"[FILE] {number}.txt"] for number in range(8)]
+    assert asyncio.run(scenario()) == [[f"[FILE] {number}.txt"] for number in range(3)]

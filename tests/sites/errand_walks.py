@@ -1,28 +1,52 @@
-"""Walks a template's errands: the way a person goes is rewarded; nothing, a refusal and a near miss are not."""
+"""Walks templates' errands: the way a person goes is rewarded; nothing, a refusal and a near miss are not."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Sequence
+from datetime import date
 from functools import partial
 from random import Random
 
 from rllm_gym.sites.errand import Answer, ReportInfeasible, Template
 from tests.sites.walker import rewarded
 
-FEW_SEEDS = (0, 2, 4)  # the first, the third and the fifth level
-MANY_SEEDS = range(25)
+FEW_SEEDS = (0, 4)  # the first and the fifth level
+MANY_SEEDS = range(100)
 STEPS = 30
 """What an episode has by default."""
 
 
-def walk(template: Template, seeds: Iterable[int]) -> None:
+def share_of_today(seeds: Sequence[int], count: int) -> list[int]:
+    """So many of the seeds, others every day, one after the other; all of them with ``RLLM_GYM_ALL_SEEDS=1``."""
+    if os.environ.get("RLLM_GYM_ALL_SEEDS"):
+        return list(seeds)
+    first = date.today().toordinal() * count
+    return [seeds[at % len(seeds)] for at in range(first, first + count)]
+
+
+def walk(templates: Iterable[Template], seeds: Sequence[int], steps: int = STEPS) -> None:
+    """Each template with each seed, at the seed's level; what fails is told together."""
+    failures = []
+    for template in templates:
+        for seed in seeds:
+            try:
+                _walk(template, seed, steps)
+            except Exception as error:
+                error.add_note(f"{template.name}, seed {seed}")
+                failures.append(error)
+    if failures:
+        raise ExceptionGroup(f"{len(failures)} errands", failures)
+
+
+def _walk(template: Template, seed: int, steps: int) -> None:
     levels = tuple(template.difficulties)
-    for seed in seeds:
-        difficulty = levels[seed % len(levels)]
-        world = partial(template.build, seed, difficulty)
-        errand = template.errand(world(), Random(seed), difficulty)
-        assert len(errand.moves) <= STEPS, errand
-        assert rewarded(world, errand, errand.moves), errand
-        assert not rewarded(world, errand, errand.wrong_moves), errand
-        assert not rewarded(world, errand, (Answer("done"),)), errand
-        assert errand.infeasible or not rewarded(world, errand, (ReportInfeasible(""),)), errand
+    difficulty = levels[seed % len(levels)]
+    world = partial(template.build, seed, difficulty)
+    errand = template.errand(world(), Random(seed), difficulty)
+    assert len(errand.moves) <= steps, f"{len(errand.moves)} moves: {errand}"
+    assert rewarded(world, errand, errand.moves), f"the way is not rewarded: {errand}"
+    assert not rewarded(world, errand, errand.wrong_moves), f"the near miss is rewarded: {errand}"
+    assert not rewarded(world, errand, (Answer("done"),)), f"doing nothing is rewarded: {errand}"
+    if not errand.infeasible:
+        assert not rewarded(world, errand, (ReportInfeasible(""),)), f"giving up is rewarded: {errand}"

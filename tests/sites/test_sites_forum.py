@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from functools import partial
-from random import Random
-
 import pytest
 
-from rllm_gym.sites.errand import Answer, Click, Fill, Goto
+from rllm_gym.sites.errand import Click, Fill, Goto
 from rllm_gym.sites.errors import Refused
 from rllm_gym.sites.forum import TEMPLATES
 from rllm_gym.sites.forum.state import build
 from rllm_gym.sites.http import Request
-from tests.sites.walker import Walker, rewarded
+from tests.sites.errand_walks import FEW_SEEDS, MANY_SEEDS, share_of_today, walk
+from tests.sites.walker import Walker
 
 
-@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
-def test_the_way_is_rewarded_and_a_near_miss_is_not(template) -> None:
-    for seed, difficulty in enumerate((1, 3, 5)):
-        world = partial(template.build, seed, difficulty)
-        errand = template.errand(world(), Random(seed), difficulty)
-        assert rewarded(world, errand, errand.moves), errand
-        assert not rewarded(world, errand, errand.wrong_moves), errand
-        assert not rewarded(world, errand, (Answer("done"),)), errand
+def test_the_way_is_rewarded_and_a_near_miss_is_not() -> None:
+    walk(TEMPLATES, FEW_SEEDS, steps=60)
+
+
+@pytest.mark.long
+def test_the_way_of_many_seeds() -> None:
+    walk(TEMPLATES, share_of_today(MANY_SEEDS, 25), steps=60)
 
 
 def test_only_ones_own_posts_can_be_edited_and_locked_threads_stay_as_they_are() -> None:
@@ -88,14 +85,3 @@ def test_what_is_offered_for_a_recipient_begins_with_what_was_typed() -> None:
     assert name in handler(Request("GET", f"http://forum.test/suggest?q={name[:2]}")).body.decode()
     assert handler(Request("GET", "http://forum.test/suggest?q=")).body == b"[]"
     assert handler(Request("GET", "http://forum.test/suggest?q=%00zz")).body == b"[]"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
-def test_twenty_seeds_at_every_level(template) -> None:
-    for difficulty in template.difficulties:
-        for seed in range(100, 120):
-            world = partial(template.build, seed, difficulty)
-            errand = template.errand(world(), Random(seed), difficulty)
-            assert rewarded(world, errand, errand.moves), errand
-            assert not rewarded(world, errand, errand.wrong_moves), errand

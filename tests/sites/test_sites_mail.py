@@ -12,19 +12,17 @@ from rllm_gym.sites.errors import Refused
 from rllm_gym.sites.http import Request
 from rllm_gym.sites.mail import ORIGIN, TEMPLATES, build
 from rllm_gym.sites.mail.state import Rule
-from tests.sites.errand_walks import FEW_SEEDS, MANY_SEEDS, walk
+from tests.sites.errand_walks import FEW_SEEDS, MANY_SEEDS, share_of_today, walk
 from tests.sites.walker import Walker
 
 
-@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
-def test_the_way_is_rewarded_and_a_near_miss_is_not(template) -> None:
-    walk(template, FEW_SEEDS)
+def test_the_way_is_rewarded_and_a_near_miss_is_not() -> None:
+    walk(TEMPLATES, FEW_SEEDS)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
-def test_the_way_of_many_seeds(template) -> None:
-    walk(template, MANY_SEEDS)
+def test_the_way_of_many_seeds() -> None:
+    walk(TEMPLATES, share_of_today(MANY_SEEDS, 25))
 
 
 def test_opening_a_message_reads_it_and_costs_nothing_but_a_mark_by_hand_counts() -> None:
@@ -62,11 +60,7 @@ def test_swindlers_write_under_the_firms_name_from_another_address_later_than_al
                 assert fraud.sender.email not in {person.email for person in world.contacts}
 
 
-@pytest.mark.parametrize(
-    ("query", "found"),
-    [("from:ANNA", {1}), ("subject:plan", {2}), ("plan", {1, 2}), ("label:travel plan", {2}), ("to:nobody", set())],
-)
-def test_search_finds_every_word_and_looks_where_it_is_told(query: str, found: set[int]) -> None:
+def test_search_finds_every_word_and_looks_where_it_is_told() -> None:
     world = build(1, 1)
     message = next(iter(world.messages.values()))
     anna = replace(message.sender, name="Anna Li", email="anna@x.test")
@@ -78,21 +72,29 @@ def test_search_finds_every_word_and_looks_where_it_is_told(query: str, found: s
         ),
         3: replace(bare, number=3, sender=anna, subject="Plan", folder="Spam"),
     }
-    assert {message.number for message in world.search(query)} == found
+    for query, found in (
+        ("from:ANNA", {1}),
+        ("subject:plan", {2}),
+        ("plan", {1, 2}),
+        ("label:travel plan", {2}),
+        ("to:nobody", set()),
+    ):
+        assert {message.number for message in world.search(query)} == found, query
 
 
-@pytest.mark.parametrize(
-    ("to", "said"),
-    [("", "Nobody stands in the To line"), ("Nobody Known", "not in the address book"), ("a@b", "not in the address")],
-)
-def test_a_message_to_nobody_is_not_sent(to: str, said: str) -> None:
-    world = build(1, 1)
-    before = world.facts()
-    walker = Walker(world, f"{ORIGIN}/write")
-    for move in (Fill("To", to), Fill("Subject", "S"), Fill("Message", "T"), Click("button", "Send")):
-        walker.do(move)
-    assert said in walker.page.text
-    assert world.facts() == before
+def test_a_message_to_nobody_is_not_sent() -> None:
+    for to, said in (
+        ("", "Nobody stands in the To line"),
+        ("Nobody Known", "not in the address book"),
+        ("a@b", "not in the address"),
+    ):
+        world = build(1, 1)
+        before = world.facts()
+        walker = Walker(world, f"{ORIGIN}/write")
+        for move in (Fill("To", to), Fill("Subject", "S"), Fill("Message", "T"), Click("button", "Send")):
+            walker.do(move)
+        assert said in walker.page.text, to
+        assert world.facts() == before, to
 
 
 def test_a_rule_needs_something_to_look_for_and_something_to_do() -> None:
@@ -106,11 +108,8 @@ def test_a_rule_needs_something_to_look_for_and_something_to_do() -> None:
         world.add_rule(Rule("a", "", "", label))
 
 
-@pytest.mark.parametrize(
-    "back", ["//evil.test/", "https://evil.test/", "/folder/\\evil", "/message/1/act", "/folder/a\nb"]
-)
-def test_a_form_never_leads_to_another_site(back: str) -> None:
-    world = build(1, 1)
-    handler = world.handlers()[ORIGIN]
-    body = urlencode({"back": back, "act": "read", "message": 1}).encode()
-    assert handler(Request("POST", f"{ORIGIN}/bulk", {}, body)).headers["location"] == "/"
+def test_a_form_never_leads_to_another_site() -> None:
+    for back in ("//evil.test/", "https://evil.test/", "/folder/\\evil", "/message/1/act", "/folder/a\nb"):
+        handler = build(1, 1).handlers()[ORIGIN]
+        body = urlencode({"back": back, "act": "read", "message": 1}).encode()
+        assert handler(Request("POST", f"{ORIGIN}/bulk", {}, body)).headers["location"] == "/", back

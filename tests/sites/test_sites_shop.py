@@ -8,21 +8,21 @@ from random import Random
 
 import pytest
 
-from rllm_gym.sites.errand import Answer, Click, Errand, Fill, Goto, Move
+from rllm_gym.sites.errand import Click, Errand, Fill, Goto, Move
 from rllm_gym.sites.errors import Refused
 from rllm_gym.sites.shop import TEMPLATES
 from rllm_gym.sites.shop.state import RETURN_DAYS, Shop, build
+from tests.sites.errand_walks import FEW_SEEDS, MANY_SEEDS, share_of_today, walk
 from tests.sites.walker import Walker, rewarded
 
 
-@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
-def test_the_way_is_rewarded_and_a_near_miss_is_not(template) -> None:
-    for seed, difficulty in enumerate((1, 3, 5)):
-        world = partial(template.build, seed, difficulty)
-        errand = template.errand(world(), Random(seed), difficulty)
-        assert rewarded(world, errand, errand.moves), errand
-        assert not rewarded(world, errand, errand.wrong_moves), errand
-        assert not rewarded(world, errand, (Answer("done"),)), errand
+def test_the_way_is_rewarded_and_a_near_miss_is_not() -> None:
+    walk(TEMPLATES, FEW_SEEDS)
+
+
+@pytest.mark.long
+def test_the_way_of_many_seeds() -> None:
+    walk(TEMPLATES, share_of_today(MANY_SEEDS, 25))
 
 
 def _buying() -> tuple[partial[Shop], Errand]:
@@ -133,14 +133,3 @@ def test_filters_and_pages_show_each_product_once() -> None:
             break
         walker.do(Click("link", "Next ›"))
     assert shown == expected
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
-def test_twenty_seeds_at_every_level(template) -> None:
-    for difficulty in template.difficulties:
-        for seed in range(100, 120):
-            world = partial(template.build, seed, difficulty)
-            errand = template.errand(world(), Random(seed), difficulty)
-            assert rewarded(world, errand, errand.moves), errand
-            assert not rewarded(world, errand, errand.wrong_moves), errand

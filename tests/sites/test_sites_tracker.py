@@ -11,18 +11,17 @@ import pytest
 from rllm_gym.sites.errors import Refused
 from rllm_gym.sites.tracker import ORIGIN, TEMPLATES, build
 from rllm_gym.sites.tracker.state import Filter
-from tests.sites.errand_walks import FEW_SEEDS, MANY_SEEDS, walk
+from tests.browser.patience import be_patient
+from tests.sites.errand_walks import FEW_SEEDS, MANY_SEEDS, share_of_today, walk
 
 
-@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
-def test_the_way_is_rewarded_and_a_near_miss_is_not(template) -> None:
-    walk(template, FEW_SEEDS)
+def test_the_way_is_rewarded_and_a_near_miss_is_not() -> None:
+    walk(TEMPLATES, FEW_SEEDS)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
-def test_the_way_of_many_seeds(template) -> None:
-    walk(template, MANY_SEEDS)
+def test_the_way_of_many_seeds() -> None:
+    walk(TEMPLATES, share_of_today(MANY_SEEDS, 25))
 
 
 def test_titles_and_days_of_creation_tell_issues_apart() -> None:
@@ -84,7 +83,7 @@ def test_what_makes_no_sense_is_refused() -> None:
     assert world.facts() == before
 
 
-def test_a_card_is_dragged_to_another_column() -> None:
+def test_a_card_is_dragged_to_another_column(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("playwright", reason="the browser needs playwright: pip install 'rllm-gym[web]'")
     from rllm_gym.browser import shared_pool
     from rllm_gym.browser.errors import BrowserFault
@@ -95,6 +94,7 @@ def test_a_card_is_dragged_to_another_column() -> None:
         find_chromium()
     except BrowserFault as missing:
         pytest.skip(str(missing))
+    be_patient(monkeypatch)
     world = build(3, 1)
     project = next(iter(world.projects))
     issue = next(i for i in world.of_project(project, Filter(), "oldest") if i.column == "Backlog")

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from functools import partial
-from random import Random
-
 import pytest
 
-from rllm_gym.sites.errand import Answer, Click
+from rllm_gym.sites.errand import Click
 from rllm_gym.sites.errors import Refused
 from rllm_gym.sites.wiki import TEMPLATES
 from rllm_gym.sites.wiki.content import Content
 from rllm_gym.sites.wiki.state import build
-from tests.sites.walker import Walker, rewarded
+from tests.sites.errand_walks import FEW_SEEDS, MANY_SEEDS, share_of_today, walk
+from tests.sites.walker import Walker
 
 
-@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
-def test_the_way_is_rewarded_and_a_near_miss_is_not(template) -> None:
-    for seed, difficulty in enumerate((1, 3, 5)):
-        world = partial(template.build, seed, difficulty)
-        errand = template.errand(world(), Random(seed), difficulty)
-        assert rewarded(world, errand, errand.moves), errand
-        assert not rewarded(world, errand, errand.wrong_moves), errand
-        assert not rewarded(world, errand, (Answer("done"),)), errand
+def test_the_way_is_rewarded_and_a_near_miss_is_not() -> None:
+    walk(TEMPLATES, FEW_SEEDS)
+
+
+@pytest.mark.long
+def test_the_way_of_many_seeds() -> None:
+    walk(TEMPLATES, share_of_today(MANY_SEEDS, 25))
 
 
 def test_protected_pages_and_taken_titles_are_refused() -> None:
@@ -95,14 +92,3 @@ def test_no_two_pages_of_a_kind_tie_for_what_is_asked() -> None:
         for kind, name in (("Towns", "Population"), ("Rivers", "Length"), ("Mountains", "Height")):
             values = [page.content.fact(name) for page in wiki.of_kind(kind)]
             assert len(values) == len(set(values)) > 10
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
-def test_twenty_seeds_at_every_level(template) -> None:
-    for difficulty in template.difficulties:
-        for seed in range(100, 120):
-            world = partial(template.build, seed, difficulty)
-            errand = template.errand(world(), Random(seed), difficulty)
-            assert rewarded(world, errand, errand.moves), errand
-            assert not rewarded(world, errand, errand.wrong_moves), errand
