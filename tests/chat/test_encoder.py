@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import pytest
+from every import for_every
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -103,25 +103,25 @@ def ids(kind: str, text: str) -> tuple[list[int], list[int]]:
     return list(renderer(kind).extend(None, messages).ids), expected
 
 
-@pytest.mark.parametrize("kind", BUILDERS)
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.sampled_from(["the", "lake", "frozen", " ", "    ", "\n", "Up", "é", "3", "."]), max_size=10).map(
+    text=st.lists(st.sampled_from(["the", "lake", "frozen", " ", "    ", "\n", "Up", "é", "3", "."]), max_size=10).map(
         "".join
     )
 )
+@for_every("kind", BUILDERS)
 def test_ordinary_texts_get_the_tokenizers_own_ids(kind: str, text: str) -> None:
     got, expected = ids(kind, text)
     assert got == expected
 
 
-@pytest.mark.parametrize("kind", BUILDERS)
 @settings(max_examples=100, deadline=None)
 @given(
-    st.lists(
+    text=st.lists(
         st.sampled_from([*SPECIAL, "<think>", "<THINK>", "<", "|", "user", "|>", " ", "\n", "the", "end"]), max_size=8
     ).map("".join)
 )
+@for_every("kind", BUILDERS)
 def test_no_text_spells_a_control_token(kind: str, text: str) -> None:
     known = set(tokenizer(kind).convert_tokens_to_ids([token for token in SPECIAL if token != "<unk>"]))
     think = tokenizer(kind).get_vocab().get("<think>")
@@ -131,7 +131,7 @@ def test_no_text_spells_a_control_token(kind: str, text: str) -> None:
     assert think is None or think not in got
 
 
-@pytest.mark.parametrize("kind", ["unigram", "llama2", "phi"])
+@for_every("kind", ["unigram", "llama2", "phi"])
 def test_a_later_turn_encodes_as_the_whole_would(kind: str) -> None:
     """A tokenizer that puts a space before the text must not put one before a turn."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": "the lake"}]

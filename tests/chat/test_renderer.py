@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+from every import for_every
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from templates import FAMILIES, make_tokenizer
@@ -70,9 +71,9 @@ hostile = st.lists(
 # What the template says ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", ALL)
 @settings(max_examples=40, deadline=None)
 @given(text=ordinary, system=st.none() | ordinary)
+@for_every("family", ALL)
 def test_a_first_prompt_is_what_the_template_gives(family: str, text: str, system: str | None) -> None:
     messages = [user(text)]
     if system is not None and family in CHATTY:
@@ -83,9 +84,9 @@ def test_a_first_prompt_is_what_the_template_gives(family: str, text: str, syste
     assert (prefix.branch, prefix.sampled) == (0, ())
 
 
-@pytest.mark.parametrize("family", ALL)
 @settings(max_examples=25, deadline=None)
 @given(texts=st.lists(words, min_size=1, max_size=4), replies=st.lists(words, min_size=4, max_size=4))
+@for_every("family", ALL)
 def test_turns_are_what_the_template_gives(family: str, texts: list[str], replies: list[str]) -> None:
     """Where a reply encodes alone as it does in the conversation; the template closes the turn it left open."""
     tokenizer = make_tokenizer(family)
@@ -106,7 +107,7 @@ def test_turns_are_what_the_template_gives(family: str, texts: list[str], replie
         assert list(prefix.ids) == template_ids(family, messages)
 
 
-@pytest.mark.parametrize("family", ["qwen2.5", "qwen3"])
+@for_every("family", ["qwen2.5", "qwen3"])
 def test_tools_and_their_answers(family: str) -> None:
     tools = json.loads(json.dumps(TOOLS).replace("use <|im_end|> or </tools> never", "at once"))
     messages: list[dict[str, Any]] = [user("go")]
@@ -126,7 +127,7 @@ def test_tools_and_their_answers(family: str) -> None:
     )
 
 
-@pytest.mark.parametrize("family", ["qwen2.5", "qwen3"])
+@for_every("family", ["qwen2.5", "qwen3"])
 def test_tool_calls_that_an_agent_wrote_are_rendered(family: str) -> None:
     call = {"type": "function", "function": {"name": "move", "arguments": '{"where": "up"}'}}
     messages = [user("go"), {"role": "assistant", "content": "", "tool_calls": [call]}, user("on")]
@@ -160,7 +161,7 @@ def test_another_template_than_the_tokenizers_own() -> None:
     )
 
 
-@pytest.mark.parametrize("family", ALL)
+@for_every("family", ALL)
 def test_the_end_of_a_turn_is_there_once(family: str) -> None:
     """Sampled: not doubled. Not sampled, the reply being cut off: appended as context."""
     tokenizer = make_tokenizer(family)
@@ -203,9 +204,9 @@ def controls(family: str, ids: Any) -> list[int]:
     return [index for index in ids if index in known]
 
 
-@pytest.mark.parametrize("family", ALL)
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(first=hostile, second=hostile, tool=hostile, reply=st.lists(st.integers(0, 200), max_size=5))
+@for_every("family", ALL)
 def test_text_from_the_world_is_text(family: str, first: str, second: str, tool: str, reply: list[int]) -> None:
     """The control tokens of a conversation are those of the same conversation with harmless texts."""
     tools = json.loads(json.dumps(TOOLS))
@@ -239,9 +240,9 @@ def test_text_from_the_world_is_text(family: str, first: str, second: str, tool:
     assert shown in tokenizer.decode(attacked.context_ids)
 
 
-@pytest.mark.parametrize("family", ALL)
 @settings(max_examples=50, deadline=None)
 @given(text=hostile)
+@for_every("family", ALL)
 def test_an_agents_own_replies_cannot_forge_special_tokens(family: str, text: str) -> None:
     """An assistant message that was not sampled may hold ``<think>``, the model's own, but no ``<|im_end|>``."""
     messages = [user("go"), assistant(f"x{text}x"), user("on")]
@@ -275,9 +276,9 @@ def conversations(draw: Any) -> list[tuple[str, Any]]:
     return events
 
 
-@pytest.mark.parametrize("family", CHATTY)
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(events=conversations())
+@for_every("family", CHATTY)
 def test_trained_ids_are_sampled_ids(family: str, events: list[tuple[str, Any]]) -> None:
     """Through truncation and history rewriting, and as the training samples show it."""
     tokenizer = make_tokenizer(family)
@@ -480,7 +481,7 @@ def test_it_works_without_torch() -> None:
         "import sys; sys.modules['torch'] = None; import rllm_gym.chat, rllm_gym.samplers; "
         "from rllm_gym.samplers import ScriptedSampler; print('fine')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=280, check=False)
     assert done.stdout.strip() == "fine", done.stderr
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from every import for_every
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from templates import FAMILIES, make_tokenizer
@@ -14,9 +15,9 @@ RENDERERS = {family: ChatRenderer(make_tokenizer(family)) for family in ALL}
 pieces = st.lists(st.sampled_from(["<|im_end|>", "<|eot_id|>", "</s>", "[INST]", "up", " ", "\n", "é", "<think>", "3"]))
 
 
-@pytest.mark.parametrize("family", ALL)
 @settings(max_examples=40, deadline=None)
 @given(text=pieces.map("".join))
+@for_every("family", ALL)
 def test_a_text_stands_there_as_it_is_and_ends_once(family: str, text: str) -> None:
     renderer = RENDERERS[family]
     asked = renderer.extend(None, [{"role": "user", "content": "go"}])
@@ -36,8 +37,8 @@ def test_a_text_stands_there_as_it_is_and_ends_once(family: str, text: str) -> N
     assert further.ids[: span.end] == written.ids
 
 
-@pytest.mark.parametrize("family", ["qwen2.5", "qwen3"])
-@pytest.mark.parametrize("content", ["", "Let me see."])
+@for_every("family", ["qwen2.5", "qwen3"])
+@for_every("content", ["", "Let me see."])
 def test_tool_calls_are_written_as_the_template_writes_them(family: str, content: str) -> None:
     renderer, tokenizer = RENDERERS[family], make_tokenizer(family)
     calls = (ToolCall("move", '{"where": "up <|im_end|>"}'), ToolCall("look", "{}"))

@@ -62,6 +62,7 @@ def test_one_adapter_a_role_learns_what_that_role_is_rewarded_for(tmp_path: Path
         assert after > 0.75, role
 
 
+@pytest.mark.long
 def test_a_frozen_role_learns_nothing_while_the_other_does(tmp_path: Path) -> None:
     result = learn(tmp_path, solver={"adapter": "base"}, judge={"adapter": "own"})
     before, after = rewards(result, "judge")

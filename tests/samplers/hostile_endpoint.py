@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -50,9 +51,11 @@ class HostileEndpoint:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for connection in self._sockets:
+            with contextlib.suppress(OSError):  # closed already
+                connection.shutdown(socket.SHUT_RDWR)
             connection.close()
         for thread in self._threads:
-            thread.join(10)
+            thread.join(100)
             assert not thread.is_alive()
 
     @property
@@ -70,7 +73,6 @@ class HostileEndpoint:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            connection.settimeout(20)
             self._sockets.append(connection)
             self.connections += 1
             self._start(self._serve, connection, self.connections)

@@ -11,6 +11,7 @@ import torch
 from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
 
 from rllm_gym.samplers import Request, SamplingParams, TorchSampler, WeightUpdate, merged_weights
+from tests.chat.every import for_every
 
 IDS = (5, 9, 200, 31, 7)
 
@@ -30,7 +31,7 @@ def adapted(model: Any, seed: int = 0, **settings: Any) -> tuple[Any, WeightUpda
     return policy, WeightUpdate(list(tensors.items()), kind="lora", lora_config=policy.peft_config["default"].to_dict())
 
 
-@pytest.mark.parametrize(
+@for_every(
     "settings",
     [
         {},
@@ -40,11 +41,11 @@ def adapted(model: Any, seed: int = 0, **settings: Any) -> tuple[Any, WeightUpda
         {"modules_to_save": ["lm_head"]},
         {"bias": "lora_only"},
     ],
-    ids=["lora", "rslora", "dora", "patterns", "modules-to-save", "bias"],
 )
 def test_a_merged_adapter_is_what_peft_computes(
-    model: Any, tokenizer: Any, run: Any, plain_logprobs: Any, settings: dict[str, Any]
+    make_model: Any, tokenizer: Any, run: Any, plain_logprobs: Any, settings: dict[str, Any]
 ) -> None:
+    model = make_model()
     policy, update = adapted(model, **settings)
 
     async def go() -> None:

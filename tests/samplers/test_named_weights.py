@@ -28,7 +28,7 @@ def adapted(seed: int, names: Sequence[str] = ("default",), base: Any = None) ->
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "lora_" in name:
-                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.15)
     return model
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import re
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -22,16 +24,35 @@ ASK = Request((), SamplingParams(max_tokens=9), messages=({"role": "user", "cont
 
 
 def sample(server: HostileEndpoint, *requests: Request, **arguments: Any) -> list[Completion]:
+    """Replies of a new sampler. What waits for an answer that never comes fails after 100 s."""
+
     async def play() -> list[Completion]:
-        settings: dict[str, Any] = {"retries": 0, "timeout": 5.0, "api_key": KEY} | arguments
+        settings: dict[str, Any] = {"retries": 0, "timeout": 90.0, "api_key": KEY} | arguments
         async with OpenAISampler(model="m", base_url=server.url, **settings) as sampler:
-            return await asyncio.wait_for(sampler.sample(requests or [ASK]), 30)
+            return await asyncio.wait_for(sampler.sample(requests or [ASK]), 100)
 
     return asyncio.run(play())
 
 
+def unexpected(
+    cases: Iterable[tuple[Reply, str]], play: Callable[[HostileEndpoint], list[Completion]] = sample
+) -> list[tuple[str, str]]:
+    """Cases of a reply and a pattern in which the error does not match the pattern or does not name the address."""
+    wrong = []
+    for reply, said in cases:
+        with HostileEndpoint([reply]) as server:
+            try:
+                got = repr(play(server))
+            except SamplerError as error:
+                got = str(error)
+                if re.search(said, got) and server.url in got:
+                    continue
+        wrong.append((repr(reply)[:100], got))
+    return wrong
+
+
 def hang(connection: socket.socket, over: threading.Event) -> None:
-    over.wait(20)
+    over.wait()
 
 
 def drip(connection: socket.socket, over: threading.Event) -> None:
@@ -57,24 +78,21 @@ def vanish(connection: socket.socket, over: threading.Event) -> None:
     """Close without a word."""
 
 
-@pytest.mark.parametrize("reply", [hang, drip, drip_body])
-def test_an_endpoint_that_never_gets_done_costs_the_timeout_and_no_more(reply: Reply) -> None:
-    began = time.monotonic()
-    with HostileEndpoint([reply]) as server, pytest.raises(SamplerError, match=r"did not answer within 0\.4 s"):
-        sample(server, timeout=0.4, retries=3)
-    assert time.monotonic() - began < 4
+def test_an_endpoint_that_never_gets_done_costs_one_timeout_and_no_more() -> None:
+    for reply in (hang, drip, drip_body):
+        with HostileEndpoint([reply]) as server:
+            with pytest.raises(SamplerError, match=r"did not answer within 0\.4 s"):
+                sample(server, timeout=0.4, retries=3)
+            assert len(server.asked) <= 1, reply
 
 
 def test_silence_has_a_limit_of_its_own() -> None:
-    began = time.monotonic()
     with HostileEndpoint([hang]) as server, pytest.raises(SamplerError, match=r"silent for 0\.3 s"):
-        sample(server, timeout=20, silence_timeout=0.3)
-    assert time.monotonic() - began < 5
+        sample(server, timeout=600, silence_timeout=0.3)
 
 
-@pytest.mark.parametrize(
-    ("reply", "said"),
-    [
+def test_nonsense_is_an_error_that_says_what_came() -> None:
+    cases: list[tuple[Reply, str]] = [
         (flood, "more than 1000000 bytes"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 90\r\nConnection: close\r\n\r\n{", "broke off in the middle"),
         (
@@ -94,98 +112,99 @@ def test_silence_has_a_limit_of_its_own() -> None:
         (answer({"error": {"message": "no provider", "code": "odd"}}), "400: no provider"),
         (answer({"error": "upstream"}), "400: upstream"),
         (refusal("no such key", 401), "401: no such key .*OPENAI_API_KEY"),
-    ],
-)
-def test_nonsense_is_an_error_that_says_what_came(reply: Reply, said: str) -> None:
-    with HostileEndpoint([reply]) as server, pytest.raises(SamplerError, match=said) as caught:
-        sample(server, max_reply_bytes=1_000_000)
-    assert server.url in str(caught.value)
+    ]
+    assert not unexpected(cases, lambda server: sample(server, max_reply_bytes=1_000_000))
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
+def test_what_may_pass_is_asked_again() -> None:
+    passing: list[Reply] = [
         vanish,
         b"HTTP/1.1 200 OK\r\nContent-Length: 90\r\nConnection: close\r\n\r\n{",
         answer(b"busy", 503),
         answer(b"busy", 429),
         answer({"error": {"message": "busy", "code": 502}}),
         answer(chat(finish="abort")),
-    ],
-)
-def test_what_may_pass_is_asked_again(reply: Reply) -> None:
-    with HostileEndpoint([reply, HELLO]) as server:
-        (completion,) = sample(server, retries=1)
-    assert completion == Completion((), (), "hello")
-    assert len(server.asked) == 2
+    ]
+
+    async def play(server: HostileEndpoint) -> Completion:
+        async with OpenAISampler(model="m", base_url=server.url, api_key="", retries=1) as sampler:
+            (completion,) = await sampler.sample([ASK])
+            return completion
+
+    async def all_at_once(servers: list[HostileEndpoint]) -> list[Any]:
+        return await asyncio.gather(*map(play, servers), return_exceptions=True)
+
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(HostileEndpoint([reply, HELLO])) for reply in passing]
+        completions = asyncio.run(all_at_once(servers))
+    got = [(completion, len(server.asked)) for completion, server in zip(completions, servers, strict=True)]
+    wrong = [(repr(reply), each) for reply, each in zip(passing, got) if each != (Completion((), (), "hello"), 2)]
+    assert not wrong
 
 
-@pytest.mark.parametrize(
-    "reply", [answer(b"<html>"), refusal("bad temperature", 400), refusal("quota", 429, "insufficient_quota")]
-)
-def test_what_stays_as_it_is_is_asked_once(reply: Reply) -> None:
-    with HostileEndpoint([reply]) as server, pytest.raises(SamplerError):
-        sample(server, retries=5)
-    assert len(server.asked) == 1
+def test_what_stays_as_it_is_is_asked_once() -> None:
+    for reply in (answer(b"<html>"), refusal("bad temperature", 400), refusal("quota", 429, "insufficient_quota")):
+        with HostileEndpoint([reply]) as server:
+            with pytest.raises(SamplerError):
+                sample(server, retries=5)
+            assert len(server.asked) == 1, reply
 
 
-@pytest.mark.parametrize("header", [{"Retry_After": "1"}, {"Retry_After_Ms": "700"}])
-def test_retry_after_is_waited_for_by_everyone(header: dict[str, str]) -> None:
+def timed(reply: bytes, times: list[float]) -> Callable[[socket.socket, threading.Event], None]:
+    """A reply that first notes when it is sent."""
+
+    def send(connection: socket.socket, over: threading.Event) -> None:
+        times.append(time.monotonic())
+        connection.sendall(reply)
+
+    return send
+
+
+def test_a_pause_that_is_asked_for_is_kept_by_everyone() -> None:
     """The requests that would come during the pause wait, too: else they would all be refused in turn."""
     times: list[float] = []
-
-    def timed(reply: bytes) -> Callable[[socket.socket, threading.Event], None]:
-        def send(connection: socket.socket, over: threading.Event) -> None:
-            times.append(time.monotonic())
-            connection.sendall(reply)
-
-        return send
 
     async def play(server: HostileEndpoint) -> None:
         async with OpenAISampler(model="m", base_url=server.url, api_key="", retries=1, parallel=1) as sampler:
             await asyncio.gather(*(sampler.sample([ASK]) for _ in range(3)))
 
-    closing = refusal("slow down", 429, Connection="close", **header)
-    with HostileEndpoint([timed(closing), timed(answer(chat(), Connection="close"))]) as server:
+    closing = refusal("slow down", 429, Connection="close", Retry_After_Ms="700")
+    with HostileEndpoint([timed(closing, times), timed(answer(chat(), Connection="close"), times)]) as server:
         asyncio.run(play(server))
     assert len(times) >= 4
-    first = times[0]
-    least = 0.69
     # Those already in line behind the first may have gone out at once; the refused one may not.
-    assert max(times) - first >= least
+    assert max(times) - times[0] >= 0.69
 
 
 def test_a_pause_that_is_too_long_is_an_error_and_not_a_hang() -> None:
     with HostileEndpoint([refusal("later", 429, Retry_After="86400")]) as server:
-        began = time.monotonic()
         with pytest.raises(SamplerError, match="come back in 86400 s, and max_pause is 2 s"):
             sample(server, retries=3, max_pause=2)
-        assert time.monotonic() - began < 3
+        assert len(server.asked) == 1
 
 
 def test_told_limits_are_kept_before_they_are_broken() -> None:
-    spent = answer(chat(), x_ratelimit_remaining_requests="0", x_ratelimit_reset_requests="600ms")
-    with HostileEndpoint([spent, HELLO]) as server:
+    times: list[float] = []
+    spent = answer(chat(), x_ratelimit_remaining_requests="0", x_ratelimit_reset_requests="600ms", Connection="close")
+    with HostileEndpoint([timed(spent, times), timed(HELLO, times)]) as server:
 
-        async def play() -> float:
+        async def play() -> None:
             async with OpenAISampler(model="m", base_url=server.url, api_key="") as sampler:
                 await sampler.sample([ASK])
-                began = time.monotonic()
                 await sampler.sample([ASK])
-                return time.monotonic() - began
 
-        assert 0.5 < asyncio.run(play()) < 5
+        asyncio.run(play())
+    first, second = times
+    assert second - first >= 0.59
 
 
 # The key ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [301, 302, 307, 308])
-def test_the_key_does_not_travel_to_another_host(status: int) -> None:
+def test_the_key_does_not_travel_to_another_host() -> None:
     with HostileEndpoint([HELLO]) as thief:
-        away = answer(b"", status, Location=f"{thief.url}/chat/completions")
-        with HostileEndpoint([away]) as server, pytest.raises(SamplerError, match=r"redirects to .*base_url"):
-            sample(server)
+        away = [answer(b"", status, Location=f"{thief.url}/chat/completions") for status in (301, 302, 307, 308)]
+        assert not unexpected((reply, r"redirects to .*base_url") for reply in away)
         assert thief.asked == []
 
 
@@ -218,11 +237,11 @@ def test_an_endpoint_that_quotes_the_key_does_not_get_it_into_errors_or_logs(cap
     assert KEY not in caplog.text
 
 
-@pytest.mark.parametrize("key", ["sk-1\nX-Evil: 1", "sk-ü1234"])
-def test_a_key_no_header_can_carry_is_refused_without_being_shown(key: str) -> None:
-    with pytest.raises(ValueError, match="API key") as caught:
-        OpenAISampler(model="m", base_url="http://127.0.0.1:1", api_key=key)
-    assert key[:4] not in str(caught.value)
+def test_a_key_no_header_can_carry_is_refused_without_being_shown() -> None:
+    for key in ("sk-1\nX-Evil: 1", "sk-ü1234"):
+        with pytest.raises(ValueError, match="API key") as caught:
+            OpenAISampler(model="m", base_url="http://127.0.0.1:1", api_key=key)
+        assert key[:4] not in str(caught.value)
 
 
 def test_a_line_break_behind_a_key_from_a_file_is_forgiven() -> None:
@@ -231,13 +250,24 @@ def test_a_line_break_behind_a_key_from_a_file_is_forgiven() -> None:
     assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["localhost:8000/v1", "file:///etc/passwd", "http://", "http://me:pw@host/v1", "http://[::1", "http://h:99999"],
-)
-def test_a_base_url_that_cannot_be_meant_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match="base_url"):
-        OpenAISampler(model="m", base_url=url, api_key="")
+def test_a_base_url_that_cannot_be_meant_is_refused() -> None:
+    urls = [
+        "localhost:8000/v1",
+        "file:///etc/passwd",
+        "http://",
+        "http://me:pw@host/v1",
+        "http://[::1",
+        "http://h:99999",
+    ]
+    taken = []
+    for url in urls:
+        try:
+            OpenAISampler(model="m", base_url=url, api_key="")
+        except ValueError as error:
+            if "base_url" in str(error):
+                continue
+        taken.append(url)
+    assert not taken
 
 
 # Connections and cancelling -----------------------------------------------------------------------------------
@@ -277,30 +307,33 @@ def test_a_sampler_serves_one_event_loop_after_another() -> None:
 
 
 def test_a_caller_that_gives_up_frees_connection_and_thread_at_once() -> None:
-    ended = threading.Event()
+    asked, ended = threading.Event(), threading.Event()
 
     def notices(connection: socket.socket, over: threading.Event) -> None:
+        asked.set()
         if connection.recv(1) == b"":
             ended.set()
 
     async def play(server: HostileEndpoint) -> None:
-        async with OpenAISampler(model="m", base_url=server.url, api_key="", parallel=1) as sampler:
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(sampler.sample([ASK]), 0.3)
+        settings: dict[str, Any] = {"api_key": "", "parallel": 1, "timeout": 600}
+        async with OpenAISampler(model="m", base_url=server.url, **settings) as sampler:
+            given_up = asyncio.create_task(sampler.sample([ASK]))
+            assert await asyncio.to_thread(asked.wait, 100)
+            given_up.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await given_up
             # The only thread is free for the next one.
-            assert (await asyncio.wait_for(sampler.sample([ASK]), 5))[0].text == "hello"
+            assert (await asyncio.wait_for(sampler.sample([ASK]), 100))[0].text == "hello"
 
     with HostileEndpoint([notices, HELLO]) as server:
         asyncio.run(play(server))
-        assert ended.wait(5)
+        assert ended.wait(100)
 
 
 def test_one_refusal_ends_the_other_requests_of_the_call() -> None:
-    with HostileEndpoint([refusal("no", 400), hang]) as server:
-        began = time.monotonic()
-        with pytest.raises(SamplerError, match="400: no"):
-            sample(server, *[ASK] * 8, timeout=20)
-        assert time.monotonic() - began < 5
+    """The others would take 600 s."""
+    with HostileEndpoint([refusal("no", 400), hang]) as server, pytest.raises(SamplerError, match="400: no"):
+        sample(server, *[ASK] * 8, timeout=600)
 
 
 def test_nobody_there_is_said_with_the_address() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from typing import Any
@@ -37,9 +38,8 @@ def test_ids_come_as_numbers_or_as_names_of_tokens() -> None:
     assert token_completion(named, 0) == Completion((4, 5), (-0.5, 0.0), "ab")
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
+def test_a_reply_that_cannot_be_trained_on_is_refused() -> None:
+    bad = [
         tokens(None),
         tokens(None, {"tokens": ["a", "b"], "token_logprobs": [-1, -1]}),
         tokens("4"),
@@ -59,11 +59,12 @@ def test_ids_come_as_numbers_or_as_names_of_tokens() -> None:
         [],
         None,
         "text",
-    ],
-)
-def test_a_reply_that_cannot_be_trained_on_is_refused(bad: Any) -> None:
-    with pytest.raises(Refused):
-        token_completion(bad, 0)
+    ]
+    taken = []
+    for reply in bad:
+        with contextlib.suppress(Refused):
+            taken.append((reply, token_completion(reply, 0)))
+    assert not taken
 
 
 json_values = st.recursive(
@@ -107,31 +108,24 @@ def test_parsed_tool_calls_come_back_as_text_that_environments_read() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
+def test_prompts_that_do_not_fit_are_known_in_every_dialect_and_other_mistakes_are_not_taken_for_them() -> None:
+    too_long = [
         "This model's maximum context length is 512 tokens. However, your prompt contains 600 input tokens",
         "max_tokens=1000 cannot be greater than max_model_len=512. Please request fewer output tokens.",
         "The input (5000 tokens) is longer than the model's context length (4096 tokens).",
         "Requested token count exceeds the model's maximum context length of 4096 tokens.",
         "the request exceeds the available context size, try increasing it",
         "prompt is too long: 210000 tokens > 200000 maximum",
-    ],
-)
-def test_prompts_that_do_not_fit_are_known_in_every_dialect(said: str) -> None:
-    body = json.dumps({"error": {"message": said}}).encode()
-    with pytest.raises(PromptTooLong):
-        parse(Answer(400, {}, body))
-    with pytest.raises(Refused) as other:
-        parse(Answer(500, {}, body))
-    assert not isinstance(other.value, PromptTooLong)
-
-
-@pytest.mark.parametrize("said", ["temperature must be at most 2", "Token id 99 is out of vocabulary", "bad model"])
-def test_other_mistakes_are_not_taken_for_long_prompts(said: str) -> None:
-    with pytest.raises(Refused) as caught:
-        parse(Answer(400, {}, json.dumps({"error": {"message": said}}).encode()))
-    assert not isinstance(caught.value, PromptTooLong)
+    ]
+    others = ["temperature must be at most 2", "Token id 99 is out of vocabulary", "bad model"]
+    expected = {(400, said): PromptTooLong for said in too_long} | {(500, said): Refused for said in too_long}
+    wrong = []
+    for (status, said), kind in (expected | {(400, said): Refused for said in others}).items():
+        with pytest.raises(Refused) as caught:
+            parse(Answer(status, {}, json.dumps({"error": {"message": said}}).encode()))
+        if type(caught.value) is not kind:
+            wrong.append((status, said, caught.value))
+    assert not wrong
 
 
 def test_log_probs_before_and_after_temperature_are_told_apart() -> None:
@@ -148,7 +142,7 @@ def test_log_probs_before_and_after_temperature_are_told_apart() -> None:
 
 def play(server: HostileEndpoint, *requests: Request, **arguments: Any) -> list[Completion]:
     async def go() -> list[Completion]:
-        settings: dict[str, Any] = {"api_key": "", "retries": 0, "timeout": 10.0} | arguments
+        settings: dict[str, Any] = {"api_key": "", "retries": 0, "timeout": 100.0} | arguments
         async with OpenAISampler(model="m", base_url=server.url, **settings) as sampler:
             return await sampler.sample(requests or [ASK])
 
@@ -183,6 +177,22 @@ def test_the_distribution_is_ours_to_say_and_not_the_servers_defaults() -> None:
 def test_cuts_are_refused_where_log_probs_come_after_them() -> None:
     with HostileEndpoint([*scaled(2), b""]) as server, pytest.raises(SamplerError, match=r"top_p=0\.9"):
         play(server, Request((1,), SamplingParams(top_p=0.9)), token_ids=True)
+
+
+def test_temperatures_are_refused_where_log_probs_are_those_at_temperature_1() -> None:
+    """Training would learn from wrong ones in silence. What is cut is cut after such log-probs are taken."""
+    warm, cut = SamplingParams(temperature=0.7), SamplingParams(top_k=1, max_tokens=3)
+    refused = pytest.raises(SamplerError, match=r"temperature=0\.7 .*processed_logprobs")
+    with HostileEndpoint([*scaled(1), answer(tokens("4"))]) as server, refused:
+        play(server, Request((1,), warm), token_ids=True)
+    with HostileEndpoint([*scaled(1), answer(tokens("4", "-1"))]) as server:
+        assert play(server, Request((1,), cut), token_ids=True)[0].logprobs == (-1.0,)
+
+
+def test_a_key_that_is_refused_is_an_error_whatever_is_asked_of_the_endpoint() -> None:
+    for token_ids in (True, None):
+        with HostileEndpoint([refusal("no such key", 401)]) as server, pytest.raises(SamplerError, match="401"):
+            play(server, token_ids=token_ids)
 
 
 def test_an_endpoint_without_ids_chats_only_where_that_is_allowed() -> None:
@@ -261,7 +271,7 @@ def test_a_rate_limit_spreads_requests_evenly() -> None:
     with HostileEndpoint([answer(chat())]) as server:
         began = time.monotonic()
         play(server, *[ASK] * 5, rate_limit=RateLimit(requests_per_minute=600))
-        assert 0.39 < time.monotonic() - began < 5
+        assert time.monotonic() - began > 0.39
 
 
 def test_an_unknown_model_is_told_with_the_ones_there_are() -> None:
@@ -271,10 +281,13 @@ def test_an_unknown_model_is_told_with_the_ones_there_are() -> None:
         play(server)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"timeout": 0}, {"retries": -1}, {"parallel": 0}, {"max_reply_bytes": 0}, {"model": ""}, {"max_pause": -1}],
-)
-def test_arguments_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError):
-        OpenAISampler(**({"model": "m", "base_url": "http://127.0.0.1:1", "api_key": ""} | wrong))
+def test_arguments_out_of_range_are_refused() -> None:
+    out_of_range: list[dict[str, Any]] = [
+        {"timeout": 0}, {"retries": -1}, {"parallel": 0}, {"max_reply_bytes": 0}, {"model": ""}, {"max_pause": -1},
+    ]  # fmt: skip
+    taken = []
+    for wrong in out_of_range:
+        with contextlib.suppress(ValueError):
+            OpenAISampler(**({"model": "m", "base_url": "http://127.0.0.1:1", "api_key": ""} | wrong))
+            taken.append(wrong)
+    assert not taken

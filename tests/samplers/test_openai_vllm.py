@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +18,38 @@ import pytest
 import torch
 import vllm_models
 from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
-from samplers.vllm_server import CONTEXT, KEY, RANK, VLLMServer, vllm_server
-from transformers import AutoModelForCausalLM
+from samplers.vllm_server import OPTIONS, relay
+from samplers.waiting import until
 
 from rllm_gym.engine import AgentExecutionEngine
 from rllm_gym.samplers import Request, SamplerError, SamplingParams, WeightUpdate
 from rllm_gym.samplers.openai_compatible import OpenAISampler
 from rllm_gym.samplers.protocol import Probe
+from rllm_gym.samplers.vllm import VLLMServerSampler
 
-__all__ = ["vllm_server"]
+pytest.importorskip("vllm")
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 PROMPT = (5, 77, 300, 12, 8)
 
 
-def open_sampler(server: VLLMServer, **changes: Any) -> OpenAISampler:
-    settings: dict[str, Any] = {"model": server.model, "base_url": server.url, "api_key": KEY, "token_ids": True}
+CONTEXT, RANK = OPTIONS["context_length"], OPTIONS["lora_rank"]
+
+
+@pytest.fixture
+def url(vllm_server: VLLMServerSampler) -> Iterator[str]:
+    with relay(vllm_server) as address:
+        yield address
+
+
+def open_sampler(url: str, **changes: Any) -> OpenAISampler:
+    settings: dict[str, Any] = {"model": "base", "base_url": url, "api_key": "", "token_ids": True}
     return OpenAISampler(**(settings | changes))
 
 
 @pytest.fixture(scope="module")
-def model(vllm_server: VLLMServer) -> Any:
-    return AutoModelForCausalLM.from_pretrained(vllm_server.folder, dtype=torch.float32).eval()
+def model(vllm_folder: Path) -> Any:
+    return vllm_models.load(vllm_folder)
 
 
 def largest_gap(model: Any, requests: list[Request], completions: Any) -> float:
@@ -55,14 +72,12 @@ def probe_of(model: Any) -> Probe:
     return Probe(ids, tuple(float(logp_TV[place, token]) for place, token in enumerate(ids[1:])))
 
 
-def test_replies_carry_the_ids_and_log_probs_that_the_model_itself_gives(
-    vllm_server: VLLMServer, model: Any, run: Run
-) -> None:
+def test_replies_carry_the_ids_and_log_probs_that_the_model_itself_gives(url: str, model: Any, run: Run) -> None:
     params = SamplingParams(max_tokens=24)
     requests = [Request((*PROMPT, number), params, seed=number) for number in range(24)]
 
     async def play() -> Any:
-        async with open_sampler(vllm_server) as sampler:
+        async with open_sampler(url) as sampler:
             assert sampler.returns_tokens
             assert sampler.context_length == CONTEXT
             return await sampler.sample(requests), await sampler.sample(requests[:4])
@@ -74,9 +89,9 @@ def test_replies_carry_the_ids_and_log_probs_that_the_model_itself_gives(
     assert {completion.finish_reason for completion in completions} <= {"stop", "length"}
 
 
-def test_stops_greedy_and_limits_are_those_of_every_sampler(vllm_server: VLLMServer, model: Any, run: Run) -> None:
+def test_stops_greedy_and_limits_are_those_of_every_sampler(url: str, model: Any, run: Run) -> None:
     async def play() -> None:
-        async with open_sampler(vllm_server) as sampler:
+        async with open_sampler(url) as sampler:
             plain = Request(PROMPT, SamplingParams(max_tokens=12), seed=5)
             (free,) = await sampler.sample([plain])
             stop_id = free.ids[3]
@@ -112,24 +127,85 @@ def test_stops_greedy_and_limits_are_those_of_every_sampler(vllm_server: VLLMSer
     run(play())
 
 
-def test_log_probs_of_another_distribution_than_asked_for_are_refused(vllm_server: VLLMServer, run: Run) -> None:
-    """The server gives those at temperature 1: at any other, training would learn from wrong ones in silence."""
+def test_log_probs_of_another_distribution_than_asked_for_are_refused(url: str, model: Any, run: Run) -> None:
+    """This server gives those at the temperature that is asked for, after the cuts of top_p and top_k."""
+    warm = [Request((*PROMPT, 6), SamplingParams(temperature=0.7, max_tokens=8), seed=1)]
 
     async def play() -> None:
-        async with open_sampler(vllm_server) as sampler:
+        async with open_sampler(url) as sampler:
+            assert vllm_models.gap(model, warm, await sampler.sample(warm)) < 1e-4
+            with pytest.raises(SamplerError, match="top_k=1"):
+                await sampler.sample([Request(PROMPT, SamplingParams(top_k=1, max_tokens=3))])
+
+    run(play())
+
+
+@pytest.mark.long
+def test_a_server_as_vllm_starts_it_with_a_key_and_log_probs_at_temperature_1(
+    vllm_folder: Path, tmp_path: Path, run: Run
+) -> None:
+    """At any other temperature training would learn from wrong log-probs in silence."""
+
+    async def play(url: str) -> None:
+        async with open_sampler(url, api_key=KEY) as sampler:
             with pytest.raises(SamplerError, match=r"temperature=0\.7 .*processed_logprobs"):
                 await sampler.sample([Request(PROMPT, SamplingParams(temperature=0.7))])
             # What is cut is cut after the log-probs are taken.
             params = SamplingParams(top_k=1, max_tokens=3)
             (completion,) = await sampler.sample([Request(PROMPT, params)])
             assert completion.logprobs[0] < -0.01
+        with pytest.raises(SamplerError, match="401"):
+            open_sampler(url, api_key="sk-wrong")
 
-    run(play())
+    with plain_server(vllm_folder, tmp_path / "server.log") as url:
+        run(play(url))
 
 
-def test_chat_needs_no_tokens_and_a_full_context_ends_the_episode(vllm_server: VLLMServer, run: Run) -> None:
+KEY = "sk-loopback-0123456789"
+
+
+@contextlib.contextmanager
+def plain_server(folder: Path, log: Path) -> Iterator[str]:
+    """vLLM's own server on loopback, started by its own command."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
+    command += ["--served-model-name", "base", "--host", "127.0.0.1", "--port", str(port), "--api-key", KEY]
+    command += ["--max-model-len", str(CONTEXT), "--dtype", "float32", "--enforce-eager"]
+    command += ["--distributed-executor-backend", "uni"]
+    settings = {
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+
+    def answers() -> bool:
+        assert process.poll() is None, log.read_text(errors="replace")[-3000:]
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=60):
+            return True
+        return False
+
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **settings}, start_new_session=True
+        )
+    try:
+        until(answers, "an answer of vLLM's server", 240)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        # The whole session: the engine is a process of its own.
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, how)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+
+
+def test_chat_needs_no_tokens_and_a_full_context_ends_the_episode(url: str, run: Run) -> None:
     async def play() -> None:
-        async with open_sampler(vllm_server, token_ids=False) as sampler:
+        async with open_sampler(url, token_ids=False) as sampler:
             ask = ({"role": "user", "content": "hello"},)
             (completion,) = await sampler.sample([Request((), SamplingParams(max_tokens=5), messages=ask)])
             assert completion.ids == ()
@@ -148,27 +224,25 @@ def test_chat_needs_no_tokens_and_a_full_context_ends_the_episode(vllm_server: V
     run(play())
 
 
-def test_the_probe_says_why_there_are_no_tokens(vllm_server: VLLMServer, run: Run) -> None:
+def test_the_probe_says_why_there_are_no_tokens(url: str, run: Run) -> None:
     with pytest.raises(SamplerError, match=r"404.*`other` does not exist"):
-        open_sampler(vllm_server, model="other")
-    with pytest.raises(SamplerError, match="401"):
-        open_sampler(vllm_server, api_key="sk-wrong")
-    elsewhere = open_sampler(vllm_server, base_url=vllm_server.url + "/nowhere", token_ids=None)
+        open_sampler(url, model="other")
+    elsewhere = open_sampler(url + "/nowhere", token_ids=None)
     assert not elsewhere.returns_tokens
     assert "404" in elsewhere.why_no_tokens
     run(elsewhere.close())
 
 
 def test_pushed_adapters_serve_under_their_own_version(
-    vllm_server: VLLMServer, model: Any, run: Run, tmp_path: Path
+    url: str, vllm_folder: Path, model: Any, run: Run, tmp_path: Path
 ) -> None:
     """Five in a row, each compared with PEFT: one that is served stale, or by the last name, is far off."""
-    base = AutoModelForCausalLM.from_pretrained(vllm_server.folder, dtype=torch.float32).eval()
+    base = vllm_models.load(vllm_folder)
     adapted = get_peft_model(base, LoraConfig(r=RANK, lora_alpha=32, target_modules="all-linear", use_rslora=True))
     requests = [Request((*PROMPT, number), SamplingParams(max_tokens=8), seed=number) for number in range(4)]
 
     async def play() -> None:
-        async with open_sampler(vllm_server, adapter_folder=tmp_path) as sampler:
+        async with open_sampler(url, adapter_folder=tmp_path) as sampler:
             assert (await sampler.sample(requests))[0].weight_version == 0
             for version in range(1, 6):
                 torch.manual_seed(version)
@@ -199,10 +273,10 @@ def test_pushed_adapters_serve_under_their_own_version(
     assert len(list(tmp_path.iterdir())) == 3  # the one that serves, the one before, and the one that was refused
 
 
-def test_adapters_are_served_by_name(vllm_server: VLLMServer, run: Run, tmp_path: Path) -> None:
+def test_adapters_are_served_by_name(url: str, vllm_folder: Path, run: Run, tmp_path: Path) -> None:
     async def play() -> None:
-        async with open_sampler(vllm_server, adapter_folder=tmp_path) as sampler:
-            await vllm_models.check_named_weights(sampler, vllm_server.folder, 1, mixed=False)
+        async with open_sampler(url, adapter_folder=tmp_path) as sampler:
+            await vllm_models.check_named_weights(sampler, vllm_folder, 1, mixed=False)
             with pytest.raises(SamplerError, match=r"kind='full', named 'old'"):
                 await sampler.push(WeightUpdate([], name="old"))
 

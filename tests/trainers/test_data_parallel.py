@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import runpy
 import shutil
 import signal
 import subprocess
 import sys
-import threading
-import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from echo_options import echo_config
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
+from samplers.waiting import until
+from torch.testing import assert_close
 
 from trainers.config import TrainConfig
 from trainers.loop import train
@@ -35,21 +38,54 @@ HERE = Path(__file__).resolve().parent
 ORDER_OF_SUMS = 1e-6
 
 
-def begin(config: TrainConfig, folder: Path, *options: str) -> subprocess.Popen[str]:
-    """``torchrun --nproc-per-node 2 -m rllm_gym.commands.main train``."""
+# The same two fine-tunings, whoever runs them, then the command with what is left of the arguments.
+FINE_TUNING = """
+import json, sys
+from pathlib import Path
+from trainers import DpoConfig, SftConfig
+from trainers.config import DemonstrationConfig, HeldOutConfig, ModelConfig
+from trainers.config import OptimizerConfig, PreferenceConfig, TinyConfig
+from trainers.fine_tuning.dpo import dpo
+from trainers.fine_tuning.sft import sft
+
+folder = Path(sys.argv[1])
+adam = OptimizerConfig(lr=1e-3, warmup_steps=0)
+held_out = HeldOutConfig(fraction=0.25, every=2)
+tiny = TinyConfig(enabled=True, vocab_size=300, hidden_size=32, num_heads=1, num_layers=1)
+base = sft(
+    SftConfig(
+        str(folder / "sft"), steps=3, tiny=tiny, optimizer=adam, validation=held_out, progress=False,
+        demonstrations=DemonstrationConfig("chats.jsonl"), demonstrations_per_step=5,
+    )
+)
+dpo(
+    DpoConfig(
+        str(folder / "dpo"), steps=3, pairs_per_step=3, optimizer=adam, validation=held_out, progress=False,
+        model=ModelConfig(str(base.model), tuning="full"), preferences=PreferenceConfig("pairs.jsonl"),
+    )
+)
+if sys.argv[2:]:
+    from rllm_gym.commands.main import main
+
+    sys.exit(main(sys.argv[2:]))
+"""
+
+
+def begin(config: TrainConfig, folder: Path, *options: str, program: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """``torchrun --nproc-per-node 2 -m rllm_gym.commands.main train``, or another program with these arguments."""
     write_yaml(folder / "ranks.yaml", config)
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
-    command += ["-m", "rllm_gym.commands.main", "train", "--config", str(folder / "ranks.yaml"), *options]
-    path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    command += [*(program or ("-m", "rllm_gym.commands.main")), "train", "--config", str(folder / "ranks.yaml")]
+    path = os.pathsep.join([str(HERE), str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=folder
+        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=folder
     )
 
 
-def run_on_two(config: TrainConfig, folder: Path, *options: str) -> str:
-    out, error = (process := begin(config, folder, *options)).communicate(timeout=240)
+def run_on_two(config: TrainConfig, folder: Path, *options: str, program: Sequence[str] = ()) -> str:
+    out, error = (process := begin(config, folder, *options, program=program)).communicate(timeout=280)
     assert process.returncode == 0, error[-4000:]
     return out
 
@@ -69,7 +105,32 @@ def assert_same_curve(one: Path, two: Path) -> None:
                 )
 
 
-def test_two_processes_are_one_run(tmp_path: Path) -> None:
+def assert_same_fine_tuning(one: Path, two: Path) -> None:
+    for kind in ("sft", "dpo"):
+        alone, together = read_metrics(one / kind), read_metrics(two / kind)
+        assert [row["step"] for row in together] == [0, 1, 2, 3]
+        for row, other in zip(alone, together, strict=True):
+            numbers = [key for key in row if key in ("loss", "entropy", "grad_norm", "trained_tokens")]
+            numbers += [key for key in row if key.startswith(("validation/", "rewards/", "logps/"))]
+            for key in numbers:
+                assert other[key] == pytest.approx(row[key], rel=1e-4, abs=1e-5), (kind, row["step"], key)
+        weights = [load_file(folder / kind / "model" / "model.safetensors") for folder in (one, two)]
+        for key in weights[0]:
+            # Adam divides by the size of a gradient: where that is next to nothing, its last bits are all there is.
+            assert_close(weights[0][key], weights[1][key], rtol=1e-4, atol=2e-4)
+
+
+def test_two_processes_are_one_run_and_one_fine_tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Same losses, same model, one log. One start of two processes for all."""
+    chats = [{"prompt": f"{n}: say it", "completion": "yes " * (1 + n % 5)} for n in range(16)]
+    pairs = [{"prompt": f"{n}: say it", "chosen": "yes " * (1 + n % 3), "rejected": "no"} for n in range(16)]
+    (tmp_path / "chats.jsonl").write_text("\n".join(map(json.dumps, chats)))
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+    (tmp_path / "fine_tuning.py").write_text(FINE_TUNING)
+    with monkeypatch.context() as here:
+        here.chdir(tmp_path)
+        here.setattr(sys, "argv", ["fine_tuning.py", "tuned-by-one"])
+        runpy.run_path("fine_tuning.py")
     config = echo_config(
         tmp_path,
         steps=6,
@@ -82,7 +143,8 @@ def test_two_processes_are_one_run(tmp_path: Path) -> None:
     )
     train(config)
     two = replace(config, output=str(tmp_path / "two"))
-    out = run_on_two(two, tmp_path)
+    out = run_on_two(two, tmp_path, program=("fine_tuning.py", "tuned-by-two"))
+    assert_same_fine_tuning(tmp_path / "tuned-by-one", tmp_path / "tuned-by-two")
     assert out.count("metrics  ") == 1, "every process reports"
     assert_same_curve(tmp_path / "run", tmp_path / "two")
 
@@ -139,16 +201,14 @@ def test_roles_are_shared_out_as_well(tmp_path: Path, opponent: str) -> None:
 def test_a_process_that_dies_ends_the_others_with_a_message(tmp_path: Path) -> None:
     config = echo_config(tmp_path, steps=100_000, validation={"every": 0, "tasks": 64, "samples": 1})
     launcher = begin(config, tmp_path)
-    metrics, tick = tmp_path / "run" / "metrics.jsonl", threading.Event()
-    for _ in range(6000):
-        if launcher.poll() is not None or (metrics.exists() and len(metrics.read_text().splitlines()) > 2):
-            break
-        tick.wait(0.02)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    until(
+        lambda: launcher.poll() is not None or (metrics.exists() and len(metrics.read_text().splitlines()) > 2),
+        "three steps, or the end of the run",
+    )
     ranks = {int(child.environ()["RANK"]): child for child in psutil.Process(launcher.pid).children()}
     ranks[1].send_signal(signal.SIGKILL)
-    began = time.monotonic()
-    _, error = launcher.communicate(timeout=60)
-    assert time.monotonic() - began < 45
+    _, error = launcher.communicate(timeout=250)
     assert launcher.returncode != 0
     assert not ranks[0].is_running()
     assert "rank 0 of 2 lost another one" in error, error[-3000:]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import Episode, Step, StopReason, Trajectory, TurnTokens
 from rllm_gym.engine import save_episodes
+from tests.chat.every import for_every
 from tests.chat.templates import make_tokenizer
 from trainers.config import ConfigError, DemonstrationConfig, LengthConfig
 from trainers.fine_tuning.demonstrations import (
@@ -53,9 +54,9 @@ def chats(draw: st.DrawFn) -> list[dict[str, Any]]:
     return messages
 
 
-@pytest.mark.parametrize("family", FAMILIES)
 @settings(max_examples=60, deadline=None)
 @given(messages=chats(), train_on=st.sampled_from(["all", "last"]), tools=st.sampled_from(["[]", TOOLS]))
+@for_every("family", FAMILIES)
 def test_only_replies_are_learnt(family: str, messages: list[dict[str, Any]], train_on: Any, tools: str) -> None:
     """TRL #4975 trained on tool tokens; #5144 made masks longer than ids."""
     renderer, tokenizer = RENDERERS[family], make_tokenizer(family)
@@ -240,9 +241,9 @@ def test_what_is_held_back_shares_no_task_with_what_is_learnt() -> None:
         held_back(["one", "one"], 0.5, seed=0)
 
 
-@pytest.mark.parametrize("keep_start", [True, False])
 @settings(max_examples=30, deadline=None)
 @given(messages=chats(), length=st.integers(1, 80))
+@for_every("keep_start", [True, False])
 def test_cutting_keeps_the_end_that_was_asked_for(
     keep_start: bool, messages: list[dict[str, Any]], length: int
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from test_value_head import some_samples
 
+from tests.chat.every import for_every
 from trainers.algorithms import Signals, make_algorithm
 from trainers.config import AlgorithmConfig, ModelConfig, OptimizerConfig, SamplingConfig
 from trainers.learner import Learner
@@ -51,8 +52,8 @@ def token_losses(policy: Policy, sample: Sample, adv: float) -> list[list[float]
     return losses
 
 
-@pytest.mark.parametrize("aggregation", ["token-mean", "sequence-mean", "constant"])
-@pytest.mark.parametrize("budget", [16384, 20])
+@for_every("aggregation", ["token-mean", "sequence-mean", "constant"])
+@for_every("budget", [16384, 20])
 def test_the_loss_is_over_what_is_trained_on_alone(policy: Policy, aggregation: Any, budget: int) -> None:
     samples = batch()
     config = AlgorithmConfig(aggregation=aggregation, overlong="mask", clip_low=0.2, clip_high=0.28)

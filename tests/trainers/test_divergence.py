@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
+from tests.chat.every import for_every
 from trainers.run.divergence import DivergenceWatch
 
 HEALTHY: dict[str, Any] = {
@@ -19,8 +18,8 @@ HEALTHY: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("numbers", "named"),
+@for_every(
+    "sign",
     [
         ({"value/explained_variance": -3.0}, "lower value.lr"),
         ({"invalid_actions": 0.9}, "losing the answer format"),
@@ -31,7 +30,8 @@ HEALTHY: dict[str, Any] = {
         ({"entropy": 1e-4, "success": 0.2}, "nothing new is tried"),
     ],
 )
-def test_each_sign_is_said_once_if_it_lasts(numbers: dict[str, Any], named: str) -> None:
+def test_each_sign_is_said_once_if_it_lasts(sign: tuple[dict[str, Any], str]) -> None:
+    numbers, named = sign
     watch = DivergenceWatch()
     assert watch.look(HEALTHY) == []
     bad = HEALTHY | numbers

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.chat.every import for_every
 from trainers.algorithms import make_algorithm
 from trainers.algorithms.losses import clipped_value_loss, kl_to_reference
 from trainers.batching import MicroBatch
@@ -132,10 +133,11 @@ def draw(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("options", "oracle"), LOSSES, ids=lambda value: str(value) if isinstance(value, dict) else "")
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_losses_and_gradients(options: dict[str, Any], oracle: Oracle, seed: int) -> None:
+@for_every("loss_and_oracle", LOSSES)
+def test_losses_and_gradients(loss_and_oracle: tuple[dict[str, Any], Oracle], seed: int) -> None:
+    options, oracle = loss_and_oracle
     new, old, adv, sequence = draw(seed)
     if options.get("loss") == "gspo":  # one advantage a sequence: equation 5; the token form has the same gradient
         adv = np.random.default_rng(seed).normal(size=4)[sequence]
@@ -164,10 +166,10 @@ def test_gspo_has_the_gradient_of_its_objective() -> None:
     assert -slope * weight == pytest.approx(numeric, rel=1e-5)
 
 
-@pytest.mark.parametrize("loss", ["clip", "gspo", "dppo", "reinforce", "cispo"])
-@pytest.mark.parametrize("mode", ["token-truncate", "token-mask", "sequence-mask"])
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
+@for_every("loss", ["clip", "gspo", "dppo", "reinforce", "cispo"])
+@for_every("mode", ["token-truncate", "token-mask", "sequence-mask"])
 def test_importance_caps(loss: str, mode: str, seed: int) -> None:
     if loss == "cispo" and mode == "token-truncate":
         return  # refused: it truncates already

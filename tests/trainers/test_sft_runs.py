@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from refusals import not_refused
 
 from rllm_gym.chat import ChatRenderer
 from rllm_gym.core import Episode, Step, StopReason, Trajectory
@@ -68,9 +69,10 @@ ROWS = [chat(f"say {word}", word, word + word) for word in ("up", "down", "left"
 def test_the_loss_is_cross_entropy_over_the_labels(model: str, tmp_path: Path, budget: int) -> None:
     """Padded, packed or one by one: loss and gradient of transformers' own loss on the same labels, as one batch."""
     rows = [*ROWS, chat("a question that is a good deal longer than the others are", "yes", weight=2.5)]
-    lessons = FileLessons(options(model, tmp_path, rows))
+    config = options(model, tmp_path, rows)
+    lessons = FileLessons(config)
     policy = Policy(ModelConfig(path=model, tuning="full"))
-    lessons.tokenize(ChatRenderer(policy.tokenizer), LengthLimit(lessons._config.length, None))
+    lessons.tokenize(ChatRenderer(policy.tokenizer), LengthLimit(config.length, None))
     chosen = lessons.next(len(rows))
 
     total, loss = 0.0, torch.zeros(())
@@ -223,26 +225,24 @@ def test_the_command_takes_several_files(model: str, tmp_path: Path, capsys: pyt
         commands.sft([*words, "--demonstrations.file", str(tmp_path / "*.parquet"), "--resume"])
 
 
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        ({"demonstrations": {"policy": "m:f"}}, "either a file or a policy"),
-        ({"demonstrations": {"per_task": 2}}, "per_task does nothing without demonstrations.policy"),
-        ({"demonstrations": {"best_per": "group"}}, "best_per='group' does nothing without demonstrations.best"),
-        ({"demonstrations": {"best": 0}}, "best=0 must be above 0"),
-        ({"demonstrations": {"file": "", "policy": "m:f", "best": 2}}, "best=2 does nothing with"),
-        ({"demonstrations": {"file": "", "policy": "m:f"}, "epochs": 2}, "a policy plays for ever"),
-        ({"demonstrations": {"file": "", "policy": "m:f"}, "validation": {"fraction": 0.1}}, "a policy has none"),
-        ({"epochs": 2, "steps": 3}, "both say when to end"),
-        ({"validation": {"fraction": 0.1, "file": "x"}}, "both say what is held back"),
-        ({"validation": {"fraction": 1.5}}, "is a share"),
-        ({"validation": {"every": 5}}, "every=5 does nothing without"),
-        ({"checkpoint": {"best": True}}, "best=True does nothing without"),
-        ({"resume": True}, "nothing would be left to resume from"),
-        ({"length": {"max_tokens": 0}}, "max_tokens=0 must be above 0"),
-        ({"model": {"reference": "cpu"}}, "reference='cpu' does nothing"),
-    ],
-)
-def test_options_that_cannot_be_meant_are_named(model: str, tmp_path: Path, given: dict[str, Any], named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
-        validate_sft(options(model, tmp_path, ROWS, **given))
+IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
+    ({"demonstrations": {"policy": "m:f"}}, "either a file or a policy"),
+    ({"demonstrations": {"per_task": 2}}, "per_task does nothing without demonstrations.policy"),
+    ({"demonstrations": {"best_per": "group"}}, "best_per='group' does nothing without demonstrations.best"),
+    ({"demonstrations": {"best": 0}}, "best=0 must be above 0"),
+    ({"demonstrations": {"file": "", "policy": "m:f", "best": 2}}, "best=2 does nothing with"),
+    ({"demonstrations": {"file": "", "policy": "m:f"}, "epochs": 2}, "a policy plays for ever"),
+    ({"demonstrations": {"file": "", "policy": "m:f"}, "validation": {"fraction": 0.1}}, "a policy has none"),
+    ({"epochs": 2, "steps": 3}, "both say when to end"),
+    ({"validation": {"fraction": 0.1, "file": "x"}}, "both say what is held back"),
+    ({"validation": {"fraction": 1.5}}, "is a share"),
+    ({"validation": {"every": 5}}, "every=5 does nothing without"),
+    ({"checkpoint": {"best": True}}, "best=True does nothing without"),
+    ({"resume": True}, "nothing would be left to resume from"),
+    ({"length": {"max_tokens": 0}}, "max_tokens=0 must be above 0"),
+    ({"model": {"reference": "cpu"}}, "reference='cpu' does nothing"),
+]
+
+
+def test_options_that_cannot_be_meant_are_named(model: str, tmp_path: Path) -> None:
+    assert not not_refused(IMPOSSIBLE, lambda given: validate_sft(options(model, tmp_path, ROWS, **given)), ConfigError)

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 import torch
 from echo_options import echo_config
 from echo_world import EchoEnv
+from samplers.waiting import until
 
 from rllm_gym.samplers import Completion, Request, SamplerError, WeightUpdate
 from trainers.config import ConfigError, TrainConfig
@@ -51,7 +51,7 @@ def stuck_world(tmp_path: Path) -> Any:
     """A world that hangs after so many turns, and a watcher that sends SIGTERM once it does."""
 
     def terminate() -> None:
-        if StuckEnv.stuck.wait(60):
+        if StuckEnv.stuck.wait(250):
             os.kill(os.getpid(), signal.SIGTERM)
 
     def world(config: TrainConfig, turns: int) -> World:
@@ -79,9 +79,8 @@ def test_sigterm_in_a_rollout_abandons_it_and_saves_the_last_complete_step(tmp_p
     straight = replace(config, output=str(tmp_path / "straight"))
     train(straight)
 
-    began = time.monotonic()
+    # Were it waited for, this would take ten minutes.
     result = train(config, world=stuck_world(config, turns=2 * 4 * 4 * 2 + 5))
-    assert time.monotonic() - began < 20
     assert (result.interrupted, result.model, result.steps) == (True, None, 2)
     loaded = load_checkpoint(tmp_path / "run" / "checkpoints")
     assert loaded is not None
@@ -115,21 +114,19 @@ def test_sigterm_in_a_validation_repeats_it_when_the_run_goes_on(tmp_path: Path,
     assert all("reward" in row for row in rows[1:]), "the step's own numbers are lost"
 
 
-def test_a_second_sigterm_ends_the_process_at_once(tmp_path: Path) -> None:
-    config = echo_config(tmp_path, steps=1000, validation={"every": 0, "tasks": 64, "samples": 1})
-    write_yaml(tmp_path / "run.yaml", config)
+def test_a_second_sigterm_ends_the_process_at_once() -> None:
     program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from trainers.run.interruption import on_sigterm; import time\n"
+        "from trainers.run.interruption import on_sigterm; import time\n"
         "with on_sigterm(lambda: print('asked', flush=True)):\n"
-        "    print('ready', flush=True); time.sleep(1); time.sleep(60)"
+        "    print('ready', flush=True); time.sleep(600)"
     )
-    process = subprocess.Popen([sys.executable, "-c", program, str(HERE)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGTERM)
     assert process.stdout.readline() == "asked\n"
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == -signal.SIGTERM
+    assert process.wait(200) == -signal.SIGTERM
     process.stdout.close()
 
 
@@ -141,13 +138,13 @@ def test_the_command_says_how_to_go_on_and_exits_with_143(tmp_path: Path) -> Non
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
     )
-    metrics, tick = tmp_path / "run" / "metrics.jsonl", threading.Event()
-    for _ in range(3000):
-        if process.poll() is not None or (metrics.exists() and len(metrics.read_text().splitlines()) > 2):
-            break
-        tick.wait(0.02)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    until(
+        lambda: process.poll() is not None or (metrics.exists() and len(metrics.read_text().splitlines()) > 2),
+        "three steps, or the end of the run",
+    )
     process.send_signal(signal.SIGTERM)
-    out, error = process.communicate(timeout=60)
+    out, error = process.communicate(timeout=200)
     assert process.returncode == 143, error[-2000:]
     loaded = load_checkpoint(tmp_path / "run" / "checkpoints")
     assert loaded is not None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import not_refused
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -42,14 +44,21 @@ def test_transformers_loads_it_and_it_is_tiny(folder: Path) -> None:
     assert torch.isfinite(logits).all()
 
 
+@pytest.fixture(scope="module")
+def tokenizers(folder: Path) -> tuple[Any, Tokenizer]:
+    """As transformers loads it, and as it was saved."""
+    return AutoTokenizer.from_pretrained(folder), Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+
 @settings(max_examples=200, deadline=None)
 @given(text=st.text())
-def test_the_loaded_tokenizer_cuts_as_the_saved_one_and_round_trips(folder: Path, text: str) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    saved = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    ids = tokenizer.encode(text, add_special_tokens=False)
+def test_the_loaded_tokenizer_cuts_as_the_saved_one_and_round_trips(
+    tokenizers: tuple[Any, Tokenizer], text: str
+) -> None:
+    loaded, saved = tokenizers
+    ids = loaded.encode(text, add_special_tokens=False)
     assert ids == saved.encode(text, add_special_tokens=False).ids
-    assert tokenizer.decode(ids) == unicodedata.normalize("NFC", text)
+    assert loaded.decode(ids) == unicodedata.normalize("NFC", text)
 
 
 def test_digits_and_board_cells_keep_a_token_each(folder: Path) -> None:
@@ -81,14 +90,10 @@ def test_a_corpus_makes_its_own_words_single_tokens(tmp_path: Path) -> None:
     assert "Zyxomorphic" in vocabulary(tmp_path / "taught")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_impossible_sizes_are_named(tmp_path: Path) -> None:
+    cases = [
         ({"hidden_size": 97}, "num_heads=3"),
         ({"architecture": "gpt5"}, "gpt5"),
         ({"vocab_size": 100}, "every byte"),
-    ],
-)
-def test_impossible_sizes_are_named(tmp_path: Path, arguments: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make_tiny_model(tmp_path / "bad", **arguments)  # type: ignore[arg-type]
+    ]
+    assert not not_refused(cases, lambda arguments: make_tiny_model(tmp_path / "bad", **arguments), ValueError)

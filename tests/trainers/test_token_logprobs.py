@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +12,7 @@ from peft import LoraConfig, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from tests.chat.every import for_every
 from trainers.model.token_logprobs import LogitForm, linear_logprobs, token_logprobs
 
 FORMS = [LogitForm(), LogitForm(scale=0.3, temperature=0.7), LogitForm(softcap=2.5, scale=1.7, temperature=1.3)]
@@ -83,7 +83,7 @@ def test_values_and_gradients_are_those_of_plain_log_softmax(
         torch.testing.assert_close(mine, expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@for_every("form", FORMS)
 def test_gradcheck(form: LogitForm) -> None:
     *inputs, target_N = draw(4, 3, 7, 0, head=True, bias=True)
     assert torch.autograd.gradcheck(
@@ -116,7 +116,7 @@ def test_no_tokens_at_all() -> None:
     (logp_N.sum() + entropy_N.sum()).backward()
 
 
-@pytest.mark.parametrize("head", ["frozen", "lora", "saved", "tied", "capped"])
+@for_every("head", ["frozen", "lora", "saved", "tied", "capped"])
 def test_heads_that_adapters_wrap_get_their_gradient(head: str) -> None:
     """LoRA on the head, a trained copy of it, one tied to the embeddings, one with a soft cap and a LoRA: as by plain
     logits."""

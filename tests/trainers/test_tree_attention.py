@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from tests.chat.every import for_every
 from trainers.model.attention import TREE_ATTENTION, block_mask_of, hidden_states, nodes_of, teach_trees, tree_attention
 
 CPU = torch.device("cpu")
@@ -121,34 +123,34 @@ ENDS, PATHS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("model", "knows"),
-    [
-        (Qwen2ForCausalLM(Qwen2Config(**SIZES)), True),
-        (LlamaForCausalLM(LlamaConfig(**SIZES)), True),
-        (Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=16)), True),
-        (MistralForCausalLM(MistralConfig(**SIZES, sliding_window=None)), True),
-        (MistralForCausalLM(MistralConfig(**SIZES, sliding_window=4096)), False),
-        (Qwen2ForCausalLM(Qwen2Config(**SIZES, attn_implementation="eager")), False),
-        (MambaForCausalLM(MambaConfig(vocab_size=64, hidden_size=32, num_hidden_layers=1)), False),
-    ],
-    ids=["qwen2", "llama", "qwen3", "mistral", "windowed", "eager", "recurrent"],
-)
-def test_models_are_shown_trees_only_if_they_compute_them_right(model: Any, knows: bool) -> None:
-    model.eval()
-    before = model.config._attn_implementation
+MODELS: dict[str, tuple[Callable[[], Any], bool]] = {
+    "qwen2": (lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES)), True),
+    "llama": (lambda: LlamaForCausalLM(LlamaConfig(**SIZES)), True),
+    "qwen3": (lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=16)), True),
+    "mistral": (lambda: MistralForCausalLM(MistralConfig(**SIZES, sliding_window=None)), True),
+    "windowed": (lambda: MistralForCausalLM(MistralConfig(**SIZES, sliding_window=4096)), False),
+    "eager": (lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES, attn_implementation="eager")), False),
+    "recurrent": (lambda: MambaForCausalLM(MambaConfig(vocab_size=64, hidden_size=32, num_hidden_layers=1)), False),
+}
+
+
+@for_every("kind", MODELS)
+@torch.no_grad()
+def test_models_are_shown_trees_only_if_they_compute_them_right(kind: str) -> None:
+    build, knows = MODELS[kind]
+    model = build().eval()
+    plain_BTV = model(torch.tensor(BRANCHES[:1])).logits
     assert teach_trees(model, CPU) is knows
     tree = (torch.tensor([IDS]), torch.tensor([POSITIONS]), torch.tensor([ENDS]))
     if not knows:
-        assert model.config._attn_implementation == before
+        assert torch.equal(model(torch.tensor(BRANCHES[:1])).logits, plain_BTV)  # it computes as before
         with pytest.raises(ValueError, match="share_prompts=False"):
             hidden_states(model, *tree)
         return
-    with torch.no_grad():
-        together_TD = hidden_states(model, *tree)[0]
-        for ids, path in zip(BRANCHES, PATHS, strict=True):
-            alone_TD = hidden_states(model, torch.tensor([ids]), None, None)[0]
-            torch.testing.assert_close(together_TD[path], alone_TD, rtol=1e-4, atol=1e-5)
+    together_TD = hidden_states(model, *tree)[0]
+    for ids, path in zip(BRANCHES, PATHS, strict=True):
+        alone_TD = hidden_states(model, torch.tensor([ids]), None, None)[0]
+        torch.testing.assert_close(together_TD[path], alone_TD, rtol=1e-4, atol=1e-5)
 
 
 def test_a_model_that_knows_trees_is_saved_and_generates_like_any_other(tmp_path: Any) -> None:
@@ -162,7 +164,9 @@ def test_a_model_that_knows_trees_is_saved_and_generates_like_any_other(tmp_path
     assert torch.equal(before, after)
     model.save_pretrained(tmp_path)
     assert TREE_ATTENTION not in (tmp_path / "config.json").read_text()
-    assert AutoModelForCausalLM.from_pretrained(tmp_path).config._attn_implementation == "sdpa"
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    again = loaded.generate(ids_BT, attention_mask=mask_BT, max_new_tokens=6, do_sample=False, pad_token_id=0)
+    assert torch.equal(before, again)
 
 
 def test_gradient_checkpointing_sees_the_tree_again() -> None:

