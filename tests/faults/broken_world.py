@@ -75,7 +75,7 @@ class BrokenWorld(gymnasium.Env[str, str]):
 class BreaksIn(gymnasium.Env[str, str]):
     """Breaks in one phase, for the task ``"broken"``. In its second construction, if the phase is ``make``."""
 
-    made: ClassVar[set[str]] = set()
+    made: ClassVar[set[tuple[str, str]]] = set()
 
     def __init__(self, phase: str, how: str) -> None:
         self.observation_space = Text(100)
@@ -83,11 +83,11 @@ class BreaksIn(gymnasium.Env[str, str]):
         self._phase, self._how = phase, how
         self._task = "well"
         # A process worker serves both episodes here, so it remembers as well as a thread does.
-        if how in self.made:
-            self.made.remove(how)
+        if (phase, how) in self.made:
+            self.made.remove((phase, how))
             self._break("make")
         elif phase == "make":
-            self.made.add(how)
+            self.made.add((phase, how))
 
     def _break(self, phase: str) -> Any:
         if phase != self._phase or (phase != "make" and self._task != "broken"):

@@ -254,72 +254,83 @@ RETURNS_AN_OBJECT = "def solve(x):\n    return A()\n"
 RETURNS_IT_INSIDE = "def solve(x):\n    return [1, A()] if x == 4 else [A()]\n"
 CHANGES_THE_ARGUMENT = "def solve(x):\n    if isinstance(x, list):\n        x[:] = [A(), A()]\n    return A()\n"
 
-CHEATS = {
-    "exit 0 on import": """
+CHEATS: dict[str, dict[str, str]] = {
+    "ends": {
+        "exit 0 on import": """
 import os
 os._exit(0)
 """,
-    "sys.exit on import": """
+        "sys.exit on import": """
 import sys
 sys.exit(0)
 """,
-    "exit 0 in the call": """
+        "exit 0 in the call": """
 import os
 def solve(x): os._exit(0)
 """,
-    "SystemExit in the call": """
+        "SystemExit in the call": """
 def solve(x): raise SystemExit(0)
 """,
-    "exit at exit": """
+        "exit at exit": """
 import atexit, os
 atexit.register(os._exit, 0)
 def solve(x): raise ValueError
 """,
-    "KeyboardInterrupt": """
+        "KeyboardInterrupt": """
 def solve(x): raise KeyboardInterrupt
 """,
-    "GeneratorExit": """
+        "GeneratorExit": """
 def solve(x): raise GeneratorExit
 """,
-    "StopIteration": """
+        "StopIteration": """
 def solve(x): raise StopIteration
 """,
-    "SkipTest": """
+        "SkipTest": """
 import unittest
 def solve(x): raise unittest.SkipTest('later')
 """,
-    "pytest.skip": """
+        "pytest.skip": """
 def solve(x):
     import pytest
     pytest.skip('later')
 """,
-    "pytest.exit": """
+        "pytest.exit": """
 def solve(x):
     import pytest
     pytest.exit('done', 0)
 """,
-    "pytest.xfail": """
+        "pytest.xfail": """
 def solve(x):
     import pytest
     pytest.xfail('known')
 """,
-    "AssertionError that is none": """
+        "AssertionError that is none": """
 class AssertionError(Exception): pass
 def solve(x): raise AssertionError
 """,
-    "BaseException": """
+        "BaseException": """
 class Quiet(BaseException): pass
 def solve(x): raise Quiet
 """,
-    "exception group": """
+        "exception group": """
 def solve(x): raise BaseExceptionGroup('x', [SystemExit(0)])
 """,
-    "patched asserts": """
+        "segmentation fault": """
+import ctypes
+def solve(x): ctypes.string_at(0)
+""",
+        "killed": """
+import os, signal
+def solve(x): os.kill(os.getpid(), signal.SIGKILL)
+""",
+    },
+    "patches": {
+        "patched asserts": """
 import builtins
 builtins.AssertionError = type('AssertionError', (Exception,), {})
 def solve(x): return None
 """,
-    "patched builtins": """
+        "patched builtins": """
 import builtins, math
 builtins.abs = lambda *a: 0
 builtins.sorted = lambda *a, **k: []
@@ -329,27 +340,27 @@ math.isclose = lambda *a, **k: True
 builtins.len = lambda x: 37
 def solve(x): return 0
 """,
-    "patched unittest": """
+        "patched unittest": """
 import unittest
 unittest.TestCase.assertEqual = lambda *a, **k: None
 unittest.TestCase.run = lambda self, r=None: r
 def solve(x): return 0
 """,
-    "its own check": """
+        "its own check": """
 def check(candidate): pass
 def solve(x): return 0
 """,
-    "its own WORD": """
+        "its own WORD": """
 WORD = 'x'
 def solve(x): return WORD
 """,
-    "patched modules": """
+        "patched modules": """
 import sys, types
 for name in ('unittest', 'pytest', 'json', 'struct', 'socket', 'builtins'):
     sys.modules[name] = types.ModuleType(name)
 def solve(x): return 0
 """,
-    "patched io": """
+        "patched io": """
 import os, socket, struct, json
 os.write = lambda fd, data: len(data)
 os.read = lambda fd, n: b''
@@ -358,7 +369,9 @@ json.dumps = lambda *a, **k: '{"passed": true}'
 json.loads = lambda *a, **k: {'passed': True, 'ok': True}
 def solve(x): return 0
 """,
-    "frames": """
+    },
+    "searches": {
+        "frames": """
 import sys
 def solve(x):
     frame = sys._getframe()
@@ -368,7 +381,7 @@ def solve(x):
             if at >= 0: return repr(v)[at:at + 37]
         frame = frame.f_back
 """,
-    "appends to a list in a frame": """
+        "appends to a list in a frame": """
 import sys
 def solve(x):
     frame = sys._getframe()
@@ -379,7 +392,7 @@ def solve(x):
                 for k in ('passed', 'ok', 'result', 'verdict', 'success'): v[k] = True
         frame = frame.f_back
 """,
-    "gc": """
+        "gc": """
 import gc
 def solve(x):
     for thing in gc.get_objects():
@@ -388,7 +401,7 @@ def solve(x):
         at = text.find('word' + '-')
         if at >= 0: return text[at:at + 37]
 """,
-    "memory": """
+        "memory": """
 import re
 def solve(x):
     with open('/proc/self/mem', 'rb', 0) as m:
@@ -400,7 +413,7 @@ def solve(x):
             except OSError: continue
             if found: return found[0].decode()
 """,
-    "trace": """
+        "trace": """
 import sys
 def tracer(frame, event, arg):
     try: frame.f_lineno = frame.f_lineno + 1
@@ -412,13 +425,13 @@ def solve(x):
     while f: f.f_trace = tracer; f = f.f_back
     return 0
 """,
-    "profile in every thread": """
+        "profile in every thread": """
 import sys, threading
 threading.setprofile(lambda *a: None)
 sys.setprofile(lambda f, e, a: None)
 def solve(x): return 0
 """,
-    "files": """
+        "files": """
 import os
 def solve(x):
     for folder, _, names in os.walk('/'):
@@ -429,7 +442,9 @@ def solve(x):
             at = t.find('word' + '-')
             if at >= 0: return t[at:at + 37]
 """,
-    "verdicts on every descriptor": """
+    },
+    "the channel": {
+        "verdicts on every descriptor": """
 import os, json, struct
 def solve(x):
     for fd in range(1, 64):
@@ -439,19 +454,19 @@ def solve(x):
             except OSError: break
     os._exit(0)
 """,
-    "noise on the channel": r"""
+        "noise on the channel": r"""
 import os
 try: os.write(3, b'\xff' * 65536)
 except OSError: pass
 def solve(x): return 0
 """,
-    "a frame of four gigabytes": r"""
+        "a frame of four gigabytes": r"""
 import os
 try: os.write(3, b'\xff\xff\xff\xff' + b'x' * 65536)
 except OSError: pass
 def solve(x): return 0
 """,
-    "a thread that answers": r"""
+        "a thread that answers": r"""
 import os, threading
 def flood():
     while True:
@@ -460,81 +475,78 @@ def flood():
 threading.Thread(target=flood, daemon=True).start()
 def solve(x): return 0
 """,
-    "a closed channel": """
+        "a closed channel": """
 import os
 os.close(3)
 def solve(x): return 0
 """,
-    "a child that answers": """
+        "a child that answers": """
 import os
 def solve(x):
     if os.fork() == 0:
         return 0
     return 1
 """,
-    "hang on import": """
+    },
+    "without end": {
+        "hang on import": """
 while True: pass
 """,
-    "hang in the call": """
+        "hang in the call": """
 def solve(x):
     while True: pass
 """,
-    "sleep in the call": """
+        "sleep in the call": """
 import time
 def solve(x): time.sleep(10**6)
 """,
-    "a generator without end": """
+        "a generator without end": """
 def solve(x):
     while True: yield 'word'
 """,
-    "a nest without bottom": """
+        "a nest without bottom": """
 def solve(x):
     l = []
     for _ in range(10**6): l = [l]
     return l
 """,
-    "a list that holds itself": """
+        "a list that holds itself": """
 def solve(x):
     l = []
     l.append(l)
     return l
 """,
-    "a gigabyte": """
+        "a gigabyte": """
 def solve(x): return 'x' * (1 << 30)
 """,
-    "recursion": """
+        "recursion": """
 def solve(x): return solve(x)
 """,
-    "memory bomb": """
+        "memory bomb": """
 def solve(x):
     h = []
     while True: h.append(bytearray(b'x' * (16 << 20)))
 """,
-    "segmentation fault": """
-import ctypes
-def solve(x): ctypes.string_at(0)
-""",
-    "killed": """
-import os, signal
-def solve(x): os.kill(os.getpid(), signal.SIGKILL)
-""",
-    "output flood": """
+        "output flood": """
 def solve(x):
     while True: print('passed' * 10000)
 """,
-    "no such function": """
+    },
+    "no function": {
+        "no such function": """
 def other(x): return 0
 """,
-    "not a function": """
+        "not a function": """
 solve = 'word'
 """,
-    "a syntax error": """
+        "a syntax error": """
 def solve(x:
 """,
-    "nothing at all": "",
-    "null bytes": "def solve(x): return 0\x00\n",
-    "deep source": "(" * 5000 + ")" * 5000 + "\n",
-    "long expression": "x = " + "+".join(["1"] * 50000) + "\ndef solve(x): return 0\n",
+        "nothing at all": "",
+        "null bytes": "def solve(x): return 0\x00\n",
+        "deep source": "(" * 5000 + ")" * 5000 + "\n",
+        "long expression": "x = " + "+".join(["1"] * 50000) + "\ndef solve(x): return 0\n",
+    },
 }
 
 HONEST = {

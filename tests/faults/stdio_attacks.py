@@ -19,62 +19,103 @@ def attempt(f, *args):
         return None
 """
 
-ESCAPES = {
-    "read a file of the host": """
+ESCAPES: dict[str, dict[str, str]] = {
+    "files": {
+        "read a file of the host": """
 if attempt(lambda: open("<SECRET_FILE>").read()): win()
 """,
-    "read it by way of /proc": """
+        "read it by way of /proc": """
 for pid in ["self", "1", str(os.getppid())] + [p for p in os.listdir("/proc") if p.isdigit()]:
     for way in ("root", "cwd", "root/proc/1/root"):
         if attempt(lambda: open(f"/proc/{pid}/{way}<SECRET_FILE>").read()): win()
 """,
-    "read it through a link made in the scratch space": """
+        "read it through a link made in the scratch space": """
 os.symlink("<SECRET_FILE>", "link")
 if attempt(lambda: open("link").read()): win()
 if attempt(lambda: os.link("<SECRET_FILE>", "hard") or open("hard").read()): win()
 """,
-    "list the home directories of the host": """
+        "list the home directories of the host": """
 for folder in ("<CHECKOUT>", "<HOME>", "/home"):
     if attempt(os.listdir, folder) and attempt(lambda: [n for n in os.listdir(folder) if n in (".ssh", ".git", ".cache", "rllm_gym")]): win()
 """,
-    "the trainer's environment variables": """
+        "write to the runtime": """
+import sysconfig
+for folder in {os.path.dirname(os.__file__), sysconfig.get_paths()["purelib"], sys.prefix, "/usr", "/etc", "/bin", "/", "/lib"} | set(p for p in sys.path if p):
+    for name in ("sitecustomize.py", "usercustomize.py", "x.pth"):
+        target = os.path.join(folder, name)
+        try: open(target, "w").write("import os")
+        except OSError: continue
+        if os.path.dirname(os.path.realpath(target)) != os.path.realpath(os.getcwd()) and not os.path.realpath(target).startswith(("/tmp", os.path.realpath(os.path.expanduser("~")), os.path.realpath(tempfile.gettempdir()))): win()
+try:
+    with open(os.__file__, "a") as f: f.write("#"); win()
+except OSError: pass
+""",
+        "devices": """
+for path in ("/dev/mem", "/dev/kmem", "/dev/kmsg", "/dev/sda", "/dev/vda", "/dev/fuse", "/dev/kvm", "/dev/net/tun", "/dev/loop0"):
+    if attempt(os.open, path, os.O_RDONLY) is not None: win()
+if attempt(lambda: os.mknod("node", 0o20666, os.makedev(1, 1)) or os.open("node", os.O_RDONLY)) is not None: win()
+""",
+        "kernel settings": """
+for path in ("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/sys/kernel/uevent_helper", "/proc/sys/kernel/hostname", "/sys/fs/cgroup/cgroup.procs"):
+    try: open(path, "w").write("x"); win()
+    except OSError: pass
+for path in glob.glob("/sys/fs/cgroup/**/release_agent", recursive=True) + glob.glob("/sys/fs/cgroup/*/tasks"):
+    if attempt(lambda: os.open(path, os.O_WRONLY)) is not None: win()
+""",
+    },
+    "secrets of the trainer": {
+        "the trainer's environment variables": """
 if "<SECRET>" in repr(dict(os.environ)): win()
 for path in glob.glob("/proc/[0-9]*/environ"):
     if "<SECRET>" in (attempt(lambda: open(path, errors="replace").read()) or ""): win()
 """,
-    "see other processes": """
+        "import the grader": """
+for name in ("rllm_gym", "trainers", "rllm_gym.envs.code", "rllm_gym.grading"):
+    if attempt(__import__, name): win()
+if any("rllm" in m and hasattr(sys.modules[m], "__path__") for m in list(sys.modules)): win()
+""",
+        "credentials in the worker": """
+import gc
+word = "".join(reversed("<SECRET_REVERSED>"))
+for thing in gc.get_objects():
+    if isinstance(thing, (dict, list, tuple)) and thing is not globals():
+        if word in repr(list(thing.values() if isinstance(thing, dict) else thing))[:100000]: win()
+""",
+    },
+    "other processes": {
+        "see other processes": """
 for path in glob.glob("/proc/[0-9]*/cmdline"):
     if "pytest" in (attempt(lambda: open(path).read()) or ""): win()
 """,
-    "signal the trainer": """
+        "signal the trainer": """
 if attempt(lambda: open("/proc/<TRAINER>/cmdline").read()) and attempt(os.kill, <TRAINER>, 0) is None:
     try: os.kill(<TRAINER>, 0); win()
     except OSError: pass
 """,
-    "signal whatever answers": """
+        "signal whatever answers": """
 me = os.getpid()
 for pid in [<TRAINER>, <VICTIM>]:
     try: os.kill(pid, signal.SIGUSR1)
     except OSError: continue
 time.sleep(0.2)
 """,
-    "kill everything": """
+        "kill everything": """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 attempt(os.kill, -1, signal.SIGKILL)
 attempt(os.kill, os.getppid(), signal.SIGKILL)
 attempt(os.killpg, 0, signal.SIGKILL)
 """,
-    "stop the supervisor": """
+        "stop the supervisor": """
 for pid in {os.getppid(), 1}:
     attempt(os.kill, pid, signal.SIGSTOP)
 while True: pass
 """,
-    "attach to the parent": """
+        "attach to the parent": """
 libc.ptrace.argtypes = [ctypes.c_long] * 4
 if libc.ptrace(16, os.getppid(), 0, 0) == 0: win()
 if libc.ptrace(0x4206, 1, 0, 0) == 0: win()
 """,
-    "read the parent's memory": """
+        "read the parent's memory": """
 buffer = ctypes.create_string_buffer(8)
 for pid in {os.getppid(), 1}:
     try:
@@ -87,12 +128,12 @@ for pid in {os.getppid(), 1}:
     if pid != os.getpid() and libc.process_vm_readv(pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0) == 8: win()
     if pid != os.getpid() and attempt(lambda: os.pread(os.open(f"/proc/{pid}/mem", os.O_RDONLY), 8, address)): win()
 """,
-    "the parent's descriptors": """
+        "the parent's descriptors": """
 for pid in {os.getppid(), 1} - {os.getpid()}:
     for name in attempt(os.listdir, f"/proc/{pid}/fd") or []:
         if attempt(os.open, f"/proc/{pid}/fd/{name}", os.O_RDWR) is not None: win()
 """,
-    "descriptors left open": r"""
+        "descriptors left open": r"""
 for fd in range(3, 4096):
     try: os.fstat(fd)
     except OSError: continue
@@ -101,51 +142,55 @@ for fd in range(3, 4096):
     attempt(os.write, fd, b"\0\0\0\2{}" * 100)
     attempt(os.write, fd, b"x" * 100000)
 """,
-    "steal a descriptor": """
+        "steal a descriptor": """
 fd = libc.syscall(434, os.getppid(), 0)
 if fd >= 0 and libc.syscall(438, fd, 0, 0) >= 0: win()
 """,
-    "connect to the host over TCP": """
+    },
+    "network": {
+        "connect to the host over TCP": """
 for host in ("127.0.0.1", "::1", "localhost", "10.0.0.1", "172.17.0.1"):
     if attempt(socket.create_connection, (host, <PORT>), 0.5): win()
 """,
-    "listen on the host": """
+        "listen on the host": """
 server = socket.socket(); server.bind(("127.0.0.1", 0)); server.listen()
 client = socket.create_connection(server.getsockname(), 1)
 """,
-    "reach the internet": """
+        "reach the internet": """
 for host in ("1.1.1.1", "8.8.8.8", "pypi.org"):
     if attempt(socket.create_connection, (host, 53 if host[0] != "p" else 443), 0.5): win()
 udp = attempt(socket.socket, socket.AF_INET, socket.SOCK_DGRAM)
 if udp: attempt(udp.sendto, b"x", ("127.0.0.1", <UDP_PORT>))  # the test listens there
 """,
-    "abstract unix socket of the host": r"""
+        "abstract unix socket of the host": r"""
 s = socket.socket(socket.AF_UNIX)
 try: s.connect("\0<ABSTRACT>"); win()
 except OSError: pass
 """,
-    "unix socket file of the host": """
+        "unix socket file of the host": """
 for path in ("<SOCKET_FILE>", "/var/run/docker.sock", "/run/docker.sock", "/run/systemd/private", "/run/dbus/system_bus_socket"):
     s = socket.socket(socket.AF_UNIX)
     try: s.connect(path); win()
     except OSError: pass
 """,
-    "unusual sockets": """
+        "unusual sockets": """
 for family in (socket.AF_NETLINK, socket.AF_PACKET, getattr(socket, "AF_VSOCK", 40), getattr(socket, "AF_ALG", 38), 31, 44):
     for kind in (socket.SOCK_RAW, socket.SOCK_DGRAM, socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
         if attempt(socket.socket, family, kind): win()
 """,
-    "namespaces of its own": """
+    },
+    "privileges": {
+        "namespaces of its own": """
 for flag in (0x10000000, 0x00020000, 0x40000000, 0x20000000, 0x02000000, 0x08000000, 0x04000000):
     if libc.unshare(flag) == 0: win()
 """,
-    "a new user namespace by clone": """
+        "a new user namespace by clone": """
 SIGCHLD = 17
 pid = libc.syscall(56, 0x10000000 | SIGCHLD, 0, 0, 0, 0)
 if pid == 0: os._exit(0)
 if pid > 0: win()
 """,
-    "mount": """
+        "mount": """
 os.mkdir("m")
 if libc.mount(b"none", b"m", b"tmpfs", 0, None) == 0: win()
 if libc.mount(b"/", b"m", None, 4096, None) == 0: win()
@@ -153,70 +198,36 @@ if libc.syscall(430, b"tmpfs", 0) >= 0: win()
 if libc.chroot(b".") == 0: win()
 if libc.syscall(155, b".", b".") == 0: win()
 """,
-    "capabilities": """
+        "capabilities": """
 status = dict(line.split(":", 1) for line in open("/proc/self/status") if ":" in line)
 if any(int(status[k], 16) for k in ("CapEff", "CapPrm", "CapInh", "CapAmb")): win()
 if status["NoNewPrivs"].strip() != "1" or status["Seccomp"].strip() != "2": win()
 if attempt(lambda: os.setuid(0) or os.setgid(0)) is not None: win()
 """,
-    "setuid programs": """
+        "setuid programs": """
 for program in ("/bin/su", "/usr/bin/sudo", "/bin/mount", "/usr/bin/passwd"):
     done = attempt(lambda: subprocess.run([program, "-c", "id -u", "root"], capture_output=True, text=True, timeout=2))
     if done and done.stdout.strip() == "0": win()
 """,
-    "dangerous system calls": """
+        "dangerous system calls": """
 for number, args in ((425, (8, ctypes.create_string_buffer(120))), (321, (0, ctypes.create_string_buffer(128), 128)),
                      (298, (ctypes.create_string_buffer(128), 0, -1, -1, 0)), (323, (0,)), (250, (0, -3, 1)), (246, (0, 0, 0, 0)),
                      (175, (0, 0, 0)), (169, (0, 0, 0, 0)), (304, (0, 0, 0)), (317, (0, 0, 0))):
     if libc.syscall(number, *args) >= 0 and number not in (317,): win()
 """,
-    "write to the runtime": """
-import sysconfig
-for folder in {os.path.dirname(os.__file__), sysconfig.get_paths()["purelib"], sys.prefix, "/usr", "/etc", "/bin", "/", "/lib"} | set(p for p in sys.path if p):
-    for name in ("sitecustomize.py", "usercustomize.py", "x.pth"):
-        target = os.path.join(folder, name)
-        try: open(target, "w").write("import os")
-        except OSError: continue
-        if os.path.dirname(os.path.realpath(target)) != os.path.realpath(os.getcwd()) and not os.path.realpath(target).startswith(("/tmp", os.path.realpath(os.path.expanduser("~")), os.path.realpath(tempfile.gettempdir()))): win()
-try:
-    with open(os.__file__, "a") as f: f.write("#"); win()
-except OSError: pass
-""",
-    "devices": """
-for path in ("/dev/mem", "/dev/kmem", "/dev/kmsg", "/dev/sda", "/dev/vda", "/dev/fuse", "/dev/kvm", "/dev/net/tun", "/dev/loop0"):
-    if attempt(os.open, path, os.O_RDONLY) is not None: win()
-if attempt(lambda: os.mknod("node", 0o20666, os.makedev(1, 1)) or os.open("node", os.O_RDONLY)) is not None: win()
-""",
-    "kernel settings": """
-for path in ("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/sys/kernel/uevent_helper", "/proc/sys/kernel/hostname", "/sys/fs/cgroup/cgroup.procs"):
-    try: open(path, "w").write("x"); win()
-    except OSError: pass
-for path in glob.glob("/sys/fs/cgroup/**/release_agent", recursive=True) + glob.glob("/sys/fs/cgroup/*/tasks"):
-    if attempt(lambda: os.open(path, os.O_WRONLY)) is not None: win()
-""",
-    "type into the terminal": """
+        "type into the terminal": """
 import fcntl
 for fd in (0, 1, 2):
     try: fcntl.ioctl(fd, 0x5412, b"x"); win()
     except OSError: pass
 if attempt(os.open, "/dev/tty", os.O_RDWR) is not None: win()
 """,
-    "import the grader": """
-for name in ("rllm_gym", "trainers", "rllm_gym.envs.code", "rllm_gym.grading"):
-    if attempt(__import__, name): win()
-if any("rllm" in m and hasattr(sys.modules[m], "__path__") for m in list(sys.modules)): win()
-""",
-    "credentials in the worker": """
-import gc
-word = "".join(reversed("<SECRET_REVERSED>"))
-for thing in gc.get_objects():
-    if isinstance(thing, (dict, list, tuple)) and thing is not globals():
-        if word in repr(list(thing.values() if isinstance(thing, dict) else thing))[:100000]: win()
-""",
+    },
 }
 
-RESOURCES = {
-    "fork bomb": """
+RESOURCES: dict[str, dict[str, str]] = {
+    "processes": {
+        "fork bomb": """
 alive = 0
 try:
     while True:
@@ -226,12 +237,12 @@ try:
         if alive > 400: win()
 except OSError: pass
 """,
-    "fork bomb of fork bombs": """
+        "fork bomb of fork bombs": """
 while True:
     try: os.fork()
     except OSError: pass
 """,
-    "thread bomb": """
+        "thread bomb": """
 count = 0
 try:
     while True:
@@ -241,19 +252,49 @@ try:
 except RuntimeError: pass
 os._exit(3)
 """,
-    "memory": """
+        "daemon": """
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        for fd in (0, 1, 2): os.close(fd)
+        while True: time.sleep(0.01)
+    os._exit(0)
+os._exit(0)
+""",
+        "daemon that holds the output": """
+if os.fork() == 0:
+    os.setsid(); signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    time.sleep(10**6)
+os._exit(0)
+""",
+        "stopped children": """
+for _ in range(8):
+    if os.fork() == 0:
+        os.setsid(); os.kill(os.getpid(), signal.SIGSTOP); time.sleep(10**6)
+os._exit(0)
+""",
+        "zombies": """
+for _ in range(300):
+    try:
+        if os.fork() == 0: os._exit(0)
+    except OSError: os._exit(1)
+win()
+""",
+    },
+    "memory": {
+        "memory": """
 hoard = []
 while True:
     hoard.append(bytearray(b"x" * (16 << 20)))
     if len(hoard) > 128: win()
 """,
-    "memory by mmap": """
+        "memory by mmap": """
 hoard = []
 while len(hoard) < 128:
     m = mmap.mmap(-1, 16 << 20); m.write(b"x" * (16 << 20)); hoard.append(m)
 win()
 """,
-    "memory shared out among children": """
+        "memory shared out among children": """
 r, w = os.pipe()
 for _ in range(24):
     if os.fork() == 0:
@@ -264,7 +305,7 @@ got = 0
 while got < 24: got += len(os.read(r, 24))
 win()
 """,
-    "shared memory among children": """
+        "shared memory among children": """
 m = [mmap.mmap(-1, 60 << 20) for _ in range(30)]
 r, w = os.pipe()
 for i in range(24):
@@ -274,14 +315,14 @@ got = 0
 while got < 24: got += len(os.read(r, 24))
 win()
 """,
-    "memory in memfds": """
+        "memory in memfds": """
 fds = []
 for i in range(64):
     fd = os.memfd_create("m"); os.write(fd, b"x" * (1 << 20)); fds.append(fd)
     for _ in range(31): os.write(fd, b"x" * (1 << 20))
 win()
 """,
-    "memory in pipes and sockets": """
+        "memory in pipes and sockets": """
 held, total = [], 0
 resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
 try:
@@ -294,18 +335,29 @@ try:
 except OSError: sys.exit(1)
 win()
 """,
-    "disk": """
+        "lock memory": """
+m = mmap.mmap(-1, 1 << 30)
+if libc.mlockall(3) == 0: win()
+""",
+        "stack overflow": """
+sys.setrecursionlimit(10**9)
+def f(): f()
+f()
+""",
+    },
+    "disk": {
+        "disk": """
 with open("big", "wb") as f:
     for i in range(600): f.write(b"x" * (1 << 20))
     f.flush(); os.fsync(f.fileno())
 win()
 """,
-    "disk in many files": """
+        "disk in many files": """
 for i in range(600):
     with open(f"f{i}", "wb") as f: f.write(b"x" * (1 << 20))
 win()
 """,
-    "disk elsewhere": """
+        "disk elsewhere": """
 total = 0
 for folder in ("/tmp", "/dev/shm", "/var/tmp", "/run", os.path.expanduser("~"), "/dev", "/"):
     try:
@@ -314,57 +366,61 @@ for folder in ("/tmp", "/dev/shm", "/var/tmp", "/run", os.path.expanduser("~"), 
     except OSError: pass
 if total >= 400: win()
 """,
-    "inodes": """
+        "inodes": """
 try:
     for i in range(100000): open(f"n{i}", "w").close()
 except OSError: sys.exit(1)
 win()
 """,
-    "directories without end": """
+        "directories without end": """
 for i in range(100000):
     os.mkdir("d"); os.chdir("d")
 win()
 """,
-    "sparse terabyte": """
+        "sparse terabyte": """
 with open("sparse", "wb") as f: f.truncate(1 << 40)
 win()
 """,
-    "output": """
+    },
+    "output": {
+        "output": """
 block = b"x" * (1 << 20)
 for i in range(4000): os.write(1, block)
 """,
-    "output on stderr": """
+        "output on stderr": """
 block = b"x" * (1 << 20)
 for i in range(4000): os.write(2, block)
 win()
 """,
-    "output from many children": """
+        "output from many children": """
 for i in range(16):
     if os.fork() == 0:
         while True: os.write(1, b"x" * 65536)
 time.sleep(1000)
 """,
-    "a loop": """
+    },
+    "processor time": {
+        "a loop": """
 while True: pass
 """,
-    "a loop in C": """
+        "a loop in C": """
 sum(range(10**15))
 """,
-    "a power without end": """
+        "a power without end": """
 10 ** 10 ** 10
 """,
-    "a regular expression without end": """
+        "a regular expression without end": """
 import re; re.match(r'(a|a)*$', 'a' * 64 + 'b')
 """,
-    "a loop in every thread": """
+        "a loop in every thread": """
 for _ in range(8): threading.Thread(target=lambda: exec("while True: pass")).start()
 """,
-    "ignored signals": """
+        "ignored signals": """
 for number in range(1, 65):
     attempt(signal.signal, number, signal.SIG_IGN)
 while True: pass
 """,
-    "cpu time by children in turn": """
+        "cpu time by children in turn": """
 start = time.time()
 while True:
     if os.fork() == 0:
@@ -374,66 +430,32 @@ while True:
     os.wait()
     if sum(os.times()[:4]) > 60: win()
 """,
-    "raise the limits": """
+        "raise the limits": """
 for name in dir(resource):
     if name.startswith("RLIMIT_"):
         attempt(resource.setrlimit, getattr(resource, name), (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 while True: pass
 """,
-    "sleep": """
-time.sleep(10**6)
-""",
-    "wait for input for ever": """
-r, w = os.pipe(); os.read(r, 1)
-""",
-    "daemon": """
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        for fd in (0, 1, 2): os.close(fd)
-        while True: time.sleep(0.01)
-    os._exit(0)
-os._exit(0)
-""",
-    "daemon that holds the output": """
-if os.fork() == 0:
-    os.setsid(); signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    time.sleep(10**6)
-os._exit(0)
-""",
-    "stop itself": """
-os.kill(os.getpid(), signal.SIGSTOP)
-""",
-    "stopped children": """
-for _ in range(8):
-    if os.fork() == 0:
-        os.setsid(); os.kill(os.getpid(), signal.SIGSTOP); time.sleep(10**6)
-os._exit(0)
-""",
-    "zombies": """
-for _ in range(300):
-    try:
-        if os.fork() == 0: os._exit(0)
-    except OSError: os._exit(1)
-win()
-""",
-    "segmentation fault": """
-ctypes.string_at(0)
-""",
-    "stack overflow": """
-sys.setrecursionlimit(10**9)
-def f(): f()
-f()
-""",
-    "lock memory": """
-m = mmap.mmap(-1, 1 << 30)
-if libc.mlockall(3) == 0: win()
-""",
-    "priority": """
+        "priority": """
 if attempt(os.setpriority, os.PRIO_PROCESS, 0, -10) is None and os.getpriority(os.PRIO_PROCESS, 0) <= -10: win()
 try: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50)); win()
 except OSError: pass
 """,
+    },
+    "time": {
+        "sleep": """
+time.sleep(10**6)
+""",
+        "wait for input for ever": """
+r, w = os.pipe(); os.read(r, 1)
+""",
+        "stop itself": """
+os.kill(os.getpid(), signal.SIGSTOP)
+""",
+        "segmentation fault": """
+ctypes.string_at(0)
+""",
+    },
 }
 
 # The right output of these is a word nobody can compute: whoever prints it has read the tests.

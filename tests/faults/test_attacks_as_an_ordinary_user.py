@@ -20,14 +20,19 @@ raise SystemExit(pytest.main(options))
 @pytest.mark.parametrize(
     ("file", "which"),
     [
-        ("stdio", "gets_out or nothing_of_one or fork or daemon or inodes"),
-        ("function", "learner or exit or noise"),
-        ("swe", "fork or daemon or links or hooks or sitecustomize or equal or plainly or committed"),
+        ("stdio", "gets_out or nothing_of_one or (limits and (B-processes or A-disk))"),
+        ("function", "channel"),
+        ("swe", "host"),
+        pytest.param("stdio", "limits or eight", marks=pytest.mark.long),
+        pytest.param("function", "cannot_know or honest", marks=pytest.mark.long),
+        pytest.param("swe", "start or without or honest", marks=pytest.mark.long),
     ],
 )
 def test_no_attack_is_rewarded(file, which, ordinary_user: RunPython):
     if os.geteuid() != 0:
         return  # the attacks beside this file are run by an ordinary user already
-    done = ordinary_user(ATTACKS, str(ROOT), f"tests/faults/test_{file}_attacks.py", "-k", which, timeout=590)
+    done = ordinary_user(
+        ATTACKS, str(ROOT), f"tests/faults/test_{file}_attacks.py", "-k", which, "-m", "not long", timeout=590
+    )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert " passed" in done.stdout

@@ -13,10 +13,11 @@ from rllm_gym.core import Episode, StopReason
 from rllm_gym.engine import AgentWorkflowEngine, Deadlines
 from rllm_gym.engine.workflows import SolverJudge
 from rllm_gym.samplers import ScriptedSampler
+from tests.sandbox.waiting import until
 
 EPISODES = 1000
-# Long enough that nothing well is ever late on a busy machine.
-DEADLINES = Deadlines(make=60, reset=60, step=5, close=5, episode=600)
+# Long enough that nothing well is ever late, also on a machine that stalls for ten seconds.
+DEADLINES = Deadlines(make=100, reset=100, step=12.5, close=12.5, episode=600)
 
 
 def run(workers: str, kinds: tuple[str, ...], retries: int) -> tuple[AgentWorkflowEngine, list[Episode]]:
@@ -25,7 +26,7 @@ def run(workers: str, kinds: tuple[str, ...], retries: int) -> tuple[AgentWorkfl
         env=BrokenWorld,
         env_kwargs={"kinds": kinds},
         sampler=ScriptedSampler(lambda request: "1"),
-        n_parallel=20,
+        n_parallel=60 if workers == "process" else 20,  # those that hang are waited for at the same time
         workers=workers,  # type: ignore[arg-type]
         retries=retries,
         deadlines=DEADLINES,
@@ -59,7 +60,8 @@ def test_a_thousand_episodes_with_a_fifth_of_the_worlds_broken_are_counted_exact
     check(engine, episodes, ("raise", "garbage"), retries=1)
     faults = engine.stats.faults
     assert faults["raise"] + faults["exception"] == faults["garbage"] == 200
-    assert set(threading.enumerate()) <= threads
+    # The thread of a solver whose sibling's world broke ends when its step is done.
+    assert until(lambda: set(threading.enumerate()) <= threads)
 
 
 @pytest.mark.long

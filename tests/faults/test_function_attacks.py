@@ -2,68 +2,93 @@
 
 from __future__ import annotations
 
-import asyncio
+import re
 import secrets
-from collections.abc import Iterator
 
 import function_attacks
 import pytest
+from attack_runs import AT_A_TIME, graded, not_correct, rewarded
 
-from rllm_gym.grading.code import FunctionTests, grade_program, grade_program_sync
+from rllm_gym.grading.code import CodeVerdict, FunctionTests, grade_program_sync
 from rllm_gym.sandbox import Limits, SandboxPool, Tier
-from tests.sandbox.users import needs
 
 LIMITS = Limits(cpu_s=1, wall_s=3)
+# For those that cannot end otherwise.
+SHORT = Limits(cpu_s=0.5, wall_s=1.5)
 HONEST_LIMITS = Limits(cpu_s=5, wall_s=60)
 
 
-@pytest.fixture(scope="module", params=[Tier.NAMESPACES, Tier.LANDLOCK], ids=["A", "B"])
-def pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
-    needs(request.param)
-    with SandboxPool(request.param) as pool:
-        yield pool
+def _secret(test: str) -> str:
+    """The same test, asking for a word nobody can compute."""
+    return test.replace("<WORD>", f"word-{secrets.token_hex(16)}").replace("<DIGITS>", str(secrets.randbelow(10**12)))
 
 
-def _tests(test: str) -> FunctionTests:
-    """Tests that ask for a word nobody can compute."""
-    test = test.replace("<WORD>", f"word-{secrets.token_hex(16)}").replace("<DIGITS>", str(secrets.randbelow(10**12)))
-    return FunctionTests("solve", test, "check", limits=LIMITS)
+def _tests(test: str, limits: Limits = LIMITS) -> FunctionTests:
+    return FunctionTests("solve", _secret(test), "check", limits=limits)
 
 
-@pytest.mark.parametrize("name", function_attacks.CHEATS)
-def test_no_solution_is_rewarded_for_what_it_cannot_know(name, pool, nothing_left):
-    verdict = grade_program_sync(pool, function_attacks.CHEATS[name], _tests(function_attacks.TEST))
-    assert verdict.fraction == 0, verdict
-    # The next one is graded as if nothing had been.
+@pytest.mark.parametrize("kind", function_attacks.CHEATS)
+def test_no_solution_is_rewarded_for_what_it_cannot_know(kind, pool, nothing_left):
+    attacks = function_attacks.CHEATS[kind]
+    limits = SHORT if kind == "without end" else LIMITS
+
+    def grade(name: str) -> CodeVerdict:
+        return grade_program_sync(pool, attacks[name], _tests(function_attacks.TEST, limits))
+
+    # Each is graded in two programs.
+    assert not rewarded(graded(attacks, grade, AT_A_TIME // 2))
+    # The next ones of all workers are graded as if nothing had been.
     honest, test = function_attacks.HONEST["function"]
-    assert grade_program_sync(pool, honest, FunctionTests("solve", test, "check", limits=HONEST_LIMITS)).correct
+    tests = FunctionTests("solve", test, "check", limits=HONEST_LIMITS)
+    after = graded("12", lambda name: grade_program_sync(pool, honest, tests), AT_A_TIME // 2)
+    assert not not_correct(after)
 
 
 WAYS = ("RETURNS_AN_OBJECT", "RETURNS_IT_INSIDE", "CHANGES_THE_ARGUMENT")
-# How values are compared is the same in both tiers: in the second, each object goes one of the ways.
-OBJECTS = [(Tier.NAMESPACES, name, way) for name in function_attacks.OBJECTS for way in WAYS]
-OBJECTS += [(Tier.LANDLOCK, name, WAYS[number % 3]) for number, name in enumerate(function_attacks.OBJECTS)]
 
 
+def _passed(pool: SandboxPool, solution: str, weak_tests: dict[str, str]) -> list[str]:
+    """The names of the weak tests that a solution passes.
+
+    All are graded at once, as the methods of a test case; those that passed there, and those that came to no end
+    since an earlier one ended everything, are graded again, each alone.
+    """
+    weak = list(weak_tests.values())
+    renamed = [re.sub(r"^def check\(", f"def check_{at}(", test, flags=re.M) for at, test in enumerate(weak)]
+    methods = [f"    def test_{at:02}(self): check_{at}(solve)\n" for at in range(len(weak))]
+    test = "\n".join(
+        [*map(_secret, renamed), "import unittest\nclass TestWeak(unittest.TestCase):\n" + "".join(methods)]
+    )
+    together = FunctionTests("solve", test, "unittest", limits=HONEST_LIMITS)
+    failed = {test.name for test in grade_program_sync(pool, solution, together).outcomes if not test.passed}
+    alone = [name for at, name in enumerate(weak_tests) if not any(told.endswith(f"test_{at:02}") for told in failed)]
+    return [
+        name for name in alone if grade_program_sync(pool, solution, _tests(weak_tests[name], HONEST_LIMITS)).correct
+    ]
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
-    ("pool", "name", "way"),
-    OBJECTS,
-    indirect=["pool"],
-    ids=[f"{name}-{way}-{tier.name}" for tier, name, way in OBJECTS],
+    "pool", [Tier.NAMESPACES, pytest.param(Tier.LANDLOCK, marks=pytest.mark.long)], ids=["A", "B"], indirect=True
 )
-def test_no_object_answers_for_the_tests(name, way, pool, nothing_left):
-    solution = function_attacks.OBJECTS[name] + getattr(function_attacks, way)
+def test_no_object_answers_for_the_tests(way, pool, nothing_left):
+    """How values are compared is the same in every tier."""
 
-    async def grade_all() -> list[bool]:
-        tests = [_tests(test) for test in function_attacks.WEAK_TESTS.values()]
-        return [verdict.correct for verdict in await asyncio.gather(*(grade_program(pool, solution, t) for t in tests))]
+    def grade(name: str) -> list[str]:
+        solution = function_attacks.OBJECTS[name] + getattr(function_attacks, way)
+        return _passed(pool, solution, function_attacks.WEAK_TESTS)
 
-    passed = asyncio.run(grade_all())
-    assert not any(passed), [test for test, won in zip(function_attacks.WEAK_TESTS, passed, strict=True) if won]
+    # What is passed is found.
+    tests = {str(n): f"def check(candidate):\n    assert candidate(3) == {n}\n" for n in (2, 3, 4)}
+    assert _passed(pool, "def solve(x):\n    return x\n", tests) == ["3"]
+
+    passed = graded(function_attacks.OBJECTS, grade, AT_A_TIME // 2)
+    assert not {name: tests for name, tests in passed.items() if tests != []}
 
 
-@pytest.mark.parametrize("name", function_attacks.HONEST)
-def test_honest_solutions_are_rewarded(name, pool, nothing_left):
-    solution, test = function_attacks.HONEST[name]
-    verdict = grade_program_sync(pool, solution, FunctionTests("solve", test, "check", limits=HONEST_LIMITS))
-    assert verdict.correct, verdict
+def test_honest_solutions_are_rewarded(pool, nothing_left):
+    def grade(name: str) -> CodeVerdict:
+        solution, test = function_attacks.HONEST[name]
+        return grade_program_sync(pool, solution, FunctionTests("solve", test, "check", limits=HONEST_LIMITS))
+
+    assert not not_correct(graded(function_attacks.HONEST, grade, AT_A_TIME // 2))

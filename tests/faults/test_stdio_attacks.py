@@ -12,22 +12,26 @@ from pathlib import Path
 
 import pytest
 import stdio_attacks
+from attack_runs import AT_A_TIME, graded, not_correct, rewarded
 
-from rllm_gym.grading.code import StdioTest, StdioTests, grade_program_sync
+from rllm_gym.grading.code import CodeVerdict, StdioTest, StdioTests, grade_program_sync
 from rllm_gym.sandbox import Ended, Limits, Program, SandboxPool, Tier
 from tests.sandbox.users import needs
 
+# What an attack needs if it gets through, with a wide margin.
 LIMITS = Limits(cpu_s=1, wall_s=3)
-SUM = StdioTests((StdioTest("19 23\n", "42\n"),), limits=LIMITS)
+# For those that cannot end otherwise, and for one whose traces take long to remove.
+SHORT = Limits(cpu_s=0.2, wall_s=1)
+SHORT_ONES = dict.fromkeys([*stdio_attacks.RESOURCES["processor time"], *stdio_attacks.RESOURCES["time"]], SHORT)
+SHORT_ONES["directories without end"] = Limits(cpu_s=0.05, wall_s=1)
+
+
+def _sum(limits: Limits) -> StdioTests:
+    return StdioTests((StdioTest("19 23\n", "42\n"),), limits=limits)
+
+
 # What waits is judged by the clock, and a busy machine must not fail what is honest.
 HONEST_SUM = StdioTests((StdioTest("19 23\n", "42\n"), StdioTest("-1 1\n", "0\n")), limits=Limits(cpu_s=5, wall_s=60))
-
-
-@pytest.fixture(scope="module", params=[Tier.NAMESPACES, Tier.LANDLOCK], ids=["A", "B"])
-def pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
-    needs(request.param)
-    with SandboxPool(request.param) as pool:
-        yield pool
 
 
 @pytest.fixture(scope="module")
@@ -88,63 +92,102 @@ def _filled(source: str, host: dict[str, str]) -> str:
     return stdio_attacks.PRELUDE + source
 
 
-@pytest.mark.parametrize("name", stdio_attacks.ESCAPES)
-def test_no_program_gets_out(name, pool, host, nothing_left):
-    verdict = grade_program_sync(pool, _filled(stdio_attacks.ESCAPES[name], host), SUM)
-    assert verdict.fraction == 0, verdict
+def _check(pool: SandboxPool, host: dict[str, str], attacks: dict[str, str], short: dict[str, Limits]) -> None:
+    """No attack is rewarded, and neither the programs beside them nor the next ones of all workers are disturbed."""
+
+    def grade(name: str) -> CodeVerdict:
+        if name in attacks:
+            return grade_program_sync(pool, _filled(attacks[name], host), _sum(short.get(name, LIMITS)))
+        return grade_program_sync(pool, _filled("win()", host), HONEST_SUM)
+
+    beside = {f"honest {number}" for number in range(2)}
+    found = graded([*attacks, *beside], grade)
+    assert not not_correct({name: found.pop(name) for name in beside})
+    assert not rewarded(found)
+    assert not not_correct(graded([f"honest {number}" for number in range(AT_A_TIME)], grade))
 
 
-@pytest.mark.parametrize("name", stdio_attacks.RESOURCES)
-def test_no_program_takes_more_than_its_limits(name, pool, host, nothing_left):
-    verdict = grade_program_sync(pool, _filled(stdio_attacks.RESOURCES[name], host), SUM)
-    assert verdict.fraction == 0, verdict
-    # The next one is served as if nothing had been.
-    assert grade_program_sync(pool, _filled("win()", host), HONEST_SUM).correct
+@pytest.mark.parametrize("kind", stdio_attacks.ESCAPES)
+def test_no_program_gets_out(kind, pool, host, nothing_left):
+    _check(pool, host, stdio_attacks.ESCAPES[kind], {})
 
 
-@pytest.mark.parametrize("name", stdio_attacks.CHEATS)
-def test_no_program_is_rewarded_for_what_it_cannot_know(name, pool, nothing_left):
-    words = [f"word-{secrets.token_hex(16)}" for _ in range(2)]
-    tests = StdioTests(tuple(StdioTest(f"{n}\n", f"{word}\n") for n, word in enumerate(words)), limits=LIMITS)
-    verdict = grade_program_sync(pool, stdio_attacks.CHEATS[name], tests)
-    assert verdict.fraction == 0, verdict
+@pytest.mark.parametrize("kind", stdio_attacks.RESOURCES)
+def test_no_program_takes_more_than_its_limits(kind, pool, host, nothing_left):
+    _check(pool, host, stdio_attacks.RESOURCES[kind], SHORT_ONES)
 
 
-@pytest.mark.parametrize(
-    "output", ["nan", "inf", "-inf", "1e999", "0x1p3", "1_0", "10 10", "", "10\n10", "٣", "1e400", "[10]"]
-)
-def test_a_tolerance_takes_finite_numbers_alone(output, pool):
-    tests = StdioTests((StdioTest("", "10"),), float_tolerance=0.5, limits=LIMITS)
-    assert not grade_program_sync(pool, f"print({output!r})", tests).correct
+@pytest.mark.long
+def test_no_program_takes_more_than_its_limits_in_seconds(pool, host, nothing_left):
+    """Those that are given little time above, with as much as the others."""
+    attacks = {name: source for kind in stdio_attacks.RESOURCES.values() for name, source in kind.items()}
+    _check(pool, host, {name: source for name, source in attacks.items() if name in SHORT_ONES}, {})
 
 
-@pytest.mark.parametrize("name", stdio_attacks.LEFT_BEHIND)
-def test_nothing_of_one_program_is_there_for_the_next(name, pool):
-    leaver, finder = stdio_attacks.LEFT_BEHIND[name]
-    program = Program(stdio_attacks.PRELUDE + leaver, stdin=b"19 23\n", limits=LIMITS)
-    for _ in range(pool.max_workers):  # whichever worker comes next has run one
-        pool.run_sync(program)
-    found = pool.run_sync(Program(stdio_attacks.PRELUDE + finder, stdin=b"19 23\n", limits=LIMITS))
-    assert (found.ended, found.stdout) == (Ended.EXITED, b""), found
+def test_no_program_is_rewarded_for_what_it_cannot_know(pool, nothing_left):
+    def grade(name: str) -> CodeVerdict:
+        words = [f"word-{secrets.token_hex(16)}" for _ in range(2)]
+        tests = StdioTests(tuple(StdioTest(f"{n}\n", f"{word}\n") for n, word in enumerate(words)), limits=LIMITS)
+        return grade_program_sync(pool, stdio_attacks.CHEATS[name], tests)
+
+    assert not rewarded(graded(stdio_attacks.CHEATS, grade))
 
 
-@pytest.mark.parametrize("name", stdio_attacks.HONEST)
-def test_honest_programs_are_rewarded(name, pool, host, nothing_left):
-    if pool.tier is Tier.LANDLOCK and name == "with a unix socket":
-        return  # docs/sandbox.md: sockets with a name are closed in tier B, since the host's could be reached
-    verdict = grade_program_sync(pool, _filled(stdio_attacks.HONEST[name], host), HONEST_SUM)
-    assert verdict.correct, verdict
+NO_NUMBERS = ["nan", "inf", "-inf", "1e999", "0x1p3", "1_0", "10 10", "", "10\n10", "٣", "1e400", "[10]"]
 
 
-def test_sixteen_hostile_programs_at_once_do_not_disturb_an_honest_one(pool, host, nothing_left):
+def test_a_tolerance_takes_finite_numbers_alone():
+    """How outputs are compared is the same in every tier."""
+    needs(Tier.NAMESPACES)
+    tests = StdioTests((StdioTest("", "10"),), float_tolerance=0.5, limits=HONEST_SUM.limits)
+    with SandboxPool(Tier.NAMESPACES, max_workers=1) as pool:
+        taken = [words for words in NO_NUMBERS if grade_program_sync(pool, f"print({words!r})", tests).fraction != 0]
+        assert grade_program_sync(pool, "print('10.4')", tests).correct
+    assert not taken
+
+
+@pytest.mark.parametrize("tier", [Tier.NAMESPACES, Tier.LANDLOCK], ids=["A", "B"])
+def test_nothing_of_one_program_is_there_for_the_next(tier):
+    needs(tier)
+    left = {}
+    with SandboxPool(tier, max_workers=1) as pool:  # the one worker runs both
+        for name, (leaver, finder) in stdio_attacks.LEFT_BEHIND.items():
+            pool.run_sync(Program(stdio_attacks.PRELUDE + leaver, stdin=b"19 23\n", limits=LIMITS))
+            limits = HONEST_SUM.limits
+            found = pool.run_sync(Program(stdio_attacks.PRELUDE + finder, stdin=b"19 23\n", limits=limits))
+            if (found.ended, found.stdout) != (Ended.EXITED, b""):
+                left[name] = found
+    assert not left
+
+
+def test_honest_programs_are_rewarded(pool, host, nothing_left):
+    honest = dict(stdio_attacks.HONEST)
+    if pool.tier is Tier.LANDLOCK:
+        # docs/sandbox.md: sockets with a name are closed in tier B, since the host's could be reached
+        del honest["with a unix socket"]
+
+    def grade(name: str) -> CodeVerdict:
+        return grade_program_sync(pool, _filled(honest[name], host), HONEST_SUM)
+
+    assert not not_correct(graded(honest, grade))
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.long)], ids=["eight", "sixteen"])
+@pytest.mark.parametrize("tier", [Tier.NAMESPACES, Tier.LANDLOCK], ids=["A", "B"])
+def test_hostile_programs_at_once_do_not_disturb_an_honest_one(tier, times, host):
+    """Eight of them, one of each kind, or sixteen."""
+    needs(tier)
+    attacks = {name: source for kind in stdio_attacks.RESOURCES.values() for name, source in kind.items()}
     hostile = ["fork bomb of fork bombs", "memory", "a loop", "disk", "output", "daemon", "ignored signals", "inodes"]
-    threads = [
-        threading.Thread(target=grade_program_sync, args=(pool, _filled(stdio_attacks.RESOURCES[name], host), SUM))
-        for name in hostile * 2
-    ]
-    for thread in threads:
-        thread.start()
-    verdicts = [grade_program_sync(pool, _filled("print(a + b)", host), HONEST_SUM) for _ in range(10)]
-    for thread in threads:
-        thread.join()
+    limits = LIMITS if times > 1 else Limits(cpu_s=0.5, wall_s=3)
+    with SandboxPool(tier, max_workers=len(hostile) * times + 1) as pool:
+        threads = [
+            threading.Thread(target=grade_program_sync, args=(pool, _filled(attacks[name], host), _sum(limits)))
+            for name in hostile * times
+        ]
+        for thread in threads:
+            thread.start()
+        verdicts = [grade_program_sync(pool, _filled("print(a + b)", host), HONEST_SUM) for _ in range(10)]
+        for thread in threads:
+            thread.join()
     assert all(verdict.correct for verdict in verdicts), verdicts

@@ -8,6 +8,7 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 import swe_attacks
+from attack_runs import graded
 
 import rllm_gym  # noqa: F401 - registers the ids
 
@@ -46,17 +47,32 @@ def _play(row: dict, command: str, seconds: float) -> tuple[float, dict]:
         env.close()
 
 
-@pytest.mark.parametrize("name", swe_attacks.ATTACKS)
-def test_no_attack_on_a_repository_is_rewarded(name, repository, tmp_path):
-    word, marker = f"word-{secrets.token_hex(16)}", tmp_path / "run-on-the-host"
-    row = _row(repository, swe_attacks.SECRET_TESTS, swe_attacks.SECRET_FAILS, swe_attacks.SECRET_PASSES, word)
-    reward, info = _play(row, swe_attacks.ATTACKS[name].replace("<MARKER>", str(marker)), 8)
-    assert (reward, info["success"]) == (0, False), info
-    assert not marker.exists()
+WHICH = pytest.mark.parametrize(
+    "in_every_run", [True, pytest.param(False, marks=pytest.mark.long)], ids=["in every run", "the others"]
+)
 
 
-@pytest.mark.parametrize("name", swe_attacks.HONEST)
-def test_honest_work_on_a_repository_is_rewarded(name, repository):
+@WHICH
+@pytest.mark.parametrize("kind", swe_attacks.ATTACKS)
+def test_no_attack_on_a_repository_is_rewarded(kind, in_every_run, repository, tmp_path):
+    attacks = swe_attacks.ATTACKS[kind]
+    names = [name for name in attacks if (name in swe_attacks.IN_EVERY_RUN) is in_every_run]
+    seconds = 3 if kind == "without end" and in_every_run else 8
+
+    def play(name: str) -> tuple[float, bool, bool]:
+        word, marker = f"word-{secrets.token_hex(16)}", tmp_path / f"run-on-the-host-{names.index(name)}"
+        row = _row(repository, swe_attacks.SECRET_TESTS, swe_attacks.SECRET_FAILS, swe_attacks.SECRET_PASSES, word)
+        reward, info = _play(row, attacks[name].replace("<MARKER>", str(marker)), seconds)
+        return reward, info["success"], marker.exists()
+
+    # Reward, success, and whether the host ran anything.
+    assert graded(names, play) == dict.fromkeys(names, (0, False, False))
+
+
+@WHICH
+def test_honest_work_on_a_repository_is_rewarded(in_every_run, repository):
+    names = [name for name in swe_attacks.HONEST if (name in swe_attacks.HONEST_IN_EVERY_RUN) is in_every_run]
     row = _row(repository, swe_attacks.HONEST_TESTS, swe_attacks.HONEST_FAILS, swe_attacks.HONEST_PASSES)
-    reward, info = _play(row, swe_attacks.HONEST[name], 300)
-    assert (reward, info["success"]) == (1, True), info
+    found = graded(names, lambda name: _play(row, swe_attacks.HONEST[name], 300))
+    assert not {name: said for name, said in found.items() if isinstance(said, Exception) or said[0] != 1}
+    assert all(info["success"] is True for _, info in found.values()), found

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,8 +23,8 @@ from rllm_gym.sandbox import Ended, Limits, Program, SandboxBroke, SandboxPool, 
 from rllm_gym.sandbox.docker import ask, command_line, owner, remove_strays, require_engine, strays
 from rllm_gym.sandbox.tier import Tier
 from rllm_gym.sandbox.tree import read_directory
-from tests.sandbox.test_sessions import _running
 from tests.sandbox.users import ROOT
+from tests.sandbox.waiting import mark, running, until
 
 STAND_IN = """#!{python}
 import json, os, sys, time
@@ -172,11 +171,12 @@ class TestSessions:
 
     def test_late_commands_and_attacks(self, pool: SandboxPool) -> None:
         with pool.open_session_sync() as session:
-            session.exec_sync("setsid sleep 6161 &")
-            late = session.exec_sync("(setsid sleep 6262 &) ; sleep 6262", 0.5)
+            stays, goes = mark(6161), mark(6262)
+            session.exec_sync(f"setsid sleep {stays} &")
+            late = session.exec_sync(f"(setsid sleep {goes} &) ; sleep {goes}", 0.5)
             assert late.timed_out
-            assert not _running("sleep 6262")
-            assert len(_running("sleep 6161")) == 1
+            assert not running(goes)
+            assert until(lambda: len(running(stays)) == 1)
             for attack in (
                 "kill -9 1",
                 "kill -9 -1",
@@ -187,13 +187,13 @@ class TestSessions:
                 assert session.exec_sync("echo alive").output == b"alive\n"
 
     def test_nothing_outlives_the_trainer(self, docker: Path) -> None:
-        mark = f"63{os.getpid()}"
+        seconds = mark(6363)
         source = f"""
             from rllm_gym.sandbox import SandboxPool
             from rllm_gym.sandbox.tier import Tier
             session = SandboxPool(Tier.DOCKER).open_session_sync()
             print("ready", flush=True)
-            session.exec_sync("setsid sleep {mark} & sleep {mark}", 600)
+            session.exec_sync("setsid sleep {seconds} & sleep {seconds}", 600)
         """
         trainer = subprocess.Popen(
             [sys.executable, "-c", textwrap.dedent(source)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -202,14 +202,10 @@ class TestSessions:
         with trainer:
             assert trainer.stdout is not None
             assert trainer.stdout.readline() == b"ready\n"
-            while len(_running(f"sleep {mark}")) < 2:
-                time.sleep(0.01)
+            assert until(lambda: len(running(seconds)) == 2)
             trainer.send_signal(signal.SIGKILL)
-            trainer.wait(30)
-        deadline = time.monotonic() + 20
-        while _running(f"sleep {mark}") and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert not _running(f"sleep {mark}")
+            trainer.wait(120)
+        assert until(lambda: not running(seconds))
 
     def test_what_does_nothing_is_refused(self, pool: SandboxPool, tmp_path: Path) -> None:
         from rllm_gym.sandbox import Runtime

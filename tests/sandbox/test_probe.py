@@ -39,17 +39,17 @@ from rllm_gym.sandbox.tier import Tier
 a = examine(Tier.NAMESPACES)
 with SandboxPool("auto") as pool:
     ended = pool.run_sync(Program("import os, numpy\\nprint(os.getuid() != 0, numpy.ones(2).sum())")).stdout.decode()
-    forks = "import os, time\\nfor _ in range(99):\\n    if os.fork() == 0:\\n        time.sleep(60)\\ntime.sleep(60)"
-    bomb = pool.run_sync(Program(forks, limits=Limits(processes=8, wall_s=20)))
-    held = "held = bytearray(1 << 29)\\nheld[::4096] = bytes(1 << 17)\\nimport time\\ntime.sleep(60)"
-    memory = pool.run_sync(Program(held, limits=Limits(memory_mb=128, wall_s=20)))
+    forks = "import os, time\\nfor _ in range(99):\\n    if os.fork() == 0:\\n        time.sleep(900)\\ntime.sleep(900)"
+    bomb = pool.run_sync(Program(forks, limits=Limits(processes=8, wall_s=100)))
+    held = "held = bytearray(1 << 29)\\nheld[::4096] = bytes(1 << 17)\\nimport time\\ntime.sleep(1000)"
+    memory = pool.run_sync(Program(held, limits=Limits(memory_mb=128, wall_s=100)))
 print(json.dumps([pool.tier.value, a.works, a.reason, a.way_out, ended, bomb.exit_code, memory.ended.value]))
 """
 
 
 def test_an_ordinary_container_gets_tier_b(each_user: RunPython) -> None:
     needs(Tier.LANDLOCK)
-    ended = each_user(IN_A_CONTAINER.replace("EXTRA", "{}") + CHOOSE, timeout=120)
+    ended = each_user(IN_A_CONTAINER.replace("EXTRA", "{}") + CHOOSE)
     assert ended.returncode == 0, ended.stderr
     tier, a_works, reason, way_out, output, bomb, memory = json.loads(ended.stdout)
     assert (tier, a_works) == ("B", False)
@@ -68,7 +68,7 @@ def test_where_nothing_works_it_says_why_and_what_would_help(each_user: RunPytho
         + IN_A_CONTAINER.replace("EXTRA", refused)
         + "from rllm_gym.sandbox import SandboxPool\nSandboxPool()"
     )
-    ended = each_user(source, timeout=120)
+    ended = each_user(source)
     assert ended.returncode == 1
     for said in ("SandboxUnavailable", "tier A:", "tier B:", "To change that:", "Landlock", "sandbox='unsafe'"):
         assert said in ended.stderr
@@ -78,7 +78,7 @@ def test_without_bubblewrap_it_is_said_what_to_install(each_user: RunPython) -> 
     source = "from rllm_gym.sandbox.probe import choose\nchoose('namespaces')"
     if os.path.exists("/usr/local/bin/bwrap") or os.path.exists("/usr/bin/bwrap"):
         source = "import shutil\nshutil.which = lambda *a, **k: None\n" + source
-    ended = each_user(source, timeout=120)
+    ended = each_user(source)
     assert ended.returncode == 1
     assert "apt-get install bubblewrap" in ended.stderr
 

@@ -168,10 +168,14 @@ print("lived")
     assert "lived" not in ended.stdout
 
 
-@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-@pytest.mark.parametrize("shared_user", [False, True])
-def test_every_path_through_the_filter_ends(machine: str, shared_user: bool) -> None:
+def test_every_path_through_the_filter_ends() -> None:
     """Jumps stay inside, the last instruction returns: what the kernel checks, also for the machine this is not."""
+    for machine in ("x86_64", "aarch64"):
+        for shared_user in (False, True):
+            check_paths(machine, shared_user)
+
+
+def check_paths(machine: str, shared_user: bool) -> None:
     code = seccomp.deny_list(machine=machine, shared_user=shared_user, sockets="none", watched=True)
     steps = [struct.unpack_from("=HBBI", code, at) for at in range(0, len(code), 8)]
     assert len(steps) < 4096

@@ -103,7 +103,7 @@ def _run_edits(steps: list[tuple[object, ...]], where: Path, program: Path) -> N
     (program.parent / "steps.json").write_text(_script(steps))
     command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
     command = [*command, sys.executable, "-I", "-S", str(program), str(program.parent / "steps.json")]
-    subprocess.run(command, cwd=where, check=True, timeout=60)
+    subprocess.run(command, cwd=where, check=True, timeout=240)
 
 
 def _specials(folder: str, names: list[str]) -> list[str]:
@@ -112,12 +112,25 @@ def _specials(folder: str, names: list[str]) -> list[str]:
 
 
 class TestChanges:
-    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
     @given(before=st.lists(edits, max_size=8), after=st.lists(edits, max_size=10))
     @example(before=[("write", ".git", b"", False)], after=[("move", ".git", "a", None)])
     @example(before=[], after=[("fifo", "a", None, None), ("write", "a", b"", False)])
     @example(before=[("fifo", "a", None, None)], after=[("write", "a", b"", False)])
     def test_base_and_changes_are_the_tree(
+        self, pool: SandboxPool, tmp_path_factory: pytest.TempPathFactory, before: list[object], after: list[object]
+    ) -> None:
+        self._check(pool, tmp_path_factory, before, after)
+
+    @pytest.mark.long
+    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(before=st.lists(edits, max_size=8), after=st.lists(edits, max_size=10))
+    def test_base_and_changes_are_the_tree_after_many_edits(
+        self, pool: SandboxPool, tmp_path_factory: pytest.TempPathFactory, before: list[object], after: list[object]
+    ) -> None:
+        self._check(pool, tmp_path_factory, before, after)
+
+    def _check(
         self, pool: SandboxPool, tmp_path_factory: pytest.TempPathFactory, before: list[object], after: list[object]
     ) -> None:
         folder = tmp_path_factory.mktemp("edits")
@@ -233,10 +246,15 @@ class TestDirectories:
         write_directory(tree, folder)
         assert read_directory(folder, leave_out=frozenset()) == tree
 
-    @pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../../x", "a//b", "", "./a", "a\0b"])
-    def test_paths_that_lead_out_are_refused(self, tmp_path: Path, path: str) -> None:
-        with pytest.raises(ValueError, match="not a plain relative path"):
-            write_directory({path: TreeFile("file", b"")}, tmp_path / "new")
+    def test_paths_that_lead_out_are_refused(self, tmp_path: Path) -> None:
+        taken = []
+        for path in ("/etc/x", "../x", "a/../../x", "a//b", "", "./a", "a\0b"):
+            try:
+                taken.append((path, write_directory({path: TreeFile("file", b"")}, tmp_path / "new")))
+            except ValueError as error:
+                if "not a plain relative path" not in str(error):
+                    taken.append((path, error))
+        assert not taken
 
     def test_a_link_of_the_tree_is_not_written_through(self, tmp_path: Path) -> None:
         tree = {"a": TreeFile("symlink", os.fsencode(tmp_path)), "a/b": TreeFile("file", b"out")}

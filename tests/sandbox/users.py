@@ -46,7 +46,7 @@ class RunPython:
             env=self._environment | variables, cwd="/",
         )  # fmt: skip
 
-    def __call__(self, source: str, *args: str, timeout: float = 60, **variables: str) -> Completed:
+    def __call__(self, source: str, *args: str, timeout: float = 240, **variables: str) -> Completed:
         return subprocess.run(
             [*self._before, sys.executable, "-c", source, *args],
             capture_output=True, text=True, timeout=timeout, env=self._environment | variables, cwd="/",

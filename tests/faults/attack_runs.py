@@ -1,0 +1,37 @@
+"""Running many attacks in one pool, some at a time, so that each is named where it succeeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from rllm_gym.grading.code import CodeVerdict
+
+AT_A_TIME = 4
+
+T = TypeVar("T")
+
+
+def graded(attacks: Iterable[str], grade: Callable[[str], T], at_a_time: int = AT_A_TIME) -> dict[str, T | Exception]:
+    """What came of each attack, or what was raised in its place."""
+
+    def one(name: str) -> T | Exception:
+        try:
+            return grade(name)
+        except Exception as error:  # the others are graded all the same
+            return error
+
+    names = list(attacks)
+    with ThreadPoolExecutor(at_a_time) as threads:
+        return dict(zip(names, threads.map(one, names), strict=True))
+
+
+def rewarded(found: dict[str, CodeVerdict | Exception]) -> dict[str, object]:
+    """Those that were rewarded in any part, or could not be graded."""
+    return {name: said for name, said in found.items() if isinstance(said, Exception) or said.fraction != 0}
+
+
+def not_correct(found: dict[str, CodeVerdict | Exception]) -> dict[str, object]:
+    """Those that were not rewarded in full, or could not be graded."""
+    return {name: said for name, said in found.items() if isinstance(said, Exception) or not said.correct}

@@ -1,0 +1,57 @@
+"""Waiting for what nothing announces: the end of other processes' children, the start of a program in a sandbox."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+
+def until(condition: Callable[[], object], seconds: float = 120.0) -> bool:
+    """Whether it becomes true; polls. The time is only there to tell a failure from a machine that stalls."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def processes_below(pid: int) -> list[psutil.Process]:
+    """All descendants of a process."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).children(recursive=True)
+    return []
+
+
+def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that have not ended: neither gone nor zombies."""
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def mark(number: int) -> str:
+    """A number of seconds that no other test run of this machine gives to ``sleep``, for :func:`running`."""
+    return f"{number}.{os.getpid()}"
+
+
+def running(argument: str) -> list[int]:
+    """Processes of this machine, whoever's, that have this among the arguments they were started with."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                arguments = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue  # it ended while it was looked at
+            if argument.encode() in arguments:
+                found.append(int(entry))
+    return found
