@@ -27,9 +27,9 @@ def texts_as(kind: Any, **arguments: Any) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version")
-@pytest.mark.parametrize("features", [HashedFeatures, partial(HashedFeatures, size=7), TokenIds])
-def test_gymnasium_finds_nothing_wrong(features: Any) -> None:
-    check_env(make_numeric(LAKE, features=features), skip_render_check=True)
+def test_gymnasium_finds_nothing_wrong() -> None:
+    for features in (HashedFeatures, partial(HashedFeatures, size=7), TokenIds):
+        check_env(make_numeric(LAKE, features=features), skip_render_check=True)
 
 
 @settings(deadline=None)
@@ -91,11 +91,11 @@ def test_it_can_be_handed_to_other_processes() -> None:
     assert make().reset(seed=0)[0].shape == (1024,)
 
 
-@pytest.mark.parametrize(
-    ("use", "error", "says"),
-    [
+def test_what_cannot_work_says_so() -> None:
+    wrong = []
+    for use, kind, says in (
         (lambda: make_numeric("rllm/Math-v0"), ValueError, "names no discrete actions of its own"),
-        (lambda: make_numeric(LAKE, choices=[]), ValueError, r"choices=\[\]"),
+        (lambda: make_numeric(LAKE, choices=[]), ValueError, "choices=[]"),
         (lambda: HashedFeatures(gymnasium.make("CartPole-v1")), TypeError, "not text"),
         (lambda: DiscreteActions(gymnasium.make("CartPole-v1"), ["left"]), TypeError, "not text"),
         (lambda: HashedFeatures(gymnasium.make(LAKE), 0), ValueError, "size=0"),
@@ -109,11 +109,16 @@ def test_it_can_be_handed_to_other_processes() -> None:
         (lambda: DiscreteActions(gymnasium.make(LAKE), [1, 2]), TypeError, "list of texts"),
         (lambda: DiscreteActions(gymnasium.make(LAKE)).action(-1), ValueError, "action -1"),
         (lambda: DiscreteActions(gymnasium.make(LAKE)).action(1.7), ValueError, "action 1.7"),
-    ],
-)
-def test_what_cannot_work_says_so(use: Any, error: type[Exception], says: str) -> None:
-    with pytest.raises(error, match=says):
-        use()
+    ):
+        try:
+            use()
+        except kind as error:
+            told = str(error)
+        else:
+            told = ""
+        if says not in told:
+            wrong.append((says, told))
+    assert wrong == []
 
 
 @pytest.mark.parametrize(

@@ -529,32 +529,35 @@ def test_a_sound_environment_passes_every_check_and_none_is_skipped_without_a_re
     assert "keeps the contract" in str(report)
 
 
-@pytest.mark.parametrize("name", ZOO)
-def test_every_animal_of_the_zoo_is_found_out(name):
-    check, factory = ZOO[name]
-    report = check_text_env(factory, oracle=answer, fuzz=100)
-    assert not report.ok
-    assert check in {finding.check for finding in report.findings}, str(report)
-    assert check not in report.passed
-    with pytest.raises(ContractViolation, match=check):
-        report.raise_for_failures()
+def test_every_animal_of_the_zoo_is_found_out():
+    missed = []
+    for name, (check, factory) in ZOO.items():
+        report = check_text_env(factory, oracle=answer, fuzz=100)
+        try:
+            report.raise_for_failures()
+        except ContractViolation as error:
+            told = str(error)
+        else:
+            told = ""
+        found = {finding.check for finding in report.findings}
+        if report.ok or check not in found or check in report.passed or check not in told:
+            missed.append((name, check, str(report), told))
+    assert missed == []
 
 
 def test_an_environment_that_hangs_is_a_finding_and_not_a_hanging_checker():
+    """The first check is the one that hangs: all that others do would have to be done within the short deadline."""
     let_go = threading.Event()
 
     class Hangs(Sound):
-        def _act(self, action):
-            if action.startswith("{{"):
-                let_go.wait(60)
-            return super()._act(action)
+        def __init__(self) -> None:
+            let_go.wait()
+            super().__init__()
 
-    begin = time.monotonic()
-    report = check_text_env(Hangs, deadline=1.0)
+    report = check_text_env(Hangs, deadline=0.5)
     let_go.set()
-    assert time.monotonic() - begin < 20
-    assert [(finding.check, "took longer than 1 s" in finding.message) for finding in report.findings] == [
-        ("fuzz", True)
+    assert [(finding.check, "took longer than 0.5 s" in finding.message) for finding in report.findings] == [
+        ("make", True)
     ]
 
 
@@ -616,7 +619,7 @@ def test_the_checker_leaves_no_trace():
     assert np.random.get_state()[1].tobytes() == legacy  # noqa: NPY002
     for thread in threading.enumerate():
         if thread.name.startswith("check-text-env"):
-            thread.join(timeout=10)
+            thread.join(timeout=120)
     assert threading.active_count() <= threads
 
 

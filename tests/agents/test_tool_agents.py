@@ -14,19 +14,19 @@ def test_each_family_has_its_agent():
     assert ToolAgent.uses_tools  # the chat template renders the schemas
 
 
-@pytest.mark.parametrize("results", ["user", "tool"])
-def test_results_stand_where_the_template_wants_them(results):
-    agent = MCPAgent(results=results)
-    agent.update_from_env("The task.", 0.0, False, {})
-    assert agent.update_from_model("<tool_call>…</tool_call>") == "<tool_call>…</tool_call>"
-    agent.update_from_env("Result, look:\n1", 0.0, False, {})
-    assert [message["role"] for message in agent.chat_completions] == ["system", "user", "assistant", results]
-    agent.update_from_model("1")
-    agent.update_from_env("The task is done as asked.", 1.0, True, {})
-    assert agent.chat_completions[-1] == {"role": "assistant", "content": "1"}
-    agent.reset()
-    agent.update_from_env("Another.", 0.0, False, {})
-    assert [message["role"] for message in agent.chat_completions] == ["system", "user"]
+def test_results_stand_where_the_template_wants_them():
+    for results in ("user", "tool"):
+        agent = MCPAgent(results=results)
+        agent.update_from_env("The task.", 0.0, False, {})
+        assert agent.update_from_model("<tool_call>…</tool_call>") == "<tool_call>…</tool_call>"
+        agent.update_from_env("Result, look:\n1", 0.0, False, {})
+        assert [message["role"] for message in agent.chat_completions] == ["system", "user", "assistant", results]
+        agent.update_from_model("1")
+        agent.update_from_env("The task is done as asked.", 1.0, True, {})
+        assert agent.chat_completions[-1] == {"role": "assistant", "content": "1"}, results
+        agent.reset()
+        agent.update_from_env("Another.", 0.0, False, {})
+        assert [message["role"] for message in agent.chat_completions] == ["system", "user"], results
 
 
 def test_another_place_for_results_is_refused():

@@ -48,10 +48,14 @@ def test_all_pages_are_kept_unless_few_are_asked_for() -> None:
     assert [message["content"] for message in first_step.chat_completions if message["role"] == "user"][1] == "page 1"
 
 
-@pytest.mark.parametrize("pages", [0, -1, True, 1.5])
-def test_pages_that_cannot_be_are_named(pages) -> None:
-    with pytest.raises(ValueError, match="pages"):
-        WebAgent(pages=pages)
+def test_pages_that_cannot_be_are_named() -> None:
+    told = {}
+    for pages in (0, -1, True, 1.5):
+        try:
+            WebAgent(pages=pages)
+        except ValueError as error:
+            told[repr(pages)] = str(error).split(" ")[0]
+    assert told == {text: f"pages={text}" for text in ("0", "-1", "True", "1.5")}
 
 
 def test_a_picture_becomes_a_part_of_the_message() -> None:

@@ -41,7 +41,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
         self.server.headers.append(self.headers.get("Authorization"))
-        self.server.hang.wait(30)
+        self.server.hang.wait()
         status = self.server.refusals.pop(0) if self.server.refusals else 200
         answer = {"choices": [{"message": {"role": "assistant", "content": "\\boxed{42}"}, "finish_reason": "stop"}]}
         body = self.server.body if self.server.body is not None else json.dumps(answer).encode()
@@ -57,12 +57,12 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[Server]:
     server = Server()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     yield server
     server.hang.set()
     server.shutdown()
-    thread.join(10)
+    thread.join(60)
     server.server_close()
 
 
@@ -101,23 +101,22 @@ def test_a_busy_endpoint_is_asked_again(server: Server) -> None:
     assert len(server.asked) == 3
 
 
-@pytest.mark.parametrize(
-    ("setup", "said"),
-    [
-        ({"refusals": [503, 503]}, "503"),
-        ({"refusals": [401]}, "401"),
-        ({"body": b"<html>"}, "no JSON"),
-        ({"body": b'{"choices": []}'}, "no chat completion"),
-        ({"body": b'{"choices": [{"message": {"content": 7}}]}'}, "no chat completion"),
-    ],
-)
-def test_an_endpoint_that_refuses_or_talks_nonsense_is_an_error_that_quotes_it(
-    server: Server, setup: dict[str, Any], said: str
-) -> None:
-    for name, value in setup.items():
-        setattr(server, name, value)
+@pytest.mark.parametrize(("refusals", "said"), [([503, 503], "503"), ([401], "401")])
+def test_an_endpoint_that_refuses_is_an_error_that_quotes_it(server: Server, refusals: list[int], said: str) -> None:
+    server.refusals = refusals
     with pytest.raises(SamplerError, match=said):
         ask(server, retries=1)
+
+
+def test_an_endpoint_that_talks_nonsense_is_an_error_that_quotes_it(server: Server) -> None:
+    for body, said in (
+        (b"<html>", "no JSON"),
+        (b'{"choices": []}', "no chat completion"),
+        (b'{"choices": [{"message": {"content": 7}}]}', "no chat completion"),
+    ):
+        server.body = body
+        with pytest.raises(SamplerError, match=said):
+            ask(server, retries=1)
 
 
 def test_an_endpoint_that_hangs_costs_its_deadline(server: Server) -> None:

@@ -394,25 +394,22 @@ def test_deepseeks_notation_is_understood() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
+def test_a_call_that_cannot_be_carried_out_is_news_for_the_model() -> None:
+    for call, said in (
         ('{"name": "calculator", "arguments": {"a": 2}}', "Error: TypeError"),
         ('{"name": "calculator", "arguments": {"a": 2, "c": 3}}', "Error: TypeError"),
         ('{"name": "shell", "arguments": {}}', "Error: there is no tool 'shell'"),
-    ],
-)
-def test_a_call_that_cannot_be_carried_out_is_news_for_the_model(call: str, said: str) -> None:
-    trajectory = talk(f"<tool_call>{call}</tool_call>", "5")
-    outputs = [message["content"] for message in trajectory.steps[1].chat_completions if message["role"] == "tool"]
-    assert outputs[0].startswith(said)
+    ):
+        trajectory = talk(f"<tool_call>{call}</tool_call>", "5")
+        outputs = [message["content"] for message in trajectory.steps[1].chat_completions if message["role"] == "tool"]
+        assert outputs[0].startswith(said), call
 
 
-@pytest.mark.parametrize("body", ["{", "[1]", '"x"', '{"name": 3}', '{"name": "f", "arguments": 7}', "[" * 100_000])
-def test_malformed_calls_are_no_calls(body: str) -> None:
-    trajectory = talk(f"<tool_call>{body}</tool_call>")
-    assert trajectory.reward == 0.0
-    assert trajectory.steps[0].action[0]["function"]["name"] == "finish"
+def test_malformed_calls_are_no_calls() -> None:
+    for body in ("{", "[1]", '"x"', '{"name": 3}', '{"name": "f", "arguments": 7}', "[" * 100_000):
+        trajectory = talk(f"<tool_call>{body}</tool_call>")
+        assert trajectory.reward == 0.0, body[:40]
+        assert trajectory.steps[0].action[0]["function"]["name"] == "finish", body[:40]
 
 
 def test_finish_calls_in_every_shape_a_model_writes_end_the_episode() -> None:
@@ -447,20 +444,26 @@ def test_a_function_with_a_signature_is_a_tool() -> None:
 # What does not port says so -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_what_does_not_port_is_an_error_that_names_it() -> None:
+    base = {"agent_class": MathAgent, "env_class": LampEnv, "engine_name": "openai"}
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"config": {"data": {"train_batch_size": 8}}}, "config"),
         ({"overlong_filter": True}, "overlong_filter"),
         ({"engine_name": "verl"}, "verl"),
         ({"env_class": None}, "env_class"),
         ({"rollout_engine": None, "sampling_params": {}}, "model"),
-    ],
-)
-def test_what_does_not_port_is_an_error_that_names_it(arguments: dict[str, Any], said: str) -> None:
-    base = {"agent_class": MathAgent, "env_class": LampEnv, "engine_name": "openai"}
-    with pytest.raises(ValueError, match=said):
-        AgentExecutionEngine(**(base | arguments))
+    ]
+    wrong = []
+    for arguments, said in cases:
+        try:
+            AgentExecutionEngine(**(base | arguments))
+        except ValueError as error:
+            told = str(error)
+        else:
+            told = ""
+        if said not in told:
+            wrong.append((arguments, told))
+    assert wrong == []
     with pytest.raises(ValueError, match="repetition_penalty"):
         run([{"lamps": 1}], "stop", **base, sampling_params={"repetition_penalty": 1.1})
     with pytest.raises(ValueError, match="tool_map"):

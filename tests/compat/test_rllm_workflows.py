@@ -374,10 +374,16 @@ def test_a_task_of_an_environment_is_a_row_with_its_question() -> None:
     assert (episode.task_id, episode.reward, episode.success) == (task.task_id, 1.0, True)
 
 
-@pytest.mark.parametrize("argument", ["config", "episode_logger", "gateway"])
-def test_what_does_not_port_says_so(argument: str) -> None:
-    with pytest.raises(ValueError, match="docs/from-rllm"):
-        engine(Refining, **{argument: {"a": 1}})
+def test_what_does_not_port_says_so() -> None:
+    accepted = []
+    for argument in ("config", "episode_logger", "gateway"):
+        try:
+            accepted.append((argument, engine(Refining, **{argument: {"a": 1}})))
+        except ValueError as error:
+            told = str(error)
+            if "docs/from-rllm" not in told:
+                accepted.append((argument, told))
+    assert accepted == []
 
 
 def test_an_engine_answers_outside_of_a_workflow_too() -> None:

@@ -1,6 +1,6 @@
-"""What is run under the oldest Gymnasium that is supported: every id is checked and played. Prints one line an id.
+"""What is run under the oldest Gymnasium that is supported: the ids given, or every id, are checked and played.
 
-``test_oldest_gymnasium.py`` runs it in an environment of its own; it needs no test runner.
+``test_oldest_gymnasium.py`` runs it in a process of its own; it needs no test runner.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from rllm_gym.envs import TABLE
 from rllm_gym.testing import check_text_env
 
 
-def main(expected: str) -> int:
+def main(expected: str, *env_ids: str) -> int:
     if not gymnasium.__version__.startswith(expected):
         print(f"gymnasium is {gymnasium.__version__}, not {expected}")
         return 2
     failed = 0
-    for env_id in sorted(TABLE):
+    for env_id in env_ids or sorted(TABLE):
         if "Web" in env_id and importlib.util.find_spec("playwright") is None:
             print(f"{env_id}: left out, as playwright is not installed")
             continue
@@ -43,9 +43,9 @@ def main(expected: str) -> int:
         if not first or len(observations) != 2:
             print(f"{env_id}: no observations")
             failed += 1
-    print(f"gymnasium {gymnasium.__version__}: {len(TABLE)} environments, {failed} failed")
+    print(f"gymnasium {gymnasium.__version__}: {len(env_ids or TABLE)} environments, {failed} failed")
     return int(failed > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -32,11 +32,22 @@ from rllm_gym.testing.hostile import HOSTILE, unicode_text
 # Of the 130 of MiniWoB++ one; tests/envs/test_miniwob.py visits all.
 ROWS = TABLE | {env_id: row for env_id, row in MINIWOB.items() if "click-checkboxes-v" in env_id}
 IDS = sorted(ROWS)
+BROWSER = [env_id for env_id in IDS if "Web" in env_id or env_id in MINIWOB]
+# A reset of these starts programs or opens pages.
+SLOW = [*BROWSER, *(env_id for env_id in IDS if "SWE" in env_id)]
 FUZZ = 2_000
 # Enough of each split for 10,000 tasks together.
 PER_SPLIT = {"train": 7_000, "validation": 1_600, "test": 1_600}
 
 every_id = pytest.mark.parametrize("env_id", IDS)
+
+
+def shares_of_every_id(*families: str) -> pytest.MarkDecorator:
+    """Every id with the share of a test that is run: of these families a tenth, and the whole in `make test-long`."""
+    slow = [env_id for env_id in IDS if any(name in env_id for name in families)]
+    params: list[Any] = [(env_id, 0.1 if env_id in slow else 1) for env_id in IDS]
+    params += [pytest.param(env_id, 1, marks=pytest.mark.long) for env_id in slow]
+    return pytest.mark.parametrize(("env_id", "share"), params)
 
 
 def oracle_of(env_id: str) -> Any:
@@ -63,55 +74,85 @@ def env(env_id) -> Iterator[gymnasium.Env]:
 
 @every_id
 def test_gymnasiums_own_checker_has_nothing_to_say(env_id):
+    with gymnasium.make(env_id) as made:
+        modes = (None, *made.metadata["render_modes"])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for mode in (None, *gymnasium.make(env_id).metadata["render_modes"]):
+        for mode in modes[-1:] if env_id in BROWSER else modes:
             env = gymnasium.make(env_id, render_mode=mode)
             check_env(env.unwrapped, skip_render_check=mode is None)
     assert [str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)] == []
 
 
-@every_id
+@pytest.mark.parametrize("env_id", [env_id for env_id in IDS if env_id not in MINIWOB])
 def test_the_contract(env_id):
+    """With an oracle where its episodes are cheap, and with few turns where a turn is slow."""
+
+    def factory(render_mode=None):
+        turns = {"max_turns": 4} if env_id in SLOW else {}
+        return gymnasium.make(env_id, render_mode=render_mode, disable_env_checker=True, **turns)
+
+    oracle = None if env_id in SLOW or "CodeMultiTurn" in env_id else oracle_of(env_id)
     # Few arbitrary replies here: two thousand have a test of their own below.
+    report = check_text_env(factory, oracle=oracle, fuzz=20)
+    assert report.ok, report
+    assert set(report.skipped) <= {"torch", "state", *(["oracle"] if oracle is None else [])}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("env_id", [*SLOW, "rllm/CodeMultiTurn-v0"])
+def test_the_whole_contract(env_id):
     report = check_text_env(env_id, oracle=oracle_of(env_id), fuzz=20)
     assert report.ok, report
     assert set(report.skipped) <= {"torch", "state", *(["oracle"] if oracle_of(env_id) is None else [])}
 
 
-@every_id
-def test_same_seed_same_trajectory_also_in_another_process(env_id, env):
-    code = f"""
-import json, gymnasium, rllm_gym
-env = gymnasium.make({env_id!r})
-log = []
-for seed in range(4):
-    log.append(env.reset(seed=seed))
-    for action in ("up", "\\\\boxed{{3}}", "```down```", "x"):
-        log.append(env.step(action))
-        if log[-1][2] or log[-1][3]:
-            break
-env.close()
-print(json.dumps(log))
+PROGRAM = """
+import json, sys, gymnasium
+logs = {}
+for env_id in sys.argv[1:]:
+    env = gymnasium.make(f"rllm_gym:{env_id}")
+    log = logs[env_id] = []
+    for seed in range(2):
+        log.append(env.reset(seed=seed))
+        for action in ("up", "\\\\boxed{3}", "```down```", "x"):
+            log.append(env.step(action))
+            if log[-1][2] or log[-1][3]:
+                break
+    env.close()
+    if "torch" in sys.modules:
+        sys.exit(f"{env_id} imported torch")
+print(json.dumps(logs))
 """
-    runs = {
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True, env=environment(seed)
-        ).stdout
+
+
+def test_made_in_other_processes_with_no_import_of_ours_and_without_torch_the_same_seed_shows_the_same():
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, *IDS],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        )
         for seed in ("0", "1")  # string hashing differs: nothing may depend on the order of a set
-    }
-    assert len(runs) == 1
-    log = json.loads(runs.pop())
-    assert log[0][0] == env.reset(seed=0)[0]
-    assert log[1][0] == env.step("up")[0]
+    ]
+    told = [run.communicate(timeout=240) for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], told
+    one, other = (json.loads(out) for out, _ in told)
+    assert [env_id for env_id in IDS if one[env_id] != other[env_id]] == []
+    differs = []
+    for env_id in IDS:
+        env = gymnasium.make(env_id)
+        shown = [env.reset(seed=0)[0], env.step("up")[0]]
+        env.close()
+        if shown != [one[env_id][0][0], one[env_id][1][0]]:
+            differs.append((env_id, shown, one[env_id][:2]))
+    assert differs == []
 
 
-def environment(hash_seed: str) -> dict[str, str]:
-    return {**os.environ, "PYTHONHASHSEED": hash_seed}
-
-
-@every_id
-def test_two_thousand_arbitrary_replies_raise_nothing(env_id, env):
+@shares_of_every_id("Code", "MCP", "SWE", "Web", "MiniWoB")
+def test_two_thousand_arbitrary_replies_raise_nothing(env_id, env, share):
     source = random.Random(f"fuzz {env_id}")
     prompts = [
         "up",
@@ -127,11 +168,11 @@ def test_two_thousand_arbitrary_replies_raise_nothing(env_id, env):
         '{"name": "',
         "9",
     ]
-    over, valid = True, 0
+    over, valid, replies = True, 0, int(FUZZ * share)
     if env_id in MINIWOB or "Web" in env_id or "MCP" in env_id:
         # What is under test is replies; a page, or servers, for every few of them take long.
         env.unwrapped.max_turns = 200
-    for number in range(FUZZ):
+    for number in range(replies):
         if over:
             env.reset(seed=number)
         if number < len(HOSTILE):
@@ -149,44 +190,49 @@ def test_two_thousand_arbitrary_replies_raise_nothing(env_id, env):
         assert not (terminated and truncated)
         valid += not info["invalid_action"]
         over = terminated or truncated
-    assert valid < FUZZ
+    assert valid < replies
 
 
-@every_id
-def test_ten_thousand_tasks_show_no_leak_between_the_splits(env_id):
+@shares_of_every_id("Code", "SWE", "FrozenLake")
+def test_ten_thousand_tasks_show_no_leak_between_the_splits(env_id, share):
     contents = {}
     for split in SPLITS:
         tasks = gymnasium.make(env_id, split=split).unwrapped.tasks
-        found = [tasks[index] for index in range(min(PER_SPLIT[split], len(tasks)))]
+        wanted = int(PER_SPLIT[split] * share)
+        found = [tasks[index] for index in range(min(wanted, len(tasks)))]
         assert all(task.split == split == split_of(task.content) for task in found)
         assert len({task.task_id for task in found}) == len(found)
         contents[split] = {task.content_hash for task in found}
-        assert len(found) == PER_SPLIT[split]
+        assert len(found) == wanted
     assert not contents["train"] & contents["test"]
     assert not contents["train"] & contents["validation"]
     assert not contents["validation"] & contents["test"]
 
 
 @every_id
-def test_the_spec_survives_json(env_id, env):
+def test_misuse_is_an_error_the_spec_survives_json_and_the_whole_conversation_can_be_had(env_id, env):
+    raw = env.unwrapped
+    with pytest.raises(ResetNeeded, match="reset"):
+        raw.step("x")
+    env.reset(seed=0)
+    with pytest.raises(TypeError, match="str"):
+        raw.step(0)
+    with pytest.raises(TypeError, match="no_such_argument"):
+        gymnasium.make(env_id, no_such_argument=1)
+    with pytest.raises(ValueError):
+        gymnasium.make(env_id, max_turns=0)
     again = gymnasium.make(EnvSpec.from_json(env.spec.to_json()))
     assert again.reset(seed=5) == env.reset(seed=5)
     again.close()
+    wrapped = MessageHistory(env)
+    wrapped.reset(seed=0)
+    observation, *_ = wrapped.step("my reply \ud800")
+    assert observation in wrapped.observation_space
+    assert [message["role"] for message in json.loads(observation)] == ["user", "assistant", "user"]
 
 
 @every_id
-def test_it_is_made_with_no_import_of_ours_and_without_torch(env_id):
-    code = (
-        f"import gymnasium, sys; env = gymnasium.make('rllm_gym:{env_id}'); print(env.reset(seed=0)[0]); env.step('x');"
-        "env.close(); assert 'torch' not in sys.modules, 'torch was imported'"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip()
-
-
-@every_id
-@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("kind", [pytest.param("sync", marks=pytest.mark.long), "async"])
 def test_gymnasiums_vector_environments_show_what_a_single_one_shows(env_id, kind):
     makers = [lambda: gymnasium.make(env_id)] * 2
     if kind == "sync":
@@ -214,53 +260,32 @@ def test_gymnasiums_vector_environments_show_what_a_single_one_shows(env_id, kin
         vector.close()
 
 
-@every_id
-def test_the_whole_conversation_can_be_had(env_id, env):
-    wrapped = MessageHistory(env)
-    wrapped.reset(seed=0)
-    observation, *_ = wrapped.step("my reply \ud800")
-    assert observation in wrapped.observation_space
-    assert [message["role"] for message in json.loads(observation)] == ["user", "assistant", "user"]
+def test_the_class_docstring_is_a_manual_in_gymnasiums_order():
+    wrong = []
+    for entry_point in sorted({row[0] for row in ROWS.values()}):
+        module, _, name = entry_point.partition(":")
+        made = getattr(importlib.import_module(module), name)
+        manual = inspect.getdoc(made)
+        places = []
+        for heading in (
+            *("Description", "Action space", "Observation space", "Starting state", "Rewards"),
+            *("Episode end", "Information", "Arguments", "Version history"),
+        ):
+            found = re.search(rf"^(?:#+ |\*\*){heading}", manual, re.MULTILINE)
+            if found:
+                places.append(found.start())
+            else:
+                wrong.append((entry_point, f"no heading {heading!r}"))
+        if places != sorted(places):
+            wrong.append((entry_point, "the headings have another order"))
+        parameters = [name for name in inspect.signature(made.__init__).parameters if name != "self"]
+        wrong += [(entry_point, f"no {name}:") for name in parameters if f"{name}:" not in manual]
+    assert wrong == []
 
 
-@every_id
-def test_misuse_is_an_error_that_says_what_to_do(env_id, env):
-    raw = env.unwrapped
-    with pytest.raises(ResetNeeded, match="reset"):
-        raw.step("x")
-    env.reset(seed=0)
-    with pytest.raises(TypeError, match="str"):
-        raw.step(0)
-    with pytest.raises(TypeError, match="no_such_argument"):
-        gymnasium.make(env_id, no_such_argument=1)
-    with pytest.raises(ValueError):
-        gymnasium.make(env_id, max_turns=0)
-
-
-@every_id
-def test_the_class_docstring_is_a_manual_in_gymnasiums_order(env_id):
-    module, _, name = ROWS[env_id][0].partition(":")
-    manual = inspect.getdoc(getattr(importlib.import_module(module), name))
-    places = []
-    for heading in (
-        *("Description", "Action space", "Observation space", "Starting state", "Rewards"),
-        *("Episode end", "Information", "Arguments", "Version history"),
-    ):
-        found = re.search(rf"^(?:#+ |\*\*){heading}", manual, re.MULTILINE)
-        assert found, f"no heading {heading!r}"
-        places.append(found.start())
-    assert places == sorted(places)
-    signature = inspect.signature(getattr(importlib.import_module(module), name).__init__)
-    undocumented = [
-        parameter for parameter in signature.parameters if parameter != "self" and f"{parameter}:" not in manual
-    ]
-    assert undocumented == []
-
-
-@every_id
-def test_entry_points_are_text_so_that_specs_can_travel(env_id):
-    spec = gymnasium.spec(env_id)
-    assert isinstance(spec.entry_point, str)
-    assert spec.max_episode_steps is None  # the environment owns max_turns
-    assert env_id.startswith("rllm/")
-    assert env_id.endswith("-v0")
+def test_entry_points_are_text_so_that_specs_can_travel():
+    specs = {env_id: gymnasium.spec(env_id) for env_id in IDS}
+    assert [env_id for env_id in IDS if not env_id.startswith("rllm/") or not env_id.endswith("-v0")] == []
+    assert [env_id for env_id, spec in specs.items() if not isinstance(spec.entry_point, str)] == []
+    # the environment owns max_turns
+    assert [env_id for env_id, spec in specs.items() if spec.max_episode_steps is not None] == []

@@ -6,8 +6,6 @@ import statistics
 import subprocess
 import sys
 
-import pytest
-
 HEAVY = ("torch", "transformers", "datasets", "pandas", "pyarrow", "sympy", "math_verify", "PIL", "peft", "trainers")
 
 
@@ -20,14 +18,18 @@ def fresh_python(code: str) -> str:
 def test_it_takes_less_than_half_a_second():
     # Processor time, so that a busy machine does not count; the median, so that a cold disk does not either.
     code = "import time; begin = time.process_time(); import rllm_gym; print(time.process_time() - begin)"
-    seconds = [float(fresh_python(code)) for _ in range(5)]
+    seconds = [float(fresh_python(code)) for _ in range(3)]
     assert statistics.median(seconds) < 0.5, seconds
 
 
-@pytest.mark.parametrize("module", ["rllm_gym", "rllm_gym.testing", "rllm_gym.envs.frozen_lake", "rllm_gym.data"])
-def test_it_imports_nothing_heavy(module):
-    code = f"import sys, {module}; print([name for name in {HEAVY} if name in sys.modules])"
-    assert fresh_python(code).strip() == "[]"
+def test_it_imports_nothing_heavy():
+    code = f"""
+import importlib, sys
+for module in ("rllm_gym", "rllm_gym.data", "rllm_gym.envs.frozen_lake", "rllm_gym.testing"):
+    importlib.import_module(module)
+    print(module, [name for name in {HEAVY} if name in sys.modules])
+"""
+    assert [line for line in fresh_python(code).splitlines() if not line.endswith(" []")] == []
 
 
 def test_it_leaves_the_process_as_it_was():

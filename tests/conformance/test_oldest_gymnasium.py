@@ -9,49 +9,64 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 OLDEST = "1.2.0"
-
-
-@pytest.fixture(scope="module")
-def oldest_python() -> Path:
-    """One with the base dependencies, the extra `mcp` and the oldest Gymnasium; made once, kept beside the checkout."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [f"gymnasium=={OLDEST}", *(name for name in project["dependencies"] if not name.startswith("gymnasium"))]
-    wanted += project["optional-dependencies"]["mcp"]
-    folder = ROOT / ".venvs" / f"gymnasium-{OLDEST}"
-    python = folder / "bin" / "python"
-    # Made anew when the dependencies change, and when an earlier attempt did not finish.
-    fingerprint = hashlib.sha256("\n".join([sys.version, *wanted]).encode()).hexdigest()
-    ready = folder / "ready"
-    if not (ready.is_file() and ready.read_text() == fingerprint):
-        shutil.rmtree(folder, ignore_errors=True)
-        steps = [[sys.executable, "-m", "venv", str(folder)], [str(python), "-m", "pip", "install", "-q", *wanted]]
-        for step in steps:
-            result = subprocess.run(step, capture_output=True, text=True, timeout=280, check=False)
-            if result.returncode != 0:
-                shutil.rmtree(folder, ignore_errors=True)
-                pytest.skip(f"gymnasium {OLDEST} cannot be installed: {' '.join(step[2:6])}: {result.stderr[-500:]}")
-        ready.write_text(fingerprint)
-    return python
+ONE_OF_EACH_FAMILY = ["rllm/Code-v0", "rllm/FrozenLake-v0", "rllm/MCP-v0", "rllm/Math-v0", "rllm/ToolMath-v0"]
 
 
 def test_the_newest_is_what_the_other_tests_use():
     assert tuple(map(int, gymnasium.__version__.split(".")[:2])) > (1, 2)
 
 
-def test_every_environment_works_with_the_oldest(oldest_python):
+def test_one_environment_of_each_family_works_with_the_oldest():
+    """With Gymnasium alone in a folder before all others, and everything else as it is installed here."""
+    name, folder = f"gymnasium=={OLDEST}", ROOT / ".venvs" / f"gymnasium-{OLDEST}-alone"
+    made(folder, [[sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", folder, name]], name)
+    play(sys.executable, ONE_OF_EACH_FAMILY, [folder, ROOT])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_every_environment_works_with_the_oldest():
+    """In an environment with the base dependencies, the extra `mcp` and the oldest Gymnasium."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [f"gymnasium=={OLDEST}", *(name for name in project["dependencies"] if not name.startswith("gymnasium"))]
+    wanted += project["optional-dependencies"]["mcp"]
+    folder = ROOT / ".venvs" / f"gymnasium-{OLDEST}"
+    python = folder / "bin" / "python"
+    steps = [[sys.executable, "-m", "venv", folder], [python, "-m", "pip", "install", "-q", *wanted]]
+    # Made anew when the dependencies change.
+    made(folder, steps, hashlib.sha256("\n".join([sys.version, *wanted]).encode()).hexdigest())
+    play(python, [], [ROOT])
+
+
+def made(folder: Path, steps: list[list[Any]], fingerprint: str) -> None:
+    """Fill the folder, which is kept, unless an earlier run did so for the same fingerprint and finished."""
+    ready = folder / "ready"
+    if ready.is_file() and ready.read_text() == fingerprint:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    for step in steps:
+        result = subprocess.run(step, capture_output=True, text=True, timeout=280, check=False)
+        if result.returncode != 0:
+            shutil.rmtree(folder, ignore_errors=True)
+            pytest.skip(f"gymnasium {OLDEST} cannot be installed: {step}: {result.stderr[-500:]}")
+    ready.write_text(fingerprint)
+
+
+def play(python: Any, env_ids: list[str], path: list[Path]) -> None:
     result = subprocess.run(
-        [oldest_python, Path(__file__).with_name("oldest_gymnasium.py"), OLDEST],
+        [python, Path(__file__).with_name("oldest_gymnasium.py"), OLDEST, *env_ids],
         # The code under test is this checkout, whatever is installed.
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr

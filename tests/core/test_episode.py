@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllm_gym import EnvironmentFault, Episode, Step, StopReason, TokenSequence, Trajectory
@@ -24,6 +24,7 @@ def turns(draw) -> TurnTokens:
     )
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(turns(), st.floats(-1, 1)), max_size=8))
 def test_every_sampled_token_is_trained_on_exactly_once(pieces):
     steps = [Step(tokens=tokens, reward=reward) for tokens, reward in pieces]
@@ -45,6 +46,7 @@ def test_every_sampled_token_is_trained_on_exactly_once(pieces):
     assert not seen
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(turns(), st.floats(0.1, 1)), min_size=1, max_size=6))
 def test_a_reward_lies_on_the_last_token_of_its_turn(pieces):
     steps = [Step(tokens=tokens, reward=reward) for tokens, reward in pieces]
@@ -92,29 +94,24 @@ def test_fields_that_do_not_match_one_to_one_are_refused():
         TurnTokens((), (1, 2), (-0.1,))
 
 
-@pytest.mark.parametrize(
-    ("reason", "trainable"),
-    [
-        (StopReason.SUCCESS, True),
-        (StopReason.FAILURE, True),
-        (StopReason.INVALID_ACTION, True),
-        (StopReason.MAX_TURNS, True),
-        (StopReason.MAX_TOKENS, True),
-        (StopReason.CONTEXT_LENGTH, True),
-        (StopReason.TIMEOUT, True),
-        (StopReason.FAULT, False),
-        (StopReason.AGENT_ERROR, False),
-        (StopReason.CANCELLED, False),
-        (StopReason.PROMPT_TOO_LONG, False),
-        (StopReason.NONE, False),
-    ],
-)
-def test_faults_are_never_trained_on(reason, trainable):
+def test_faults_are_never_trained_on():
     episode = Episode("e", "t", trajectories=[Trajectory(steps=[Step(), Step()]), Trajectory(steps=[Step()])])
-    episode.stop_reason = reason
-    assert episode.trainable is trainable
     assert episode.num_turns == 3
-    assert str(reason) == reason.value  # plain text in files and tables
+    trainable = set()
+    for reason in StopReason:
+        assert str(reason) == reason.value  # plain text in files and tables
+        episode.stop_reason = reason
+        assert type(episode.trainable) is bool
+        if episode.trainable:
+            trainable.add(reason)
+    untrainable = set(StopReason) - trainable
+    assert untrainable == {
+        StopReason.FAULT,
+        StopReason.AGENT_ERROR,
+        StopReason.CANCELLED,
+        StopReason.PROMPT_TOO_LONG,
+        StopReason.NONE,
+    }
 
 
 def test_a_fault_keeps_its_kind_across_processes():

@@ -10,21 +10,22 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, create_empty_array
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllm_gym import Text
 
 
+@settings(deadline=None)
 @given(st.text(max_size=300))
 def test_any_text_up_to_the_bound_is_a_member(text):
     assert text in Text(300)
     assert (text in Text(20)) == (len(text) <= 20)
 
 
-@pytest.mark.parametrize("other", [None, 3, b"x", ["x"], np.array("x"), {"text": "x"}])
-def test_nothing_but_text_is_a_member(other):
-    assert other not in Text()
+def test_nothing_but_text_is_a_member():
+    members = [other for other in (None, 3, b"x", ["x"], np.array("x"), {"text": "x"}) if other in Text()]
+    assert members == []
 
 
 def test_samples_are_members_seeded_and_cheap_at_any_bound():

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from templates import make_tokenizer
-from worlds import Quiz
+from worlds import Quiz, longest, raised
 
 from rllm_gym.agents import ChatAgent
 from rllm_gym.core import Episode, Outcome, StopReason
@@ -77,31 +77,28 @@ def test_multi_turn() -> None:
     assert episode.num_turns == 3
 
 
-@pytest.mark.parametrize(
-    ("verdict", "judge", "reward", "valid"),
-    [
-        ("I think \\boxed{2}", 1.0, 1.0, 1.0),
-        ("1", 0.0, 0.0, 1.0),
-        ("both", 0.0, 0.0, 0.0),
-        ("\\boxed{4}", 0.0, 0.0, 0.0),
-    ],
-)
-def test_solver_judge(verdict: str, judge: float, reward: float, valid: float) -> None:
+def test_solver_judge() -> None:
     said = {
         "solver_0": ["<think>easy</think> 4\nAnswer 2:\n> 5"],
         "solver_1": ["5"],
         "solver_2": ["<think>6, as is easy to see"],
-        "judge_0": [verdict],
     }
-    episode, heard = play(SolverJudge(3), said)
-    assert rewards(episode) == {"solver_0": [0.0], "solver_1": [1.0], "solver_2": [0.0], "judge_0": [judge]}
-    assert (episode.reward, episode.success) == (reward, bool(reward))
-    assert episode.metrics == {
-        "solver_success": 1 / 3,
-        "any_success": 1.0,
-        "judge_valid": valid,
-        "judge_success": judge,
-    }
+    for verdict, judge, valid in (
+        ("I think \\boxed{2}", 1.0, 1.0),
+        ("1", 0.0, 1.0),
+        ("both", 0.0, 0.0),
+        ("\\boxed{4}", 0.0, 0.0),
+    ):
+        episode, heard = play(SolverJudge(3), said | {"judge_0": [verdict]})
+        expected = {"solver_0": [0.0], "solver_1": [1.0], "solver_2": [0.0], "judge_0": [judge]}
+        assert rewards(episode) == expected, verdict
+        assert (episode.reward, episode.success) == (judge, bool(judge)), verdict
+        assert episode.metrics == {
+            "solver_success": 1 / 3,
+            "any_success": 1.0,
+            "judge_valid": valid,
+            "judge_success": judge,
+        }, verdict
     # The judge sees the task and every answer without its thoughts; no answer can pass for another one.
     (prompt,) = heard["judge_0"]
     assert prompt.startswith("question 5, dice")
@@ -124,11 +121,6 @@ def test_best_of_n_with_an_agent() -> None:
     assert "\n> 5" in heard["verifier_1"][0]
 
 
-def longest(observation: Any, answer: str) -> float:
-    assert observation.startswith("question 5")
-    return float(len(answer))
-
-
 @pytest.mark.parametrize("workers", ["thread", "process"])
 def test_best_of_n_with_a_function(workers: str) -> None:
     said = {f"solver_{n}": [text] for n, text in enumerate(["4", "five", "5", "nine"])}
@@ -139,13 +131,13 @@ def test_best_of_n_with_a_function(workers: str) -> None:
     assert set(rewards(episode)) == {f"solver_{n}" for n in range(4)}
 
 
-@pytest.mark.parametrize("verdict", [float("nan"), None, "0.5"])
-def test_a_verifier_that_gives_no_number_says_so(verdict: Any) -> None:
+def test_a_verifier_that_gives_no_number_says_so() -> None:
     """Compared with others, NaN would choose by the order of the answers."""
-    workflow = BestOfN(2, verifier=lambda observation, answer: verdict)
-    (episode,) = AgentWorkflowEngine(workflow, env=Once, sampler=ScriptedSampler(lambda request: "5")).run_sync([5])
-    assert episode.stop_reason is StopReason.AGENT_ERROR
-    assert f"the verdict={verdict!r} must be a finite number" in (episode.fault or "")
+    for verdict in (float("nan"), None, "0.5"):
+        workflow = BestOfN(2, verifier=lambda observation, answer, verdict=verdict: verdict)
+        (episode,) = AgentWorkflowEngine(workflow, env=Once, sampler=ScriptedSampler(lambda request: "5")).run_sync([5])
+        assert episode.stop_reason is StopReason.AGENT_ERROR, verdict
+        assert f"the verdict={verdict!r} must be a finite number" in (episode.fault or "")
 
 
 def test_debate() -> None:
@@ -237,9 +229,8 @@ def test_self_play_of_a_cooperative_game_and_a_team() -> None:
     assert episode.task_id
 
 
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
+def test_an_argument_that_makes_no_sense_says_so() -> None:
+    cases: list[tuple[Any, str]] = [
         (lambda: SolverJudge(0), "solvers=0"),
         (lambda: Debate(1), "debaters=1"),
         (lambda: Debate(rounds=0), "rounds=0"),
@@ -248,8 +239,7 @@ def test_self_play_of_a_cooperative_game_and_a_team() -> None:
         (lambda: SolverJudge(agents={"referee": ChatAgent}), "no role 'referee'"),
         (lambda: SelfPlay(roles="player"), "roles='player'"),
         (lambda: SelfPlay(roles=("a", "a")), "different names"),
-    ],
-)
-def test_an_argument_that_makes_no_sense_says_so(make: Any, says: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(says)):
-        make()
+    ]
+    errors = [(says, raised(make)) for make, says in cases]
+    wrong = [(says, error) for says, error in errors if not (isinstance(error, ValueError) and says in str(error))]
+    assert wrong == []

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import pytest
 from templates import make_tokenizer
-from worlds import BreaksOnce, Gate, Quiz
+from worlds import BreaksOnce, Clock, Gate, Quiz
 
 from rllm_gym.agents import BaseAgent, ChatAgent
 from rllm_gym.core import StopReason, Task
@@ -123,7 +123,7 @@ def test_two_loops_and_two_threads_share_an_engine() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(120)
         assert results == [30, 30, 30]
         assert len(engine.run_sync(range(5))) == 5
 
@@ -356,11 +356,15 @@ def test_a_number_is_no_deadlines() -> None:
         engine_of(deadlines=5)
 
 
-def test_an_episode_past_its_deadline_keeps_the_turns_that_were_answered(gates: dict[int, threading.Event]) -> None:
+def test_an_episode_past_its_deadline_keeps_the_turns_that_were_answered(
+    gates: dict[int, threading.Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
     never = asyncio.Event()
 
     async def reply(request: Request) -> str:
         if len(request.messages) > 1:
+            clock.forward(3.0)
             await never.wait()
         return "?"
 
@@ -369,7 +373,8 @@ def test_an_episode_past_its_deadline_keeps_the_turns_that_were_answered(gates: 
     assert (episode.stop_reason, episode.num_turns, episode.reward) == (StopReason.TIMEOUT, 1, 0.125)
     assert episode.trajectories[0].steps[-1].done
 
-    engine = engine_of(Gate, env_kwargs={"gates": gates}, deadlines=Deadlines(episode=2.0))
+    clock.run()
+    engine = engine_of(Gate, env_kwargs={"gates": gates}, deadlines=Deadlines(episode=0.5))
     (episode,) = engine.run_sync([1])
     # The only reply was never answered: nothing is known about it.
     assert (episode.stop_reason, episode.trainable, episode.num_turns) == (StopReason.FAULT, False, 0)
@@ -422,16 +427,16 @@ class Clumsy(ChatAgent):
         return super().chat_completions
 
 
-@pytest.mark.parametrize("method", ["update_from_model", "get_current_state", "chat_completions"])
-def test_an_agent_that_fails_costs_its_own_episode(method: str) -> None:
-    engine = engine_of(reply="?", agent=lambda: Clumsy(method))
-    episodes = engine.run_sync(range(20))
-    failed = episodes.pop(13)
-    assert failed.stop_reason is StopReason.AGENT_ERROR
-    assert "KeyError" in (failed.fault or "")
-    assert (failed.reward, failed.trainable) == (0.0, False)
-    assert engine.stats.faults == {"agent": 1}
-    assert all(episode.stop_reason is StopReason.MAX_TURNS for episode in episodes)
+def test_an_agent_that_fails_costs_its_own_episode() -> None:
+    for method in ("update_from_model", "get_current_state", "chat_completions"):
+        engine = engine_of(reply="?", agent=lambda method=method: Clumsy(method))
+        episodes = engine.run_sync(range(20))
+        failed = episodes.pop(13)
+        assert failed.stop_reason is StopReason.AGENT_ERROR, method
+        assert "KeyError" in (failed.fault or ""), method
+        assert (failed.reward, failed.trainable) == (0.0, False), method
+        assert engine.stats.faults == {"agent": 1}, method
+        assert all(episode.stop_reason is StopReason.MAX_TURNS for episode in episodes), method
 
 
 def test_an_action_that_is_no_text_is_the_agents_mistake_and_not_the_worlds() -> None:

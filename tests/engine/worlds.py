@@ -1,13 +1,57 @@
-"""Environments that do as their task says, for the engine's tests."""
+"""Environments that do as their task says, for the engine's tests; and a clock that does as it is told."""
 
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium
+import pytest
 
-from rllm_gym.core import EnvironmentFault, Outcome, Task, Text, TextEnv
+from rllm_gym.core import EnvironmentFault, Episode, Outcome, Task, Text, TextEnv
+from rllm_gym.engine import save_episodes
+
+
+class Clock:
+    """The clock of this process, stopped: a deadline passes when the test moves the clock, not on a busy machine."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._real = time.monotonic
+        self._now = self._real()
+        self._running = False
+        monkeypatch.setattr(time, "monotonic", lambda: self._now + (self._real() if self._running else 0.0))
+
+    def forward(self, seconds: float) -> None:
+        self._now += seconds
+
+    def run(self) -> None:
+        """Let it go on by itself."""
+        self._now -= self._real()
+        self._running = True
+
+
+def raised(call: Callable[..., object], *arguments: Any, **keywords: Any) -> Exception | None:
+    """What the call raises; ``None`` if it raises nothing."""
+    try:
+        call(*arguments, **keywords)
+    except Exception as error:
+        return error
+    return None
+
+
+def longest(observation: Any, answer: str) -> float:
+    """A verifier. Worker processes import the module it is in, which is why it is in one that imports little."""
+    assert observation.startswith("question 5")
+    return float(len(answer))
+
+
+def append_episodes(path: Path, name: str) -> None:
+    """Append fifty episodes, one at a time, as another process does."""
+    for number in range(50):
+        save_episodes(path, [Episode(f"{name}-{number}", "t", info={"text": "x" * 5000})], append=True)
 
 
 class Tasks:
@@ -69,7 +113,7 @@ class Gate(gymnasium.Env[str, str]):
         return "wait", {"task_id": str(self._number)}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        assert self._gates[self._number].wait(60)
+        self._gates[self._number].wait()
         return "", 1.0, True, False, {"task_id": str(self._number)}
 
 

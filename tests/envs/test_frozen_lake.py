@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter, deque
+from functools import cache
 
 import gymnasium
 import numpy as np
@@ -42,17 +43,26 @@ def make(**kwargs) -> FrozenLakeEnv:
     return FrozenLakeEnv(**kwargs)
 
 
+def raised(call, *arguments, **keywords) -> Exception | None:
+    """What the call raises; ``None`` if it raises nothing."""
+    try:
+        call(*arguments, **keywords)
+    except Exception as error:
+        return error
+    return None
+
+
 # Maps ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", range(2, 11))
-def test_every_drawn_map_is_solvable_in_time_and_its_path_length_is_exact(size):
-    env = make(size=size)
-    for index in range(100):
-        task = env.tasks[index]
-        rows = task.content.split("\n")
-        assert [len(row) for row in rows] == [size] * size
-        assert shortest_path(rows) == task.data["path_length"] <= env.max_turns
+def test_every_drawn_map_is_solvable_in_time_and_its_path_length_is_exact():
+    for size in range(2, 11):
+        env = make(size=size)
+        for index in range(100):
+            task = env.tasks[index]
+            rows = task.content.split("\n")
+            assert [len(row) for row in rows] == [size] * size
+            assert shortest_path(rows) == task.data["path_length"] <= env.max_turns
 
 
 def test_few_maps_are_over_in_one_move_and_starts_and_goals_are_everywhere():
@@ -70,16 +80,15 @@ def test_few_maps_are_over_in_one_move_and_starts_and_goals_are_everywhere():
     assert max(starts.values()) < 2000 / 16 * 2
 
 
-@pytest.mark.parametrize("size", [3, 4, 8])
-@pytest.mark.parametrize("difficulty", ["easy", "medium", "hard"])
-def test_difficulty_is_the_length_of_the_shortest_path(size, difficulty):
-    low, high = difficulty_bounds(size, difficulty)
-    env = make(size=size, difficulty=difficulty)
-    lengths = {env.tasks[index].data["path_length"] for index in range(60)}
-    assert low <= min(lengths)
-    assert max(lengths) <= high
-    if difficulty != "hard":
-        assert lengths == set(range(low, high + 1))
+def test_difficulty_is_the_length_of_the_shortest_path():
+    for size, difficulty in itertools.product((3, 4, 8), ("easy", "medium", "hard")):
+        low, high = difficulty_bounds(size, difficulty)
+        env = make(size=size, difficulty=difficulty)
+        lengths = {env.tasks[index].data["path_length"] for index in range(60)}
+        assert low <= min(lengths), (size, difficulty)
+        assert max(lengths) <= high, (size, difficulty)
+        if difficulty != "hard":
+            assert lengths == set(range(low, high + 1)), (size, difficulty)
 
 
 def test_path_bounds_corners_and_chances_are_kept():
@@ -115,12 +124,15 @@ def test_maps_are_a_pure_function_of_split_seed_and_index():
 # Splits -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [4, 8])
-def test_ten_thousand_maps_show_no_leak_between_the_splits(size):
+@pytest.mark.parametrize(
+    ("size", "share"),
+    [(4, 0.25), pytest.param(4, 1, marks=pytest.mark.long), pytest.param(8, 1, marks=pytest.mark.long)],
+)
+def test_ten_thousand_maps_show_no_leak_between_the_splits(size, share):
     maps, terrains = {}, {}
     for split, number in (("train", 8000), ("validation", 1500), ("test", 1500)):
         env = make(size=size, split=split, p_frozen=(0.5, 0.65, 0.8))
-        contents = [env.tasks[index].content for index in range(number)]
+        contents = [env.tasks[index].content for index in range(int(number * share))]
         assert all(split_of(content) == split for content in contents)
         maps[split] = set(contents)
         # The board after some moves looks like a map with another start: that must not be a map of another split.
@@ -128,7 +140,7 @@ def test_ten_thousand_maps_show_no_leak_between_the_splits(size):
     for one, other in itertools.combinations(maps, 2):
         assert not maps[one] & maps[other]
         assert not terrains[one] & terrains[other]
-    assert len(maps["train"]) > 5000
+    assert len(maps["train"]) > 5000 * share
 
 
 # What is shown ------------------------------------------------------------------------------------------------
@@ -293,10 +305,9 @@ def test_the_seed_of_an_episode_on_a_chosen_map_drives_the_slips_alone():
 # The oracle ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [2, 4, 7, 10])
-def test_the_oracle_walks_the_shortest_path(size):
-    env = make(size=size)
-    for index in range(40):
+def test_the_oracle_walks_the_shortest_path():
+    for size, index in itertools.product((2, 4, 7, 10), range(40)):
+        env = make(size=size)
         _, info = env.reset(options={"task": index})
         length = info["distance"]
         assert length == env.task.data["path_length"]
@@ -360,6 +371,7 @@ def test_values_equal_a_naive_recursion():
     rows, slip, horizon = ["SFH", "FFF", "HFG"], 0.3, 6
     lake = parse_map(rows)
 
+    @cache
     def value(cell: int, left: int) -> float:
         if lake.cells[cell] in "GH" or left == 0:
             return float(lake.cells[cell] == "G")
@@ -378,12 +390,12 @@ def test_values_equal_a_naive_recursion():
         assert advice.regret[name] == pytest.approx(advice.success - action_value(0, horizon, move))
 
 
-@pytest.mark.parametrize("kwargs", [{"slip_probability": 0.2}, {"slip_probability": 2 / 3, "max_turns": 60}])
-def test_the_optimum_of_a_slippery_map_is_above_one_half(kwargs):
-    env = make(**kwargs)
-    for index in range(60):
-        env.reset(options={"task": index})
-        assert env.oracle().success > 0.5
+def test_the_optimum_of_a_slippery_map_is_above_one_half():
+    for kwargs in ({"slip_probability": 0.2}, {"slip_probability": 2 / 3, "max_turns": 60}):
+        env = make(**kwargs)
+        for index in range(60):
+            env.reset(options={"task": index})
+            assert env.oracle().success > 0.5, (kwargs, index)
 
 
 # One's own maps -----------------------------------------------------------------------------------------------
@@ -414,14 +426,14 @@ def test_maps_of_ones_own_in_every_form(tmp_path):
     assert env.reset(options={"task": foreign})[0].endswith("P G")
 
 
-@pytest.mark.parametrize(
-    ("tasks", "told"),
-    [
+def test_a_map_that_cannot_be_used_is_refused_by_name():
+    wrong = []
+    for tasks, told in (
         ([["SF", "HF"]], "exactly one goal"),
         ([["SG", "SF"]], "exactly one start"),
         ([["SFF", "HG"]], "same number of cells"),
         ([["SHG"]], "no way leads from S to G"),
-        ([["SxG"]], r"\['x'\]"),
+        ([["SxG"]], "['x']"),
         ([OPEN, {"map": ["S"]}], "row 1"),
         ([{"map": []}], "same number of cells"),
         ([{"map": [3]}], "list of rows"),
@@ -429,11 +441,11 @@ def test_maps_of_ones_own_in_every_form(tmp_path):
         ([{"maps": OPEN}], "'map' is missing"),
         ([["S" + "F" * 30 + "G"]], "at most 20"),
         ([], "empty"),
-    ],
-)
-def test_a_map_that_cannot_be_used_is_refused_by_name(tasks, told):
-    with pytest.raises(TaskError, match=told):
-        make(tasks=tasks)
+    ):
+        error = raised(make, tasks=tasks)
+        if not (isinstance(error, TaskError) and told in str(error)):
+            wrong.append((tasks, error))
+    assert wrong == []
 
 
 def test_a_map_that_cannot_be_won_in_time_is_refused():
@@ -446,9 +458,8 @@ def test_a_map_that_cannot_be_won_in_time_is_refused():
         env.reset(options={"task": Task("far", "SFFFFG")})
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_arguments_that_make_no_sense_are_refused_with_a_reason():
+    cases = [
         {"size": 1},
         {"size": 11},
         {"size": 4.0},
@@ -481,20 +492,24 @@ def test_a_map_that_cannot_be_won_in_time_is_refused():
         {"tasks": [OPEN], "difficulty": "easy"},
         {"start": "corner", "goal": "corner", "max_turns": 5},
         {"size": 2, "difficulty": "hard"},
-    ],
-    ids=str,
-)
-def test_arguments_that_make_no_sense_are_refused_with_a_reason(wrong):
-    with pytest.raises((ValueError, TaskError)) as caught:
-        make(**wrong).reset(seed=0)
-    assert len(str(caught.value)) > 20
+    ]
+    wrong = []
+    for arguments in cases:
+        error = raised(lambda arguments=arguments: make(**arguments).reset(seed=0))
+        if not (isinstance(error, ValueError | TaskError) and len(str(error)) > 20):
+            wrong.append((arguments, error))
+    assert wrong == []
 
 
-@pytest.mark.parametrize("name", ["size", "max_turns", "min_path", "max_path", "num_tasks"])
-@pytest.mark.parametrize("value", ["5", 2.5, True, 0])
-def test_what_must_be_a_whole_number_is_refused_by_its_name(name, value):
-    with pytest.raises(ValueError, match=rf"{name}={value!r} must be a whole number"):
-        make(**{name: value})
+def test_what_must_be_a_whole_number_is_refused_by_its_name():
+    wrong = []
+    for name, value in itertools.product(
+        ("size", "max_turns", "min_path", "max_path", "num_tasks"), ("5", 2.5, True, 0)
+    ):
+        error = raised(make, **{name: value})
+        if not (isinstance(error, ValueError) and f"{name}={value!r} must be a whole number" in str(error)):
+            wrong.append((name, value, error))
+    assert wrong == []
 
 
 def test_a_chance_given_as_text_is_refused_by_its_name():
@@ -505,24 +520,22 @@ def test_a_chance_given_as_text_is_refused_by_its_name():
 # The contract -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "kwargs",
-    [
+def test_the_contract_is_kept_under_other_arguments():
+    for kwargs in (
         {},
         {"view": "window", "rules": False, "max_turns": 10, "p_frozen": [0.5, 0.65, 0.8]},
         {"view": "neighbours", "slip_probability": 0.3, "invalid_action_penalty": 0.1},
         {"size": 10, "difficulty": "medium", "split": "test"},
         {"max_turns": 1},
         {"tasks": [OPEN, {"map": ["SG"]}]},
-    ],
-    ids=str,
-)
-def test_the_contract_is_kept_under_other_arguments(kwargs):
-    def factory(render_mode: str | None = None) -> gymnasium.Env:
-        return gymnasium.make("rllm/FrozenLake-v0", render_mode=render_mode, disable_env_checker=True, **kwargs)
+    ):
 
-    solvable = kwargs.get("max_turns") != 1
-    check_text_env(factory, oracle=(lambda env: env.oracle().action) if solvable else None).raise_for_failures()
+        def factory(render_mode: str | None = None, kwargs: dict = kwargs) -> gymnasium.Env:
+            return gymnasium.make("rllm/FrozenLake-v0", render_mode=render_mode, disable_env_checker=True, **kwargs)
+
+        solvable = kwargs.get("max_turns") != 1
+        report = check_text_env(factory, oracle=(lambda env: env.oracle().action) if solvable else None)
+        assert report.ok, (kwargs, report)
     assert rllm_gym.__version__
 
 
@@ -537,8 +550,16 @@ def test_a_fork_slips_like_the_original():
     env.reset(seed=11)
     env.step("up")
     twin = env.fork()
-    moves = ["left", "up", "jump", "right"]
-    assert [env.step(move) for move in moves if not env._over] == [twin.step(move) for move in moves if not twin._over]
+
+    def went(lake):
+        steps = []
+        for move in ("left", "up", "jump", "right"):
+            steps.append(lake.step(move))
+            if steps[-1][2] or steps[-1][3]:
+                break
+        return steps
+
+    assert went(env) == went(twin)
     state = json.loads(env.get_state())
     state["world"]["player"] = 99
     with pytest.raises(ValueError, match="cell 99"):

@@ -49,19 +49,27 @@ def test_the_right_answer_grades_as_right_and_the_wrong_one_does_not():
             assert grade_math(f"\\boxed{{{answer}}}", gold).correct == (index == game._right), (answer, gold)
 
 
-@pytest.mark.parametrize("answer", ["7", "0", "-1", "8/5", "277.058", "3.10", "1/2", "-38/39", "10", "100"])
-def test_a_near_miss_is_another_number(answer):
-    for seed in range(60):
-        assert Fraction(near_miss(answer, random.Random(seed))) != Fraction(answer)
+def test_a_near_miss_is_another_number():
+    answers = ("7", "0", "-1", "8/5", "277.058", "3.10", "1/2", "-38/39", "10", "100")
+    same = [
+        (answer, seed)
+        for answer in answers
+        for seed in range(60)
+        if Fraction(near_miss(answer, random.Random(seed))) == Fraction(answer)
+    ]
+    assert same == []
 
 
-@pytest.mark.parametrize("answer", ["1", "-1", "10", "20", "100", "-10", "6/5", "3/4", "74/3", "1/2", "14.1", "0.5"])
-def test_a_near_miss_is_written_as_an_answer_would_be(answer):
+def test_a_near_miss_is_written_as_an_answer_would_be():
     """Else a judge needs no question: what has a leading zero, or could be cancelled, is wrong."""
-    for seed in range(200):
-        wrong = near_miss(answer, random.Random(seed))
-        over, _, under = wrong.partition("/")
-        assert str(Fraction(wrong) if under else float(wrong) if "." in over else int(wrong)) == wrong
+    odd = []
+    for answer in ("1", "-1", "10", "20", "100", "-10", "6/5", "3/4", "74/3", "1/2", "14.1", "0.5"):
+        for seed in range(200):
+            wrong = near_miss(answer, random.Random(seed))
+            over, _, under = wrong.partition("/")
+            if str(Fraction(wrong) if under else float(wrong) if "." in over else int(wrong)) != wrong:
+                odd.append((answer, seed, wrong))
+    assert odd == []
 
 
 def test_a_right_answer_of_zero_is_no_tell():

@@ -200,13 +200,19 @@ class Endless(Count):
         return Turn(self.other(agent))
 
 
-@pytest.mark.parametrize(
-    ("broken", "check"),
-    [(Repeats, "forgery"), (Remembers, "seeding"), (Forgets, "state"), (Leaks, "episodes"), (Endless, "parallel")],
-)
-def test_the_checker_finds_what_is_broken(broken, check):
-    report = check_text_game(broken)
-    assert check in {finding.check for finding in report.findings}, str(report)
+def test_the_checker_finds_what_is_broken():
+    missed = []
+    for broken, check in (
+        (Repeats, "forgery"),
+        (Remembers, "seeding"),
+        (Forgets, "state"),
+        (Leaks, "episodes"),
+        (Endless, "parallel"),
+    ):
+        report = check_text_game(broken)
+        if check not in {finding.check for finding in report.findings}:
+            missed.append((broken, check, str(report)))
+    assert missed == []
 
 
 def test_a_fault_ends_the_episode_and_is_no_reward():
@@ -291,18 +297,15 @@ def test_states_of_other_games_and_damaged_ones_are_refused():
         game.step("1")
 
 
-@pytest.mark.parametrize(
-    ("kwargs", "named"),
-    [
-        ({"max_turns": 0}, "max_turns=0"),
-        ({"max_invalid": -1}, "max_invalid=-1"),
-        ({"render_mode": "rgb_array"}, "rgb_array"),
-        ({"invalid_action_penalty": float("nan")}, "nan"),
-    ],
-)
-def test_wrong_arguments_are_named(kwargs, named):
-    with pytest.raises(ValueError, match=named):
-        Count(**kwargs)
+def test_wrong_arguments_are_named():
+    with pytest.raises(ValueError, match="max_turns=0"):
+        Count(max_turns=0)
+    with pytest.raises(ValueError, match="max_invalid=-1"):
+        Count(max_invalid=-1)
+    with pytest.raises(ValueError, match="rgb_array"):
+        Count(render_mode="rgb_array")
+    with pytest.raises(ValueError, match="nan"):
+        Count(invalid_action_penalty=float("nan"))
 
 
 def test_unknown_options_and_tasks_are_refused():

@@ -134,10 +134,10 @@ def test_without_rules_observations_are_board_and_message_alone():
     assert game.observe("walker_0")["text"] == "guide_0 says:\n> up"
 
 
-@pytest.mark.parametrize(
-    ("kwargs", "named"),
-    [({"view": "all"}, "view='all'"), ({"coordinates": True}, "coordinates"), ({"symbols": "?_OG"}, "symbols")],
-)
-def test_what_cannot_be_played_is_refused(kwargs, named):
-    with pytest.raises(ValueError, match=named):
-        pettingzoo.make("aec", "rllm/LakeDuo-v0", **kwargs)
+def test_what_cannot_be_played_is_refused():
+    with pytest.raises(ValueError, match="view='all'"):
+        pettingzoo.make("aec", "rllm/LakeDuo-v0", view="all")
+    with pytest.raises(ValueError, match="coordinates"):
+        pettingzoo.make("aec", "rllm/LakeDuo-v0", coordinates=True)
+    with pytest.raises(ValueError, match="symbols"):
+        pettingzoo.make("aec", "rllm/LakeDuo-v0", symbols="?_OG")

@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+from contextlib import suppress
 
 import pettingzoo
 import pytest
@@ -111,50 +112,49 @@ def test_without_a_deal_nobody_gets_anything_and_nothing_is_revealed(ending):
         assert (info["points"], info["joint_points"], info["nash_points"], info["agreement"]) == (0, 0, 0, "")
 
 
-@pytest.mark.parametrize(
-    ("reply", "kept"),
-    [
-        ("propose 1 0 2", (1, 0, 2)),
-        ("Propose: 1, 0, 2.", (1, 0, 2)),
-        ("```propose 1 0 2```", (1, 0, 2)),
-        ("```\npropose 1 0 2\n```", (1, 0, 2)),
-        ("```propose 1 0 2\n```", (1, 0, 2)),
-        ("<deal>propose book=1 ball=2</deal>", (1, 0, 2)),
-        ("<action>propose ball: 2, book: 1</action>", (1, 0, 2)),
-        ("not ```propose 0 0 0``` but ```propose 1 0 2```", (1, 0, 2)),
-    ],
-)
-def test_proposals_are_read(reply, kept):
+def test_proposals_are_read():
+    replies = (
+        "propose 1 0 2",
+        "Propose: 1, 0, 2.",
+        "```propose 1 0 2```",
+        "```\npropose 1 0 2\n```",
+        "```propose 1 0 2\n```",
+        "<deal>propose book=1 ball=2</deal>",
+        "<action>propose ball: 2, book: 1</action>",
+        "not ```propose 0 0 0``` but ```propose 1 0 2```",
+    )
+    assert {reply: proposal(reply) for reply in replies} == dict.fromkeys(replies, (0, (1, 0, 2)))
+
+
+def proposal(reply):
     game = make()
     game.step(reply)
-    assert game._proposal == (0, kept)
+    return game._proposal
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
+def test_what_is_no_command_is_explained_and_not_passed_on():
+    replies = [
         "```propose 3 0 0```", "```propose 1 0```", "```propose```", "```propose -1 0 0```", "```propose 1 1 1 1```",
         "```propose 99999999999999999999 0 0```", "```accept```", "```accept 1```", "```dance```", "``````",
         "<think>accept",
         "```propose pen=1```", "```propose ١ 0 0```", "a" * 2001,
-    ],
-)  # fmt: skip
-def test_what_is_no_command_is_explained_and_not_passed_on(reply):
-    game = make()
-    before = game.observe("negotiator_1")
-    game.step(reply)
-    assert game.infos["negotiator_0"]["invalid_action"]
-    assert game.agent_selection == "negotiator_0"
-    assert game.observe("negotiator_1") == before
-    assert game.observe("negotiator_0")["text"]
+    ]  # fmt: skip
+    for reply in replies:
+        game = make()
+        before = game.observe("negotiator_1")
+        game.step(reply)
+        assert game.infos["negotiator_0"]["invalid_action"], reply
+        assert game.agent_selection == "negotiator_0", reply
+        assert game.observe("negotiator_1") == before, reply
+        assert game.observe("negotiator_0")["text"], reply
 
 
-@pytest.mark.parametrize("reply", ["I accept that you leave.", "accepting is hard", "", "We could propose 1 1 1 later"])
-def test_talk_is_no_command(reply):
-    game = make()
-    game.step(reply)
-    assert game.agent_selection == "negotiator_1"
-    assert game._proposal is None
+def test_talk_is_no_command():
+    for reply in ("I accept that you leave.", "accepting is hard", "", "We could propose 1 1 1 later"):
+        game = make()
+        game.step(reply)
+        assert game.agent_selection == "negotiator_1", reply
+        assert game._proposal is None, reply
 
 
 def test_ones_own_proposal_replaces_the_others():
@@ -180,18 +180,19 @@ def test_splits_share_no_problem_in_any_arrangement():
     assert not problems["validation"] & problems["test"]
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
+def test_rows_that_are_no_problem_are_refused():
+    rows = [
         {"items": ["a"]}, ROW | {"counts": [1, 2]}, ROW | {"counts": [0, 1, 1]},
         ROW | {"values": [[0, 0, 0], [1, 1, 1]]},
         ROW | {"counts": [999, 999, 999]}, ROW | {"items": ["a", "a", "b"]}, ROW | {"values": [[1.5, 1, 1], [1, 1, 1]]},
         ROW | {"items": ["a b", "c", "d"]},
-    ],
-)  # fmt: skip
-def test_rows_that_are_no_problem_are_refused(row):
-    with pytest.raises(TaskError):
-        make(tasks=[row])
+    ]  # fmt: skip
+    accepted = []
+    for row in rows:
+        with suppress(TaskError):
+            make(tasks=[row])
+            accepted.append(row)
+    assert accepted == []
 
 
 def test_a_task_that_is_no_division_is_refused():

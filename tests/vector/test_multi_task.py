@@ -116,18 +116,15 @@ def test_a_fault_names_its_environment_and_teaches_nothing(suite):
     assert curriculum.state_dict() == {"results": {"only": [0]}}
 
 
-@pytest.mark.parametrize(
-    ("envs", "error"),
-    [
-        ({}, "empty"),
-        ({"a": Member(Counting, -1.0)}, "-1.0"),
-        ({"a": Member(Counting, 0.0)}, "every weight is 0"),
-        ({LAKE: float("nan")}, "nan"),
-    ],
-)
-def test_mistakes_are_named(envs, error):
-    with pytest.raises(ValueError, match=error):
-        MultiTaskVectorEnv(2, envs=envs)
+def test_mistakes_are_named():
+    with pytest.raises(ValueError, match="empty"):
+        MultiTaskVectorEnv(2, envs={})
+    with pytest.raises(ValueError, match=r"-1\.0"):
+        MultiTaskVectorEnv(2, envs={"a": Member(Counting, -1.0)})
+    with pytest.raises(ValueError, match="every weight is 0"):
+        MultiTaskVectorEnv(2, envs={"a": Member(Counting, 0.0)})
+    with pytest.raises(ValueError, match="nan"):
+        MultiTaskVectorEnv(2, envs={LAKE: float("nan")})
 
 
 def test_one_id_alone_is_no_suite():

@@ -25,6 +25,8 @@ from rllm_gym.vector import TextVectorEnv
 LAKE = "rllm/FrozenLake-v0"
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 KINDS = ["thread", "process"]
+# Where the kind of worker makes the least difference, processes are left to `make test-long`.
+MOSTLY_THREADS = ["thread", pytest.param("process", marks=pytest.mark.long)]
 MOVES = ["```up```", "```down```", "```left```", "I go ```right```", "neither here nor there", "", "\ud800 🧊"]
 assert rllm_gym.__version__
 
@@ -58,7 +60,6 @@ def dones(result):
 # The same as Gymnasium's -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
 @pytest.mark.parametrize(
     ("env_id", "replies", "kind"),
     [
@@ -68,7 +69,12 @@ def dones(result):
         ("rllm/Math-v0", ["\\boxed{4}", "4", "\x00"], "thread"),
     ],
 )
-def test_every_step_shows_what_gymnasiums_shows(vector, env_id, replies, kind, mode):
+def test_every_step_shows_what_gymnasiums_shows(vector, env_id, replies, kind):
+    for mode in MODES:
+        assert_every_step_the_same(vector, env_id, replies, kind, mode)
+
+
+def assert_every_step_the_same(vector, env_id, replies, kind, mode):
     count = 4
     ours = vector(count, env_id, workers=kind, autoreset_mode=mode)
     theirs = SyncVectorEnv([lambda: gymnasium.make(env_id)] * count, autoreset_mode=mode)
@@ -117,7 +123,7 @@ def test_the_next_step_after_the_end_resets_and_is_no_step(vector, kind):
     assert observations[0].partition("/")[0] != first[0].partition("/")[0]  # random numbers went on
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MOSTLY_THREADS)
 def test_the_same_step_resets_and_keeps_what_was_final(vector, kind):
     envs = vector(workers=kind, autoreset_mode="SameStep")
     envs.set_attr("length", [2, 3, 3])
@@ -150,17 +156,17 @@ def test_without_autoreset_the_caller_resets(vector):
     assert envs.step(["a", "b", "c"])[1].tolist() == [1, 2, 2]
 
 
-@pytest.mark.parametrize("given", [MODES, [mode.value for mode in MODES]], ids=["enum", "text"])
-def test_the_mode_is_in_the_metadata(vector, given):
-    for mode, expected in zip(given, MODES):
-        assert vector(1, autoreset_mode=mode).metadata["autoreset_mode"] is expected
+def test_the_mode_is_in_the_metadata(vector):
+    for mode in MODES:
+        for given in (mode, mode.value):
+            assert vector(1, autoreset_mode=given).metadata["autoreset_mode"] is mode, given
     assert "autoreset_mode" not in Counting.metadata  # the class's own stays as it was
 
 
 # Seeds, options ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MOSTLY_THREADS)
 def test_seeds_are_one_number_or_one_each(vector, kind):
     envs = vector(workers=kind)
     one, _ = envs.reset(seed=5)
@@ -210,7 +216,7 @@ def test_the_first_reset_is_of_all(vector):
         vector().step(["a"] * 3)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MOSTLY_THREADS)
 def test_options_are_for_all_or_one_each(vector, kind):
     envs = vector(3, LAKE, workers=kind)
     (everyone,) = set(envs.reset(seed=0, options={"task": 4})[1]["task_id"])
@@ -234,7 +240,7 @@ def test_options_are_for_all_or_one_each(vector, kind):
         envs.reset(options=[{"task": 1}])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MOSTLY_THREADS)
 def test_a_task_that_does_not_exist_is_the_callers_mistake(vector, kind):
     envs = vector(3, LAKE, workers=kind)
     envs.reset(seed=0)
@@ -340,22 +346,20 @@ def test_make_vec_finds_ours_for_every_id():
         assert (maker.func, maker.keywords) == (TextVectorEnv, {"env_id": env_id})
 
 
-@pytest.mark.parametrize(
-    "env_id", ["rllm/FrozenLake8x8-v0", "rllm/MathMultiTurn-v0", "rllm/ToolMath-v0", "rllm/SWE-v0"]
-)
-def test_make_vec_makes_ours_by_itself(env_id):
-    envs = gymnasium.make_vec(env_id, num_envs=2)
-    try:
-        assert type(envs) is TextVectorEnv
-        assert envs.spec.id == env_id
-        assert repr(envs) == f"TextVectorEnv({env_id}, num_envs=2)"
-        observations, infos = envs.reset(seed=1)
-        single = gymnasium.make(env_id)
-        assert single.reset(seed=2)[0] == observations[1]
-        assert infos["tools"].dtype == object
-        single.close()
-    finally:
-        envs.close()
+def test_make_vec_makes_ours_by_itself():
+    for env_id in ("rllm/FrozenLake8x8-v0", "rllm/MathMultiTurn-v0", "rllm/ToolMath-v0", "rllm/SWE-v0"):
+        envs = gymnasium.make_vec(env_id, num_envs=2)
+        try:
+            assert type(envs) is TextVectorEnv, env_id
+            assert envs.spec.id == env_id
+            assert repr(envs) == f"TextVectorEnv({env_id}, num_envs=2)"
+            observations, infos = envs.reset(seed=1)
+            single = gymnasium.make(env_id)
+            assert single.reset(seed=2)[0] == observations[1], env_id
+            assert infos["tools"].dtype == object, env_id
+            single.close()
+        finally:
+            envs.close()
 
 
 def test_make_vec_passes_on_what_belongs_to_whom(vector):
@@ -427,7 +431,7 @@ def test_all_environments_must_have_the_same_spaces(tmp_path):
 # Wrappers, time limit, calls -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MOSTLY_THREADS)
 def test_the_limit_of_steps_truncates(vector, kind):
     envs = vector(2, LAKE, workers=kind, max_episode_steps=2, max_turns=50)
     envs.reset(seed=0)
@@ -443,7 +447,7 @@ def shout(env):
     return gymnasium.wrappers.TransformObservation(env, str.upper, env.observation_space)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MOSTLY_THREADS)
 def test_wrappers_go_around_each_environment(vector, kind):
     envs = vector(2, Echo, workers=kind, env_wrappers=[shout, rllm_gym.MessageHistory])
     first, _ = envs.reset(options={"task": [0, 1]})

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gymnasium
 import numpy as np
-import pytest
 from gymnasium.utils.env_checker import data_equivalence
-from gymnasium.vector import VectorEnv
-from hypothesis import given
+from gymnasium.vector import SyncVectorEnv
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from vector_worlds import raised
 
 from rllm_gym.vector.batching import batch_infos, each_options, each_seed
 
@@ -27,13 +27,23 @@ LEAVES = {
 INFO = st.fixed_dictionaries({}, optional={**LEAVES, "nested": st.fixed_dictionaries({}, optional=LEAVES)})
 
 
+class Informs(gymnasium.Env):
+    """Its ``reset`` returns the info it was made with."""
+
+    observation_space = action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, info):
+        self.info = info
+
+    def reset(self, *, seed=None, options=None):
+        return 0, self.info
+
+
+@settings(deadline=None)
 @given(st.lists(INFO, min_size=1, max_size=4))
 def test_infos_are_batched_as_gymnasium_batches_them(infos):
-    theirs = VectorEnv()
-    theirs.num_envs = len(infos)
-    expected: dict = {}
-    for index, info in enumerate(infos):
-        expected = theirs._add_info(expected, info, index)
+    theirs = SyncVectorEnv([lambda info=info: Informs(info) for info in infos])
+    _, expected = theirs.reset()
     assert data_equivalence(batch_infos(infos), expected)
 
 
@@ -108,27 +118,20 @@ def test_a_space_of_the_users_own_works_too():
         envs.close()
 
 
-@pytest.mark.parametrize("seed", [[1], [1, 2, 3]])
-def test_too_many_or_too_few_seeds(seed):
-    with pytest.raises(ValueError, match="length"):
-        each_seed(seed, [0, 1])
-
-
-@pytest.mark.parametrize(
-    ("seed", "error", "says"),
-    [
-        (-1, gymnasium.error.Error, "the seed of environment 0 is -1"),
-        ([0, -3], gymnasium.error.Error, "the seed of environment 1 is -3"),
-        (1.5, TypeError, "seed=1.5"),
-        ([0, "1"], TypeError, "environment 1 is a str"),
-    ],
-)
-def test_what_is_no_seed(seed, error, says):
-    with pytest.raises(error, match=says):
-        each_seed(seed, [0, 1])
-
-
-@pytest.mark.parametrize("options", [5, "task", [1, 2]])
-def test_what_are_no_options(options):
-    with pytest.raises(TypeError, match="options="):
-        each_options(options, 2)
+def test_what_is_no_seed_and_what_are_no_options():
+    wrong = []
+    for call, kind, says in (
+        (lambda: each_seed([1], [0, 1]), ValueError, "length=1"),
+        (lambda: each_seed([1, 2, 3], [0, 1]), ValueError, "length=3"),
+        (lambda: each_seed(-1, [0, 1]), gymnasium.error.Error, "the seed of environment 0 is -1"),
+        (lambda: each_seed([0, -3], [0, 1]), gymnasium.error.Error, "the seed of environment 1 is -3"),
+        (lambda: each_seed(1.5, [0, 1]), TypeError, "seed=1.5"),
+        (lambda: each_seed([0, "1"], [0, 1]), TypeError, "environment 1 is a str"),
+        (lambda: each_options(5, 2), TypeError, "options=5"),
+        (lambda: each_options("task", 2), TypeError, "options='task'"),
+        (lambda: each_options([1, 2], 2), TypeError, "options="),
+    ):
+        error = raised(call)
+        if not (isinstance(error, kind) and says in str(error)):
+            wrong.append((says, error))
+    assert wrong == []

@@ -8,25 +8,21 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 from gymnasium.error import ClosedEnvironmentError
-from vector_worlds import AsyncEcho, Counting
+from vector_worlds import LONG, AsyncEcho, Counting, Gate, until
 
 from rllm_gym.vector import TextVectorEnv
 
 HERE = Path(__file__).parent
 
 
-def settled(count, *, of, within=20.0):
+def settled(count, *, of):
     """Whether ``of()`` comes down to ``count``: threads and processes that were told to end need a moment."""
-    give_up = time.monotonic() + within
-    while of() > count and time.monotonic() < give_up:
-        time.sleep(0.01)
-    return of() <= count
+    return until(lambda: of() <= count)
 
 
 def children():
@@ -43,7 +39,7 @@ def test_closing_gives_everything_back(kind, tmp_path):
     env = AsyncEcho if kind == "asyncio" else Counting
 
     def use():
-        envs = TextVectorEnv(4, env_id=env, workers=kind, deadlines={"step": 5.0})
+        envs = TextVectorEnv(4, env_id=env, workers=kind, deadlines={"step": 90.0})
         if kind != "asyncio":
             envs.set_attr("closed_file", str(closed))
         envs.reset(seed=0)
@@ -78,21 +74,22 @@ def test_what_is_forgotten_is_closed(kind):
 
 
 @pytest.mark.parametrize("kind", ["thread", "process"])
-def test_closing_in_the_middle_of_steps(kind):
+def test_closing_in_the_middle_of_steps(kind, tmp_path):
+    """The step under way never ends by itself: were it waited for, closing would not return."""
     processes = children()
     envs = TextVectorEnv(3, env_id=Counting, workers=kind, deadlines={"close": 0.5})
     envs.reset(seed=0)
-    envs.send(["a", "sleep 2", "a"])
-    begin = time.monotonic()
-    envs.close()
-    assert time.monotonic() - begin < 10
-    assert settled(processes, of=children)
+    gate = Gate(tmp_path / "gate")
+    envs.send(["a", gate.action, "a"])
+    with gate:
+        envs.close()
+        assert settled(processes, of=children)
     again = TextVectorEnv(1, env_id=Counting, workers=kind)
     again.reset(seed=0)
-    again.step_async(["sleep 5"])
-    begin = time.monotonic()
-    again.close(terminate=True)
-    assert time.monotonic() - begin < 4
+    gate = Gate(tmp_path / "another")
+    again.step_async([gate.action])
+    with gate:
+        again.close(terminate=True)
 
 
 def test_a_making_that_fails_leaves_nothing_behind():
@@ -131,26 +128,27 @@ def script(kind, then, closed):
 def test_a_program_that_ends_without_closing_closes(kind, tmp_path):
     closed = tmp_path / "closed"
     with script(kind, "envs.step(['a', 'a']); print('done')", closed) as process:
-        out, error = process.communicate(timeout=60)
+        out, error = process.communicate(timeout=LONG)
     assert (process.returncode, out) == (0, "done\n"), error
     assert error == ""
     assert closed.read_text() == "closed\n" * 2
 
 
 def test_a_program_that_is_killed_takes_its_workers_along(tmp_path):
-    with script("process", "print(*pids, flush=True); envs.step(['sleep 60'] * 2)", tmp_path / "closed") as process:
+    with script("process", "print(*pids, flush=True); envs.step(['sleep 600'] * 2)", tmp_path / "closed") as process:
         pids = [int(pid) for pid in process.stdout.readline().split()]
         process.kill()
-        process.wait(30)
+        process.wait(LONG)
     assert settled(0, of=lambda: sum(psutil.pid_exists(pid) for pid in pids))
 
 
 @pytest.mark.parametrize("kind", ["thread", "process"])
 def test_ctrl_c_ends_the_wait_and_nothing_is_lost(kind, tmp_path):
-    then = """
-envs.step_async(["sleep 2", "a"])
-print("waiting", flush=True)
+    gate = Gate(tmp_path / "gate")
+    then = f"""
+envs.step_async([{gate.action!r}, "a"])
 try:
+    print("waiting", flush=True)
     envs.step_wait()
 except KeyboardInterrupt:
     print("interrupted", flush=True)
@@ -158,10 +156,12 @@ print(envs.step_wait()[1].tolist(), flush=True)
 """
     with script(kind, then, tmp_path / "closed") as process:
         assert process.stdout.readline() == "waiting\n"
-        time.sleep(0.3)
-        process.send_signal(signal.SIGINT)
-        out, error = process.communicate(timeout=60)
-    assert (process.returncode, out) == (0, "interrupted\n[1.0, 1.0]\n"), error
+        with gate:
+            assert until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_SLEEPING)
+            process.send_signal(signal.SIGINT)
+            assert process.stdout.readline() == "interrupted\n"
+        out, error = process.communicate(timeout=LONG)
+    assert (process.returncode, out) == (0, "[1.0, 1.0]\n"), error
 
 
 @pytest.mark.parametrize("kind", ["thread", "process"])
@@ -171,7 +171,7 @@ def test_a_fork_leaves_the_parents_environments_alone(kind):
         envs.reset(seed=0)
         pid = os.fork()
         if pid == 0:
-            signal.alarm(20)  # its workers are not here: to wait for them would be to wait for ever
+            signal.alarm(int(LONG))  # its workers are not here: to wait for them would be to wait for ever
             refused = False
             try:
                 envs.step(["a", "a"])
@@ -189,5 +189,5 @@ def test_a_fork_leaves_the_parents_environments_alone(kind):
 
 def test_importing_the_package_does_not_import_the_room():
     code = "import sys, rllm_gym; print('rllm_gym.vector' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LONG, check=True)
     assert done.stdout == "False\n"

@@ -1,20 +1,64 @@
-"""Environments that do what a test tells them to: by their action, or by the constructor."""
+"""Environments that do what a test tells them to: by their action, or by the constructor; and ways to wait for them."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self, TextIO
 
 import gymnasium
 import numpy as np
 
 from rllm_gym.core import AsyncTextEnv, EnvironmentFault, InvalidAction, Outcome, Task, Text, TextEnv
 
+LONG = 120.0
+"""Seconds; what ends at all ends before, also on a busy machine."""
+
+
+def until(condition: Callable[[], object]) -> bool:
+    """Wait until the condition holds; whether it does."""
+    deadline = time.perf_counter() + LONG
+    while not (holds := condition()) and time.perf_counter() < deadline:
+        time.sleep(0.01)
+    return bool(holds)
+
+
+def raised(call: Callable[..., object], *arguments: Any, **keywords: Any) -> Exception | None:
+    """What the call raises; ``None`` if it raises nothing."""
+    try:
+        call(*arguments, **keywords)
+    except Exception as error:
+        return error
+    return None
+
+
+class Gate:
+    """A FIFO at which a step with the action ``gate.action`` waits, in whichever process it is.
+
+    ``with gate:`` begins when the step has come to it; at the end of the block the step goes on.
+    """
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.path = path
+        self.action = f"wait {path}"
+        self._end: TextIO | None = None
+
+    def __enter__(self) -> Self:
+        self._end = self.path.open("w")  # opens when the step has opened the other end
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        assert self._end is not None
+        self._end.close()
+
 
 class Counting(gymnasium.Env[str, str]):
-    """Counts its steps; ``"sleep 0.1"``, ``"fault"``, ``"bug"``, ``"exit"``, ``"garbage"``, ``"done"`` do as they say.
+    """Counts its steps; ``"sleep 0.1"``, ``"wait FIFO"``, ``"fault"``, ``"bug"``, ``"exit"``, ``"garbage"``, ``"done"``
+    do as they say.
 
     Its observation shows a random number drawn at reset, so that seeds can be told apart.
     """
@@ -40,6 +84,8 @@ class Counting(gymnasium.Env[str, str]):
         word, _, rest = action.partition(" ")
         if word == "sleep":
             time.sleep(float(rest))
+        elif word == "wait":
+            Path(rest).read_text()
         elif word == "fault":
             raise EnvironmentFault("the world broke", kind="test")
         elif word == "bug":
@@ -141,7 +187,7 @@ class Echo(TextEnv):
 
 
 class AsyncEcho(AsyncTextEnv):
-    """:class:`Echo` by coroutines; ``"sleep 0.1"`` sleeps without holding anybody up."""
+    """:class:`Echo` by coroutines; ``"wait FIFO"`` waits without holding anybody up."""
 
     def __init__(self, max_turns: int = 4, **kwargs: Any) -> None:
         super().__init__(tasks=Tasks(), max_turns=max_turns, **kwargs)
@@ -155,6 +201,6 @@ class AsyncEcho(AsyncTextEnv):
             raise InvalidAction("what?")
         if action == "fault":
             raise EnvironmentFault("the world broke", kind="test")
-        if action.startswith("sleep "):
-            await asyncio.sleep(float(action.split()[1]))
+        if action.startswith("wait "):
+            await asyncio.to_thread(Path(action.removeprefix("wait ")).read_text)
         return Outcome(action, {"said": float(len(action))}, terminated=action == "bye", success=action == "bye")

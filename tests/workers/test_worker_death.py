@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
-import time
 
 import psutil
 import pytest
+from worker_waiting import LONG, gone, lives
 
 # Starts three workers: an idle one, one hung in C code that ignores signals, and one with children of its own.
 BUSY = """
@@ -50,7 +49,7 @@ def started(program, expected):
         [sys.executable, "-c", textwrap.dedent(program)], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     pids, said = [], []
-    too_late = threading.Timer(120, process.kill)
+    too_late = threading.Timer(LONG, process.kill)
     too_late.start()
     while len(pids) < expected:
         line = process.stderr.readline()
@@ -66,43 +65,28 @@ def started(program, expected):
     return process, [*pids, template.pid]
 
 
-def lives(pid):
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    return False
-
-
-def all_gone(pids, within):
-    deadline = time.monotonic() + within
-    while time.monotonic() < deadline:
-        if not any(lives(pid) for pid in pids):
-            return True
-        time.sleep(0.01)  # the processor is for those who are ending
-    return [pid for pid in pids if lives(pid)]
-
-
 @pytest.mark.parametrize("ending", ["SIGKILL", "SIGTERM"])
 def test_nothing_is_left_after_the_owners_death(ending):
     process, pids = started(BUSY + "\nwhile True: time.sleep(1)", expected=6)
     assert all(lives(pid) for pid in pids)
     os.kill(process.pid, getattr(signal, ending))
-    process.wait(10)
-    assert all_gone(pids, within=5.0) is True
+    process.wait(LONG)
+    assert gone(pids)
 
 
 def test_ctrl_c_ends_the_program_and_everything_it_started():
     process, pids = started(BUSY + "\npool.run(time.sleep, 300, timeout=600)", expected=6)
     os.kill(process.pid, signal.SIGINT)
-    _, told = process.communicate(timeout=20)
+    _, told = process.communicate(timeout=LONG)
     assert "KeyboardInterrupt" in told
-    assert all_gone(pids, within=5.0) is True
+    assert gone(pids)
 
 
 def test_the_interpreter_exits_with_the_pool_left_open_and_nothing_stays():
     process, pids = started(BUSY + "\nsys.stdin.read()", expected=6)
     process.stdin.close()
-    assert process.wait(10) == 0
-    assert all_gone(pids, within=5.0) is True
+    assert process.wait(LONG) == 0
+    assert gone(pids)
 
 
 def test_a_fork_of_the_owner_that_outlives_it_keeps_no_worker_alive():
@@ -112,20 +96,20 @@ def test_a_fork_of_the_owner_that_outlives_it_keeps_no_worker_alive():
         child.pid for child in psutil.Process(process.pid).children() if child.pid in pids and child.pid != pids[-1]
     )
     process.kill()
-    process.wait(10)
+    process.wait(LONG)
     try:
-        assert all_gone([pid for pid in pids if pid != forked], within=5.0) is True
+        assert gone([pid for pid in pids if pid != forked])
         assert lives(forked)
     finally:
         os.kill(forked, signal.SIGKILL)
 
 
-def run(program, *, as_file=None):
+def run(program, *arguments, as_file=None):
     command = [sys.executable, "-c", textwrap.dedent(program)]
     if as_file is not None:
         as_file.write_text(textwrap.dedent(program))
         command = [sys.executable, str(as_file)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=LONG)
 
 
 PLAIN = """
@@ -158,24 +142,32 @@ def test_scripts_and_interactive_code_need_no_main_guard(tmp_path):
         assert done.stderr == ""
 
 
-def test_a_fork_that_exits_cuts_the_owner_off_from_nothing():
-    done = run("""
-        import os, sys, threading, time
+def test_a_fork_that_exits_cuts_the_owner_off_from_nothing(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    done = run(
+        """
+        import os, sys, threading
+        from pathlib import Path
         from rllm_gym.workers import WorkerPool
         pool = WorkerPool(max_workers=2)
         actor = pool.actor(dict, timeout=60)
         pool.run(abs, -1, timeout=60)
         results = []
-        thread = threading.Thread(target=lambda: results.append(pool.run(time.sleep, 1.5, timeout=60)))
+        work = Path(sys.argv[1]).read_text
+        thread = threading.Thread(target=lambda: results.append(pool.run(work, timeout=60)))
         thread.start()
-        child = os.fork()
-        if child == 0:
-            sys.exit(0)
-        os.waitpid(child, 0)
+        with open(sys.argv[1], "w") as fifo:  # opens when the work has opened it: the call is under way
+            child = os.fork()
+            if child == 0:
+                sys.exit(0)
+            os.waitpid(child, 0)
+            fifo.write("done")
         thread.join()
         print(results, actor.call("get", 1, timeout=60), pool.killed)
-    """)
-    assert done.stdout == "[None] None 0\n", done.stderr
+        """,
+        str(tmp_path / "fifo"),
+    )
+    assert done.stdout == "['done'] None 0\n", done.stderr
 
 
 def test_a_hung_thread_does_not_keep_the_interpreter_from_exiting():
