@@ -16,9 +16,9 @@ import rllm_gym  # noqa: F401 - registers the ids
 from rllm_gym.agents import CodeAgent, default_agent
 from rllm_gym.core import Task, TaskError
 from rllm_gym.engine import AgentExecutionEngine
-from rllm_gym.envs.code import CodeEnv, CodeMultiTurnEnv
+from rllm_gym.envs.code import CodeEnv, CodeMultiTurnEnv, row_to_code_task
 from rllm_gym.samplers import ScriptedSampler
-from rllm_gym.sandbox import SandboxPool, SandboxUnavailable
+from rllm_gym.sandbox import Program, Result, SandboxPool, SandboxUnavailable
 
 IDS = ("rllm/Code-v0", "rllm/CodeMultiTurn-v0")
 DOUBLE = {
@@ -43,8 +43,12 @@ def block(program: str) -> str:
     return f"So:\n```python\n{program}\n```\n"
 
 
+PATIENT = {"time_limit_s": 30.0}
+"""Time enough for what is to be right, also where the machine stalls."""
+
+
 def start(row: dict[str, Any], env_id: str = IDS[0], **arguments: Any) -> gym.Env[str, str]:
-    env = gym.make(env_id, tasks=[row], **arguments)
+    env = gym.make(env_id, tasks=[row], **(PATIENT | arguments))
     env.reset(options={"task": row.get("id", 0)})
     return env
 
@@ -60,20 +64,19 @@ def reward_of(row: dict[str, Any], program: str, **arguments: Any) -> float:
 # Right and wrong ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("program", "reward"),
-    [
-        ("print(2 * int(input()))", 1.0),
-        ("print(2 * int(input()))\nraise SystemExit(3)", 0.0),
-        ("print(3 * int(input()))", 0.0),
-        ("n = int(input())\nprint(2 * n if n != 88 else 0)", 0.0),
-        ("n = int(input())\nprint(2 * n if n > 3 else 0)", 0.0),  # also what is shown counts
-        ("import os\nos._exit(0)", 0.0),
-        ("print(", 0.0),
-    ],
-)
-def test_a_program_that_reads_and_writes_is_judged_by_what_it_writes(program, reward):
-    assert reward_of(DOUBLE, program) == reward
+PROGRAMS = [
+    ("print(2 * int(input()))", 1.0),
+    ("print(2 * int(input()))\nraise SystemExit(3)", 0.0),
+    ("print(3 * int(input()))", 0.0),
+    ("n = int(input())\nprint(2 * n if n != 88 else 0)", 0.0),
+    ("n = int(input())\nprint(2 * n if n > 3 else 0)", 0.0),  # also what is shown counts
+    ("import os\nos._exit(0)", 0.0),
+    ("print(", 0.0),
+]
+
+
+def test_a_program_that_reads_and_writes_is_judged_by_what_it_writes():
+    assert [(program, reward_of(DOUBLE, program)) for program, _ in PROGRAMS] == PROGRAMS
 
 
 def test_numbers_may_differ_as_far_as_the_row_says():
@@ -92,14 +95,19 @@ STYLES = {
 }
 
 
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("named", [True, False])
-def test_a_function_is_judged_by_tests_of_every_style(style, named):
-    row = {key: value for key, value in ADD.items() if key not in ("public_tests", "test_style")}
-    row |= {"test": STYLES[style]} | ({"test_style": style} if named else {})
-    assert reward_of(row, "def add(a, b):\n    return a + b") == 1.0
-    assert reward_of(row, "def add(a, b):\n    return 3") == 0.0
-    assert reward_of(row, "add = None") == 0.0
+def test_a_function_is_judged_by_tests_of_every_style():
+    bare = {key: value for key, value in ADD.items() if key not in ("public_tests", "test_style")}
+    for style, text in STYLES.items():
+        row = bare | {"test": text, "test_style": style}
+        assert reward_of(row, "def add(a, b):\n    return a + b") == 1.0, style
+        assert reward_of(row, "def add(a, b):\n    return 3") == 0.0, style
+        assert reward_of(row, "add = None") == 0.0, style
+
+
+def test_the_style_of_tests_need_not_be_named():
+    bare = {key: value for key, value in ADD.items() if key not in ("public_tests", "test_style")}
+    for style, text in STYLES.items():
+        assert row_to_code_task(bare | {"test": text}, "x").data["test_style"] == style
 
 
 def test_a_share_of_the_hidden_tests_is_rewarded_on_demand():
@@ -121,7 +129,7 @@ def test_limits_of_the_row_hold_and_are_told():
     observation, _ = start(row).reset(seed=0)
     assert "0.3 s of processor time and 200 MB" in observation
     assert reward_of(row, "while True: pass") == 0.0
-    assert reward_of(row, "x = bytearray(400 << 20)\nprint(2 * int(input()))") == 0.0
+    assert reward_of(row | {"time_limit_s": 30}, "x = bytearray(400 << 20)\nprint(2 * int(input()))") == 0.0
     assert "60 s of processor time and 4096 MB" in start(row | {"time_limit_s": 1e9, "memory_mb": 10**9}).reset()[0]
 
 
@@ -139,23 +147,37 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("row", [DOUBLE, ADD], ids=["stdio", "function"])
-def test_a_hostile_program_is_wrong_and_the_next_one_is_judged_as_ever(name, row):
-    env = start(row | {"time_limit_s": 0.3})
-    assert env.step(block(HOSTILE[name]))[1] == 0.0
-    env.reset()
-    honest = "print(2 * int(input()))" if row is DOUBLE else "def add(a, b):\n    return a + b"
-    assert env.step(block(honest))[1] == 1.0
+def test_a_hostile_program_is_wrong_and_the_next_one_is_judged_as_ever(name):
+    hurried = [{**row, "id": f"{row['id']}, hurried", "time_limit_s": 0.2} for row in (DOUBLE, ADD)]
+    env = gym.make(IDS[0], tasks=[DOUBLE, ADD, *hurried], **PATIENT)
+    for row, honest in ((DOUBLE, "print(2 * int(input()))"), (ADD, "def add(a, b):\n    return a + b")):
+        env.reset(options={"task": f"{row['id']}, hurried"})
+        assert env.step(block(HOSTILE[name]))[1] == 0.0
+        env.reset(options={"task": row["id"]})
+        assert env.step(block(honest))[1] == 1.0
 
 
-def test_a_program_that_waits_for_ever_is_judged_once_and_not_once_a_test():
+class Counted(SandboxPool):
+    """Counts the programs it runs."""
+
+    programs = 0
+
+    async def run(self, program: Program) -> Result:
+        self.programs += 1
+        return await super().run(program)
+
+
+@pytest.mark.parametrize(
+    "program", ["while True: pass", pytest.param("import time\ntime.sleep(1e6)", marks=pytest.mark.long)]
+)
+def test_a_program_that_takes_for_ever_is_judged_once_and_not_once_a_test(program):
     row = DOUBLE | {"tests": DOUBLE["tests"] * 10, "public_tests": 0, "time_limit_s": 0.1}
-    env = CodeEnv(tasks=[row], partial=True)
-    env.reset()
-    limits = env._read_task(env.task)
-    _, reward, *_, info = env.step(block("import time\ntime.sleep(1e6)"))
-    assert (reward, info["tests_passed"], info["tests_total"]) == (0.0, 0, 50)
-    assert limits.wall_s < 10
+    with Counted() as pool:
+        env = CodeEnv(tasks=[row], partial=True, sandbox=pool)
+        env.reset()
+        _, reward, *_, info = env.step(block(program))
+        assert (reward, info["tests_passed"], info["tests_total"]) == (0.0, 0, 50)
+        assert pool.programs == 1
 
 
 # Real data ------------------------------------------------------------------------------------------------
@@ -163,7 +185,7 @@ def test_a_program_that_waits_for_ever_is_judged_once_and_not_once_a_test():
 
 async def judged(rows: list[dict[str, Any]], programs: list[str]) -> list[float]:
     async def one(row: dict[str, Any], program: str) -> float:
-        env = CodeEnv(tasks=[row])
+        env = CodeEnv(tasks=[row], **PATIENT)
         await env.async_reset(seed=0)
         return (await env.async_step(block(program)))[1]
 
@@ -174,8 +196,9 @@ def lines_of(path: Path, every: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()][::every]
 
 
-def test_solutions_of_humaneval_are_right_whole_and_as_a_body_and_an_early_return_is_wrong(shared_data):
-    rows = lines_of(shared_data / "humaneval.jsonl", 8)
+@pytest.mark.parametrize("every", [20, pytest.param(8, marks=pytest.mark.long)])
+def test_solutions_of_humaneval_are_right_whole_and_as_a_body_and_an_early_return_is_wrong(shared_data, every):
+    rows = lines_of(shared_data / "humaneval.jsonl", every)
     for programs, reward in (
         ([row["prompt"] + row["canonical_solution"] for row in rows], 1.0),
         ([row["canonical_solution"] for row in rows], 1.0),
@@ -192,8 +215,9 @@ def test_a_function_of_humaneval_may_leave_out_the_imports_that_were_given(share
     assert asyncio.run(judged([row] * 2, [program, future])) == [1.0, 1.0]
 
 
-def test_solutions_of_mbpp_are_right_and_none_is_wrong(shared_data):
-    rows = lines_of(shared_data / "mbpp_test.jsonl", 20)
+@pytest.mark.parametrize("every", [60, pytest.param(20, marks=pytest.mark.long)])
+def test_solutions_of_mbpp_are_right_and_none_is_wrong(shared_data, every):
+    rows = lines_of(shared_data / "mbpp_test.jsonl", every)
     assert asyncio.run(judged(rows, [row["code"] for row in rows])) == [1.0] * len(rows)
     empty = [f"def {CodeEnv(tasks=[row]).tasks[0].data['entry_point']}(*a):\n    return None" for row in rows]
     assert asyncio.run(judged(rows, empty)) == [0.0] * len(rows)
@@ -247,17 +271,25 @@ SPIES = [
 ]
 
 
-@pytest.mark.parametrize("spy", SPIES)
-@pytest.mark.parametrize("partial", [False, True])
-@pytest.mark.parametrize("env_id", IDS)
-@pytest.mark.parametrize("shown", [True, False])
-def test_no_word_of_a_hidden_test_comes_back_whatever_a_program_writes(env_id, spy, partial, shown):
-    row = ADD if "add" in spy else DOUBLE
-    env = start(row if shown else row | {"public_tests": 0}, env_id, partial=partial, render_mode="ansi")
-    observation, reward, *_, info = env.step(block(spy))
-    said = observation + str(info) + str(env.render())
-    assert not any(secret in said for secret in ("777123", "1554246", "4004", "5005", "9009"))
-    assert reward < 1
+WAYS = list(itertools.product(IDS, [False, True], [True, False]))
+
+
+@pytest.mark.parametrize(
+    "ways",
+    [
+        pytest.param([WAYS[0], WAYS[7]], id="two"),
+        pytest.param(WAYS[1:7], id="others", marks=pytest.mark.long),
+    ],
+)
+def test_no_word_of_a_hidden_test_comes_back_whatever_a_program_writes(ways):
+    for spy, (env_id, partial, shown) in itertools.product(SPIES, ways):
+        row = ADD if "add" in spy else DOUBLE
+        env = start(row if shown else row | {"public_tests": 0}, env_id, partial=partial, render_mode="ansi")
+        observation, reward, *_, info = env.step(block(spy))
+        said = observation + str(info) + str(env.render())
+        leaked = [secret for secret in ("777123", "1554246", "4004", "5005", "9009") if secret in said]
+        assert not leaked, (spy, env_id, partial, shown)
+        assert reward < 1, (spy, env_id, partial, shown)
 
 
 def test_a_reply_without_a_program_is_told_why_and_no_sandbox_is_started():
@@ -336,7 +368,7 @@ def test_shares_of_several_turns_add_up_to_the_best():
 
 
 def test_a_state_goes_on_where_it_was_taken():
-    env = CodeMultiTurnEnv(tasks=[DOUBLE], max_turns=3, partial=True, render_mode="ansi")
+    env = CodeMultiTurnEnv(tasks=[DOUBLE], max_turns=3, partial=True, render_mode="ansi", **PATIENT)
     env.reset(seed=0)
     env.step(block("n = int(input())\nprint(2 * n if n != 88 else 0)"))
     twin = env.fork()
@@ -408,8 +440,8 @@ def test_misuse_is_an_error_that_says_what_to_do():
 
 
 def test_the_engine_plays_honest_and_hostile_programs_alike_and_none_is_a_fault(monkeypatch):
-    replies = itertools.cycle([block("print(2 * int(input()))"), block("while True: pass"), block("print(1)"), "no"])
-    row = DOUBLE | {"time_limit_s": 0.2}
+    honest, loop, wrong, none = block("print(2 * int(input()))"), block("while True: pass"), block("print(1)"), "no"
+    tasks = [DOUBLE | {"id": "honest"}, DOUBLE | {"id": "hostile", "time_limit_s": 0.2}]
     made = []
     construct = CodeEnv.__init__
 
@@ -422,16 +454,17 @@ def test_the_engine_plays_honest_and_hostile_programs_alike_and_none_is_a_fault(
     async def play() -> list[Any]:
         engine = AgentExecutionEngine(
             env=IDS[0],
-            env_kwargs={"tasks": [row]},
-            sampler=ScriptedSampler(lambda request: next(replies)),
+            env_kwargs={"tasks": tasks, **PATIENT},
+            sampler=ScriptedSampler(lambda request: next(replies["0.2 s" in str(request.messages)])),
             n_parallel=6,
         )
         async with engine:
-            return await engine.run([0] * 24)
+            return await engine.run(["honest", "hostile", "honest", "hostile"] * 3)
 
+    replies = {False: itertools.cycle([honest, wrong]), True: itertools.cycle([loop, none])}
     episodes = asyncio.run(play())
-    assert sorted(episode.reward for episode in episodes) == [0.0] * 18 + [1.0] * 6
-    assert [episode.fault for episode in episodes] == [None] * 24
+    assert sorted(episode.reward for episode in episodes) == [0.0] * 9 + [1.0] * 3
+    assert [episode.fault for episode in episodes] == [None] * 12
     assert len(made) == 6  # not one an episode: each reads all tasks
     assert {episode.info["sandbox_tier"] for episode in episodes} <= {"A", "B"}
     assert default_agent("rllm/CodeMultiTurn-v0") is default_agent("rllm/Code-v0") is CodeAgent

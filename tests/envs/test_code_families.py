@@ -24,7 +24,7 @@ async def rewards(pairs: Iterable[tuple[Task, str]]) -> list[float]:
 
     async def one(task: Task, program: str) -> float:
         async with room:
-            env = CodeEnv()
+            env = CodeEnv(time_limit_s=30.0)  # enough where the machine stalls
             await env.async_reset(options={"task": task})
             return (await env.async_step(f"```python\n{program}\n```"))[1]
 
@@ -39,8 +39,9 @@ def of_every_family(seed: int, per_family: int) -> list[Task]:
     ]
 
 
-def test_the_reference_solution_of_every_family_is_right():
-    tasks = of_every_family(seed=1, per_family=3)
+@pytest.mark.parametrize("per_family", [1, pytest.param(3, marks=pytest.mark.long)])
+def test_the_reference_solution_of_every_family_is_right(per_family):
+    tasks = of_every_family(seed=1, per_family=per_family)
     assert asyncio.run(rewards([(task, reference_solution(task)) for task in tasks])) == [1.0] * len(tasks)
 
 
@@ -84,8 +85,9 @@ def weak_programs(task: Task) -> list[str]:
     ]
 
 
-def test_neither_the_input_nor_a_constant_nor_the_examples_pass_for_a_solution():
-    tasks = of_every_family(seed=2, per_family=1)
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
+def test_neither_the_input_nor_a_constant_nor_the_examples_pass_for_a_solution(every):
+    tasks = of_every_family(seed=2, per_family=1)[::every]
     pairs = [(task, program) for task in tasks for program in weak_programs(task) if program]
     assert len(pairs) > 4 * len(tasks) - 1
     assert asyncio.run(rewards(pairs)) == [0.0] * len(pairs)
@@ -104,14 +106,11 @@ def test_no_step_of_a_problem_can_be_left_out():
     assert asyncio.run(rewards(pairs)) == [0.0] * len(pairs)
 
 
-@pytest.mark.parametrize("difficulty", DIFFICULTIES)
-def test_every_family_has_problems_of_every_difficulty_in_every_split(difficulty):
-    for family, split in itertools.product(FAMILIES, SPLITS):
-        tasks = code_tasks(families=family, difficulty=difficulty, split=split)
-        for index in range(2):
-            task = tasks[index]
-            assert task.split == split
-            assert (task.data["family"], task.data["difficulty"]) == (family, difficulty)
+def test_every_family_has_problems_of_every_difficulty_in_every_split():
+    for family, split, difficulty in itertools.product(FAMILIES, SPLITS, DIFFICULTIES):
+        task = code_tasks(families=family, difficulty=difficulty, split=split)[0]
+        assert task.split == split
+        assert (task.data["family"], task.data["difficulty"]) == (family, difficulty)
 
 
 def test_tests_are_many_different_and_not_those_that_are_shown():
@@ -129,31 +128,32 @@ def test_tests_are_many_different_and_not_those_that_are_shown():
         json.dumps(task.to_json())
 
 
-def test_a_million_tasks_are_not_a_few_problems():
+@pytest.mark.parametrize("number", [250, pytest.param(1_000, marks=pytest.mark.long)])
+def test_a_million_tasks_are_not_a_few_problems(number):
     tasks = code_tasks()
-    contents = {tasks[index * 997].content for index in range(1_000)}
-    assert len(contents) > 950
+    some = [tasks[index * 997] for index in range(number)]
+    assert len({task.content for task in some}) > 0.95 * number
     assert len(FAMILIES) >= 25
-    recipes = {tuple(name for name, _ in tasks[index].data["recipe"]) for index in range(1_000)}
-    assert len(recipes) > 700
-    kinds = [tasks[index].data["kind"] for index in range(200)]
-    assert 50 < kinds.count("stdio") < 150
+    recipes = {tuple(name for name, _ in task.data["recipe"]) for task in some}
+    assert len(recipes) > 0.7 * number
+    assert 0.25 * number < [task.data["kind"] for task in some].count("stdio") < 0.75 * number
 
 
-def test_seeds_and_splits_share_no_stream():
-    one, other = ({task.content for task in code_tasks(seed=seed, size=300)} for seed in (1, 2))
-    assert len(one & other) < 10
-    parts = [{task.content for task in code_tasks(split=split, size=300)} for split in SPLITS]
+@pytest.mark.parametrize("size", [90, pytest.param(300, marks=pytest.mark.long)])
+def test_seeds_and_splits_share_no_stream(size):
+    one, other = ({task.content for task in code_tasks(seed=seed, size=size)} for seed in (1, 2))
+    assert len(one & other) < size / 30
+    parts = [{task.content for task in code_tasks(split=split, size=size)} for split in SPLITS]
     assert not parts[0] & parts[1] | parts[0] & parts[2] | parts[1] & parts[2]
 
 
 def test_making_a_task_is_cheap():
-    for split, most in (("train", 6e-3), ("test", 12e-3)):  # 0.4 and 0.8 ms on an idle machine
+    for split in ("train", "test"):  # 0.4 and 0.8 ms on an idle machine
         tasks = code_tasks(split=split, seed=5)
-        started = time.process_time()
+        started = time.thread_time()
         for index in range(100):
             tasks[index]
-        assert (time.process_time() - started) / 100 < most
+        assert (time.thread_time() - started) / 100 < 20e-3
 
 
 def test_the_solution_is_nowhere_in_the_task():

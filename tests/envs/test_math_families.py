@@ -361,18 +361,24 @@ ORACLES: dict[str, Callable[[str], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", GENERATORS)
-def test_the_answer_follows_from_the_text(name: str) -> None:
-    oracle = ORACLES[name]
-    for difficulty, number in itertools.product(DIFFICULTIES, range(8)):
-        question, gold = GENERATORS[name](random.Random(f"{name}{difficulty}{number}"), difficulty)
-        expected, given = sympy.sympify(oracle(question)), read(gold)
-        assert sympy.simplify(expected - given) == 0, f"{question!r} is answered {gold!r}, not {expected}"
+def as_numbers_and_powers(value: Any) -> Any:
+    """A form in which most equal answers are the same already."""
+    return value if value.is_Number else sympy.expand(value)
 
 
-@pytest.mark.parametrize("name", GENERATORS)
-def test_the_text_is_whole_and_short_and_the_gold_is_finished(name: str) -> None:
-    for difficulty, number in itertools.product(DIFFICULTIES, range(200)):
+@pytest.mark.parametrize("each", [2, pytest.param(8, marks=pytest.mark.long)])
+def test_the_answer_follows_from_the_text(each: int) -> None:
+    assert set(ORACLES) == set(GENERATORS)
+    for (name, generator), difficulty, number in itertools.product(GENERATORS.items(), DIFFICULTIES, range(each)):
+        question, gold = generator(random.Random(f"{name}{difficulty}{number}"), difficulty)
+        expected, given = sympy.sympify(ORACLES[name](question)), read(gold)
+        if as_numbers_and_powers(expected) != as_numbers_and_powers(given):
+            assert sympy.simplify(expected - given) == 0, f"{question!r} is answered {gold!r}, not {expected}"
+
+
+@pytest.mark.parametrize("each", [20, pytest.param(200, marks=pytest.mark.long)])
+def test_the_text_is_whole_and_short_and_the_gold_is_finished(each: int) -> None:
+    for name, difficulty, number in itertools.product(GENERATORS, DIFFICULTIES, range(each)):
         question, gold = GENERATORS[name](random.Random(f"{name}{difficulty}{number}"), difficulty)
         assert question.isascii()
         assert question == question.strip()
@@ -393,8 +399,13 @@ def test_there_is_real_variety_at_every_difficulty() -> None:
     for name, generator in GENERATORS.items():
         for difficulty in DIFFICULTIES:
             rng = random.Random(difficulty)
-            questions = {generator(rng, difficulty)[0] for _ in range(1_000)}
-            assert len(questions) > 200, f"{name} at difficulty {difficulty}: {len(questions)} of 1000"
+            questions: set[str] = set()
+            for _ in range(1_000):
+                questions.add(generator(rng, difficulty)[0])
+                if len(questions) > 200:
+                    break
+            else:
+                pytest.fail(f"{name} at difficulty {difficulty}: {len(questions)} of 1000")
 
 
 def test_counts_and_orders_are_spread_evenly() -> None:
@@ -416,60 +427,56 @@ def test_difficulty_makes_problems_longer_or_larger() -> None:
         assert sizes[1] > sizes[0], name
 
 
-@pytest.mark.parametrize(
-    ("answer", "form"),
-    [
-        ("29 - 48", "number"),
-        ("29-48", "number"),
-        (r"99 \times 43", "number"),
-        ("3021/57", "number"),
-        (r"\frac{3021}{57}", "number"),
-        ("5!", "number"),
-        (r"\sqrt{144}", "number"),
-        (r"\binom{4}{2}", "number"),
-        ("2^{10}", "number"),
-        ("1/2 + 1/4", "fraction"),
-        (r"\frac{1}{2} + \frac{1}{4}", "fraction"),
-        (r"\frac{4}{7} \cdot 2", "fraction"),
-        (r"\frac{1/2}{3}", "fraction"),
-        ("5.9 - 9.5", "fraction"),
-        (r"\frac{x^3 - 1}{x - 1}", "polynomial"),
-        ("(x^3 - 1)/(x - 1)", "polynomial"),
-        (r"\frac{d}{dx}(3x^2)", "polynomial"),
-        (r"\int 6x dx", "polynomial"),
-        ("f(g(x))", "polynomial"),
-    ],
-)
-def test_a_calculation_is_no_answer(answer: str, form: str) -> None:
-    assert not is_finished(answer, form)
+CALCULATIONS = [
+    ("29 - 48", "number"),
+    ("29-48", "number"),
+    (r"99 \times 43", "number"),
+    ("3021/57", "number"),
+    (r"\frac{3021}{57}", "number"),
+    ("5!", "number"),
+    (r"\sqrt{144}", "number"),
+    (r"\binom{4}{2}", "number"),
+    ("2^{10}", "number"),
+    ("1/2 + 1/4", "fraction"),
+    (r"\frac{1}{2} + \frac{1}{4}", "fraction"),
+    (r"\frac{4}{7} \cdot 2", "fraction"),
+    (r"\frac{1/2}{3}", "fraction"),
+    ("5.9 - 9.5", "fraction"),
+    (r"\frac{x^3 - 1}{x - 1}", "polynomial"),
+    ("(x^3 - 1)/(x - 1)", "polynomial"),
+    (r"\frac{d}{dx}(3x^2)", "polynomial"),
+    (r"\int 6x dx", "polynomial"),
+    ("f(g(x))", "polynomial"),
+]
+FINISHED = [
+    ("-19", "number"),
+    ("−19", "number"),
+    ("1,519", "number"),
+    (r"1\,519\,000", "number"),
+    ("1{,}519", "number"),
+    ("x = 5", "number"),
+    ("29 - 48 = -19", "number"),
+    (r"\$1519", "number"),
+    (r"53 \text{ dollars}", "number"),
+    (r"25 \text{ cm}^2", "number"),
+    ("53.0", "number"),
+    ("-3/4", "fraction"),
+    (r"-\frac{3}{4}", "fraction"),
+    (r"\dfrac34", "fraction"),
+    (r"2\frac{1}{3}", "fraction"),
+    ("0.75", "fraction"),
+    ("-3.6", "fraction"),
+    ("x = 3/4", "fraction"),
+    ("x^2 - 1", "polynomial"),
+    (r"\left(x - 1\right)\left(x + 1\right)", "polynomial"),
+    (r"F(x) = 3 \cdot x^{2} + x", "polynomial"),
+    ("3*x**2", "polynomial"),
+]
 
 
-@pytest.mark.parametrize(
-    ("answer", "form"),
-    [
-        ("-19", "number"),
-        ("−19", "number"),
-        ("1,519", "number"),
-        (r"1\,519\,000", "number"),
-        ("1{,}519", "number"),
-        ("x = 5", "number"),
-        ("29 - 48 = -19", "number"),
-        (r"\$1519", "number"),
-        (r"53 \text{ dollars}", "number"),
-        (r"25 \text{ cm}^2", "number"),
-        ("53.0", "number"),
-        ("-3/4", "fraction"),
-        (r"-\frac{3}{4}", "fraction"),
-        (r"\dfrac34", "fraction"),
-        (r"2\frac{1}{3}", "fraction"),
-        ("0.75", "fraction"),
-        ("-3.6", "fraction"),
-        ("x = 3/4", "fraction"),
-        ("x^2 - 1", "polynomial"),
-        (r"\left(x - 1\right)\left(x + 1\right)", "polynomial"),
-        (r"F(x) = 3 \cdot x^{2} + x", "polynomial"),
-        ("3*x**2", "polynomial"),
-    ],
-)
-def test_the_usual_ways_to_write_an_answer_are_finished(answer: str, form: str) -> None:
-    assert is_finished(answer, form)
+def test_a_calculation_is_no_answer() -> None:
+    assert [case for case in CALCULATIONS if is_finished(*case)] == []
+
+
+def test_the_usual_ways_to_write_an_answer_are_finished() -> None:
+    assert [case for case in FINISHED if not is_finished(*case)] == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rllm_gym.core import InvalidAction
@@ -25,7 +25,10 @@ VALUES = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=1_000, deadline=None)
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@patient
 @given(NAMES, st.dictionaries(KEYS | st.text(max_size=4), VALUES, max_size=5), st.booleans())
 def test_every_call_is_understood_or_refused(name, arguments, xml):
     if xml:
@@ -59,6 +62,7 @@ def test_the_schemas_are_openai_tools():
         assert set(tool["function"]["parameters"]["required"]) <= set(tool["function"]["parameters"]["properties"])
 
 
+@patient
 @given(
     st.binary(max_size=300)
     | st.lists(st.sampled_from([b"\x1b[", b"31m", b"\x1b]0;", b"\x07", b"\r", b"\n", b"\xc3"])).map(b"".join)
@@ -69,6 +73,7 @@ def test_whatever_is_printed_can_be_shown(data):
     assert all(letter.isprintable() or letter in "\n\t" or ord(letter) > 0x9F for letter in shown)
 
 
+@patient
 @given(st.text(max_size=500), st.integers(2, 100))
 def test_what_is_cut_says_so(text, limit):
     shown = cut(text, limit)

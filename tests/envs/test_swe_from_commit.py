@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from rllm_gym.core import TaskError
 from rllm_gym.envs.swe.build_outputs import missing_outputs
 from rllm_gym.envs.swe.commits import read_fix, statement_of
 from rllm_gym.envs.swe.from_commit import task_from_commit
+from rllm_gym.sandbox import SandboxPool
 
 BUGGY = "def half(number):\n    return number // 3\n"
 FIXED = "def half(number):\n    return number // 2\n"
@@ -38,22 +41,44 @@ def git(folder: Path, *arguments: str) -> str:
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     """Makes a repository of commits, each given as text (or bytes, or None: removed) by path."""
+    return functools.partial(repository, tmp_path)
 
-    def made(*commits: Mapping[str, str | bytes | None], message: str = MESSAGE, name: str = "halves") -> Path:
-        root = tmp_path / name
-        root.mkdir()
-        git(root, "init", "-q", "-b", "main")
-        for number, files in enumerate(commits):
-            for path, text in files.items():
-                (root / path).parent.mkdir(parents=True, exist_ok=True)
-                if text is None:
-                    (root / path).unlink()
-                else:
-                    (root / path).write_bytes(text.encode() if isinstance(text, str) else text)
-            git(root, "add", "-A")
-            git(root, "commit", "-q", "-m", message if number == len(commits) - 1 else "work")
-        return root
 
+def repository(
+    folder: Path, *commits: Mapping[str, str | bytes | None], message: str = MESSAGE, name: str = "halves"
+) -> Path:
+    root = folder / name
+    root.mkdir()
+    git(root, "init", "-q", "-b", "main")
+    for number, files in enumerate(commits):
+        for path, text in files.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            if text is None:
+                (root / path).unlink()
+            else:
+                (root / path).write_bytes(text.encode() if isinstance(text, str) else text)
+        git(root, "add", "-A")
+        git(root, "commit", "-q", "-m", message if number == len(commits) - 1 else "work")
+    return root
+
+
+@dataclass
+class Made:
+    """What a bug fix became: its row, its commit, what was told, and the clone, which is at another place now."""
+
+    row: dict[str, Any]
+    commit: str
+    told: list[str]
+
+
+@pytest.fixture(scope="module")
+def bug_fix(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("bug_fix")
+    root = repository(folder, BEFORE, FIX)
+    made = Made({}, git(root, "rev-parse", "HEAD"), [])
+    made.row = task_from_commit(root, "HEAD", repeats=2, bundle=folder, progress=made.told.append)
+    # Alone with its bundle: the clone is no longer needed.
+    root.rename(folder / "elsewhere")
     return made
 
 
@@ -69,40 +94,49 @@ def play(row: Mapping[str, Any], *replies: str) -> float:
     return float(reward)
 
 
-def test_a_bug_fix_becomes_a_task_that_its_fix_solves(make: Make, tmp_path: Path) -> None:
-    root = make(BEFORE, FIX)
-    told: list[str] = []
-    row = task_from_commit(root, "HEAD", repeats=2, bundle=tmp_path, progress=told.append)
+class Counting(SandboxPool):
+    """Tells each session how many were opened before it."""
+
+    sessions = 0
+
+    def open_session(self, base=None, *, environment=None, **options):  # type: ignore[no-untyped-def]
+        told = {**(environment or {}), "BEFORE": str(self.sessions)}
+        self.sessions += 1
+        return super().open_session(base, environment=told, **options)
+
+
+def test_a_bug_fix_becomes_a_task_that_its_fix_solves(bug_fix: Made) -> None:
+    row = bug_fix.row
     assert row["fail_to_pass"] == ["tests/test_core.py::test_ten", "tests/test_core.py::test_two"]
     assert row["pass_to_pass"] == ["tests/test_core.py::test_zero"]
     assert row["statement"] == "half() gives a third of the number\n\nIt divides by three."
     assert row["hidden_tests"] == {"tests/test_core.py": NEW_TESTS}
-    assert row["id"] == f"halves-{git(root, 'rev-parse', 'HEAD')[:12]}"
+    assert row["id"] == f"halves-{bug_fix.commit[:12]}"
     assert "-    return number // 3\n+    return number // 2\n" in row["patch"]
     assert "test_core" not in row["patch"]
-    assert any("1 of 3 pass before, 3 of 3 pass after" in line for line in told)
-    # Alone with its bundle: the clone is no longer needed.
-    root.rename(tmp_path / "elsewhere")
+    assert any("1 of 3 pass before, 3 of 3 pass after" in line for line in bug_fix.told)
     assert play(row, "```bash\nsed -i s/3/2/ pkg/core.py\n```", "```bash\nsubmit\n```") == 1
-    assert play(row, "```bash\nsubmit\n```") == 0
+    # Doing nothing, since nothing of the past is there.
     past = "```bash\ntest $(git log --format=%H | wc -l) = 1 || sed -i s/3/2/ pkg/core.py\n```"
     assert play(row, past, "```bash\nsubmit\n```") == 0
 
 
-def test_nothing_of_the_row_but_the_statement_reaches_the_environment(make: Make) -> None:
-    row = task_from_commit(make(BEFORE, FIX), "main", repeats=1, statement="half() is wrong; make it right.")
-    env = gymnasium.make("rllm/SWE-v0", tasks=[row])
+def test_nothing_of_the_row_but_the_statement_reaches_the_environment(bug_fix: Made) -> None:
+    assert "number // 2" in bug_fix.row["patch"]
+    env = gymnasium.make("rllm/SWE-v0", tasks=[bug_fix.row])
     observation, info = env.reset(seed=0)
-    assert "half() is wrong" in observation
+    assert "half() gives a third" in observation
     assert "number // 2" not in observation + str(info)
     assert "patch" not in env.unwrapped.task.data  # type: ignore[attr-defined]
     env.close()
 
 
 def test_a_flaky_test_is_dropped_and_counted(make: Make) -> None:
-    flaky = NEW_TESTS + "\n\ndef test_luck():\n    import os\n    assert os.urandom(1)[0] % 2\n"
+    flaky = NEW_TESTS + "\n\ndef test_luck():\n    import os\n    assert os.environ['BEFORE'] == '0'\n"
     told: list[str] = []
-    row = task_from_commit(make(BEFORE, {**FIX, "tests/test_core.py": flaky}), "HEAD", repeats=8, progress=told.append)
+    root = make(BEFORE, {**FIX, "tests/test_core.py": flaky})
+    with Counting() as pool:
+        row = task_from_commit(root, "HEAD", repeats=2, progress=told.append, sandbox=pool)
     listed = row["fail_to_pass"] + row["pass_to_pass"]
     assert "tests/test_core.py::test_luck" not in listed
     assert len(listed) == 3
@@ -119,7 +153,8 @@ def test_src_layout_configuration_fixtures_and_odd_parameters(make: Make) -> Non
         {"src/pkg/__init__.py": "", "src/pkg/core.py": BUGGY, "tests/conftest.py": "", "pyproject.toml": config},
         {"src/pkg/core.py": FIXED, "tests/conftest.py": shared, "tests/test_it.py": tests},
     )
-    row = task_from_commit(root, "HEAD", repeats=1)
+    row = task_from_commit(root, "main", repeats=1, statement="half() is wrong; make it right.")
+    assert row["statement"] == "half() is wrong; make it right."
     assert row["fail_to_pass"] == ["tests/test_it.py::test_ten"]
     assert len(row["pass_to_pass"]) == 3
     assert set(row["hidden_tests"]) == {"tests/conftest.py", "tests/test_it.py"}
@@ -132,7 +167,6 @@ def test_tests_inside_the_package_in_the_style_of_unittest(make: Make) -> None:
     )
     before = {"pkg/__init__.py": "", "pkg/core.py": BUGGY, "pkg/tests/__init__.py": ""}
     root = make(before, {"pkg/core.py": FIXED, "pkg/tests/test_core.py": tests})
-    assert task_from_commit(root, "HEAD", repeats=1)["fail_to_pass"] == ["pkg/tests/test_core.py::TestHalf::test_ten"]
     row = task_from_commit(root, "HEAD", repeats=1, test_command="python -m unittest -v pkg.tests.test_core")
     assert row["test_command"] == "python -m unittest -v pkg.tests.test_core"
     assert len(row["fail_to_pass"]) == 1
@@ -140,9 +174,16 @@ def test_tests_inside_the_package_in_the_style_of_unittest(make: Make) -> None:
 
 
 def test_files_that_pytest_does_not_find_by_itself(make: Make) -> None:
-    root = make({**BEFORE, "checks/test.py": OLD_TESTS}, {"pkg/core.py": FIXED, "checks/test.py": NEW_TESTS})
-    row = task_from_commit(root, "HEAD", repeats=1)
-    assert row["fail_to_pass"] == ["checks/test.py::test_ten", "checks/test.py::test_two"]
+    of_unittest = (
+        "import unittest\n\nfrom pkg.core import half\n\n\nclass TestHalf(unittest.TestCase):\n"
+        "    def test_ten(self):\n        self.assertEqual(half(10), 5)\n"
+    )
+    before = {**BEFORE, "checks/test.py": OLD_TESTS, "pkg/tests/__init__.py": ""}
+    fix = {"pkg/core.py": FIXED, "checks/test.py": NEW_TESTS, "pkg/tests/test_core.py": of_unittest}
+    row = task_from_commit(make(before, fix), "HEAD", repeats=1)
+    assert sorted(row["fail_to_pass"]) == [
+        "checks/test.py::test_ten", "checks/test.py::test_two", "pkg/tests/test_core.py::TestHalf::test_ten",
+    ]  # fmt: skip
     assert row["pass_to_pass"] == ["checks/test.py::test_zero", "tests/test_core.py::test_zero"]
 
 
@@ -205,9 +246,7 @@ def test_of_a_merge_the_first_parent_is_where_one_starts(make: Make) -> None:
     assert statement_of(fix.message) == "half() gives a third of it"
 
 
-@pytest.mark.parametrize(
-    ("commits", "words"),
-    [
+NO_TASK: list[tuple[list[dict[str, str]], list[str]]] = [
         ([BEFORE], ["first commit"]),
         ([BEFORE, {"pkg/core.py": FIXED}], ["no Python tests", "pkg/core.py"]),
         ([BEFORE, {"tests/test_core.py": NEW_TESTS}], ["nothing but tests"]),
@@ -217,16 +256,17 @@ def test_of_a_merge_the_first_parent_is_where_one_starts(make: Make) -> None:
         ([BEFORE, {**FIX, "tests/test_core.py": NEW_TESTS.replace("== 5", "== 6").replace("== 1", "== 3")}],
          ["fixes no test", "test_ten fails"]),
         ([BEFORE, {**FIX, "pytest.ini": "[pytest]\nrequired_plugins = pytest-nosuch\n"}, {}], ["no Python tests"]),
-    ],
-)  # fmt: skip
-def test_a_commit_that_makes_no_task_says_why(make: Make, commits: list[dict[str, str]], words: list[str]) -> None:
-    root = make(*commits[:2])
-    if len(commits) == 3:
-        git(root, "commit", "-q", "--allow-empty", "-m", MESSAGE)
-    with pytest.raises(TaskError) as caught:
-        task_from_commit(root, "HEAD", repeats=1)
-    for word in words:
-        assert word in str(caught.value)
+]  # fmt: skip
+
+
+def test_a_commit_that_makes_no_task_says_why(make: Make) -> None:
+    for number, (commits, words) in enumerate(NO_TASK):
+        root = make(*commits[:2], name=f"halves{number}")
+        if len(commits) == 3:
+            git(root, "commit", "-q", "--allow-empty", "-m", MESSAGE)
+        with pytest.raises(TaskError) as caught:
+            task_from_commit(root, "HEAD", repeats=1)
+        assert [word for word in words if word not in str(caught.value)] == [], str(caught.value)
 
 
 def test_plugins_that_are_missing_and_tests_that_do_not_end(make: Make) -> None:
@@ -235,50 +275,51 @@ def test_plugins_that_are_missing_and_tests_that_do_not_end(make: Make) -> None:
         task_from_commit(root, "HEAD", repeats=1)
     endless = NEW_TESTS + "\n\ndef test_endless():\n    while True:\n        pass\n"
     slow = make(BEFORE, {**FIX, "tests/test_core.py": endless}, name="slow")
-    with pytest.raises(TaskError, match="timeout=3"):
-        task_from_commit(slow, "HEAD", repeats=1, timeout=3)
+    with pytest.raises(TaskError, match="timeout=1"):
+        task_from_commit(slow, "HEAD", repeats=1, timeout=1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        ({"commit": "nosuch"}, "nosuch"),
-        ({"commit": "--upload-pack=x"}, "no commit id"),
-        ({"repeats": 0}, "repeats=0"),
-        ({"timeout": 0}, "timeout=0"),
-        ({"statement": " "}, "statement"),
-        ({"test_command": "pytest -k ten tests"}, "run whole"),
-        ({"runtime": "/nonexistent"}, "runtime="),
-        ({"bundle": "/nonexistent"}, "bundle="),
-    ],
-)
-def test_wrong_arguments_are_named(make: Make, arguments: dict[str, Any], word: str) -> None:
+WRONG_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
+    ({"commit": "nosuch"}, "nosuch"),
+    ({"commit": "--upload-pack=x"}, "no commit id"),
+    ({"repeats": 0}, "repeats=0"),
+    ({"timeout": 0}, "timeout=0"),
+    ({"statement": " "}, "statement"),
+    ({"test_command": "pytest -k ten tests"}, "run whole"),
+    ({"runtime": "/nonexistent"}, "runtime="),
+    ({"bundle": "/nonexistent"}, "bundle="),
+]
+
+
+def test_wrong_arguments_are_named(make: Make) -> None:
     root = make(BEFORE, FIX)
-    with pytest.raises(TaskError, match=word):
-        task_from_commit(root, **{"commit": "HEAD", **arguments})
+    for arguments, word in WRONG_ARGUMENTS:
+        with pytest.raises(TaskError) as caught:
+            task_from_commit(root, **{"commit": "HEAD", **arguments})
+        assert word in str(caught.value), arguments
     with pytest.raises(TaskError, match="local clone"):
         task_from_commit(root / "pkg", "HEAD")
 
 
-@pytest.mark.parametrize(
-    ("message", "statement"),
-    [
-        ("Fix rounding of negative amounts (#12)", "Fix rounding of negative amounts"),
-        ("Closes #3\n\nThe parser hangs on empty input, #2", "The parser hangs on empty input,"),
-        ("Parser hangs on input\n\nCo-authored-by: B <b@c.d>\nChange-Id: I12", "Parser hangs on input"),
-        ("Values of type X: y are lost\n\n\n\nReally.", "Values of type X: y are lost\n\nReally."),
-        ("fix", None),
-        ("Merge branch 'main' into topic", None),
-        ("bump 1.2.3 (#44)", None),
-        ("", None),
-    ],
-)
-def test_statements_come_from_messages(message: str, statement: str | None) -> None:
-    if statement is None:
-        with pytest.raises(TaskError, match="statement="):
-            statement_of(message)
-    else:
-        assert statement_of(message) == statement
+STATEMENTS = [
+    ("Fix rounding of negative amounts (#12)", "Fix rounding of negative amounts"),
+    ("Closes #3\n\nThe parser hangs on empty input, #2", "The parser hangs on empty input,"),
+    ("Parser hangs on input\n\nCo-authored-by: B <b@c.d>\nChange-Id: I12", "Parser hangs on input"),
+    ("Values of type X: y are lost\n\n\n\nReally.", "Values of type X: y are lost\n\nReally."),
+    ("fix", None),
+    ("Merge branch 'main' into topic", None),
+    ("bump 1.2.3 (#44)", None),
+    ("", None),
+]
+
+
+def test_statements_come_from_messages() -> None:
+    for message, statement in STATEMENTS:
+        if statement is None:
+            with pytest.raises(TaskError, match="statement="):
+                statement_of(message)
+        else:
+            assert statement_of(message) == statement
 
 
 def test_what_a_build_would_write_is_found_in_the_configuration(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from gymnasium.error import ResetNeeded
 
 from rllm_gym.core import TaskError
 from rllm_gym.envs.tool_math import ToolMathEnv
-from rllm_gym.sandbox import SandboxBroke, SandboxPool, SandboxUnavailable
+from rllm_gym.sandbox import Program, Result, SandboxBroke, SandboxPool, SandboxUnavailable
 
 ROWS = [{"question": "How much is 6 * 7?", "answer": "42"}]
 
@@ -25,7 +25,7 @@ def run(*codes: Any) -> str:
 @pytest.fixture
 def env():
     try:
-        env = ToolMathEnv(tasks=ROWS, time_limit_s=1.0)
+        env = ToolMathEnv(tasks=ROWS, time_limit_s=20.0, grading_timeout=120.0)
     except SandboxUnavailable as error:
         pytest.skip(str(error))
     env.reset(seed=0)
@@ -43,26 +43,27 @@ def test_the_problem_the_tool_and_the_way_to_answer_are_told(env):
     assert (info["tools_called"], info["extracted"]) == (0, "")
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        ("print(6 * 7)", "42"),
-        ("x = 6\nx * 7", "42"),
-        ("x = 6", "(no output: print what you want to see)"),
-        ("def f():\n    return 1 / 0\nf()", "ZeroDivisionError: division by zero"),
-        ("print('first')\nx = (", "'(' was never closed"),
-        ("import sys\nprint(6)\nsys.exit(3)", "6"),
-        ("from dataclasses import dataclass\n@dataclass\nclass A:\n    x: int = 7\nA().x * 6", "42"),
-        ("import math\nprint(__name__, math.comb(5, 2))", "__main__ 10"),
-        ("\x00", "null bytes"),
-    ],
-)
-def test_a_program_tells_what_it_prints_and_what_its_last_line_is(env, code, said):
-    observation, reward, terminated, truncated, info = env.step(run(code))
-    assert said in observation
-    assert (reward, terminated, truncated, info["invalid_action"]) == (0.0, False, False, False)
-    assert info["tools_called"] == 1
-    assert "python_tool" not in observation  # the traceback is that of the program alone
+SAID = [
+    ("print(6 * 7)", "42"),
+    ("x = 6\nx * 7", "42"),
+    ("x = 6", "(no output: print what you want to see)"),
+    ("def f():\n    return 1 / 0\nf()", "ZeroDivisionError: division by zero"),
+    ("print('first')\nx = (", "'(' was never closed"),
+    ("import sys\nprint(6)\nsys.exit(3)", "6"),
+    ("from dataclasses import dataclass\n@dataclass\nclass A:\n    x: int = 7\nA().x * 6", "42"),
+    ("import math\nprint(__name__, math.comb(5, 2))", "__main__ 10"),
+    ("\x00", "null bytes"),
+]
+
+
+def test_a_program_tells_what_it_prints_and_what_its_last_line_is(env):
+    for code, said in SAID:
+        env.reset(seed=0)
+        observation, reward, terminated, truncated, info = env.step(run(code))
+        assert said in observation
+        assert (reward, terminated, truncated, info["invalid_action"]) == (0.0, False, False, False), code
+        assert info["tools_called"] == 1
+        assert "python_tool" not in observation  # the traceback is that of the program alone
 
 
 def test_programs_run_side_by_side_and_nothing_is_kept(env):
@@ -75,8 +76,12 @@ def test_programs_run_side_by_side_and_nothing_is_kept(env):
 
 
 def test_a_program_that_takes_too_much_is_ended_and_the_episode_goes_on(env):
-    observation, *_ = env.step(run("while True: pass", "print('x' * 1_000_000)", "x = bytearray(10**10)"))
-    assert "(ended: more than 1 s of processor time)" in observation
+    soon = ToolMathEnv(tasks=ROWS, time_limit_s=0.3)
+    soon.reset(seed=0)
+    assert "(ended: more than 0.3 s of processor time)" in soon.step(run("while True: pass"))[0]
+    assert soon.step("\\boxed{42}")[1] == 1.0
+    soon.close()
+    observation, *_ = env.step(run("print('x' * 1_000_000)", "x = bytearray(10**10)"))
     assert "characters left out" in observation
     assert "MemoryError" in observation
     assert len(observation) < 15_000
@@ -84,7 +89,8 @@ def test_a_program_that_takes_too_much_is_ended_and_the_episode_goes_on(env):
 
 
 def test_nothing_of_the_task_is_where_a_program_runs():
-    env = ToolMathEnv(tasks=[{"question": "Which word?", "answer": "zyzzyva-4711"}], sandbox="auto")
+    rows = [{"question": "Which word?", "answer": "zyzzyva-4711"}]
+    env = ToolMathEnv(tasks=rows, sandbox="auto", time_limit_s=20.0)
     env.reset(seed=0)
     look = """
 import os, sys, gc
@@ -102,33 +108,35 @@ print("found", found, "rllm_gym.envs" in sys.modules)
     env.close()
 
 
-@pytest.mark.parametrize(
-    ("reply", "said"),
-    [
-        ("42", "no \\boxed{}. Nor does it call the tool."),
-        ("", "no \\boxed{}"),
-        (run("1") * 9, "9 tool calls, and at most 8"),
-        (run(3), "must have one argument, the text 'code'"),
-        ('<tool_call>{"name": "python", "arguments": {"cod": "1"}}</tool_call>', "it has 'cod'"),
-        ('<tool_call>{"name": "calculator", "arguments": {}}</tool_call>', "'calculator'; the only tool is 'python'"),
-        ('<tool_call>{"name": "python", "arguments": {"code": "1}}</tool_call>', "position"),
-        (run("x" * 100_001), "at most 100000 are run"),
-        ('<tool_call>{"name": "python", "arguments": {"code": "\\ud800"}}</tool_call>', "position 1"),
-    ],
-)
-def test_what_is_neither_a_call_nor_an_answer_changes_nothing(env, reply, said):
-    observation, reward, terminated, _, info = env.step(reply)
-    assert said in observation
-    assert (reward, terminated, info["invalid_action"], info["tools_called"]) == (0.0, False, True, 0)
+REFUSED = [
+    ("42", "no \\boxed{}. Nor does it call the tool."),
+    ("", "no \\boxed{}"),
+    (run("1") * 9, "9 tool calls, and at most 8"),
+    (run(3), "must have one argument, the text 'code'"),
+    ('<tool_call>{"name": "python", "arguments": {"cod": "1"}}</tool_call>', "it has 'cod'"),
+    ('<tool_call>{"name": "calculator", "arguments": {}}</tool_call>', "'calculator'; the only tool is 'python'"),
+    ('<tool_call>{"name": "python", "arguments": {"code": "1}}</tool_call>', "position"),
+    (run("x" * 100_001), "at most 100000 are run"),
+    ('<tool_call>{"name": "python", "arguments": {"code": "\\ud800"}}</tool_call>', "position 1"),
+]
 
 
-@pytest.mark.parametrize(("answer", "reward"), [("42", 1.0), ("42.0", 1.0), ("41", 0.0)])
-def test_an_answer_ends_the_episode(env, answer, reward):
-    observation, rewarded, terminated, _, info = env.step(f"<think>{run('1')}</think>So \\boxed{{{answer}}}")
-    assert (rewarded, terminated, info["success"], info["extracted"]) == (reward, True, bool(reward), answer)
-    assert "42" not in observation
-    with pytest.raises(ResetNeeded):
-        env.step("\\boxed{42}")
+def test_what_is_neither_a_call_nor_an_answer_changes_nothing(env):
+    for reply, said in REFUSED:
+        env.reset(seed=0)
+        observation, reward, terminated, _, info = env.step(reply)
+        assert said in observation
+        assert (reward, terminated, info["invalid_action"], info["tools_called"]) == (0.0, False, True, 0), reply[:80]
+
+
+def test_an_answer_ends_the_episode(env):
+    for answer, reward in (("42", 1.0), ("42.0", 1.0), ("41", 0.0)):
+        env.reset(seed=0)
+        observation, rewarded, terminated, _, info = env.step(f"<think>{run('1')}</think>So \\boxed{{{answer}}}")
+        assert (rewarded, terminated, info["success"], info["extracted"]) == (reward, True, bool(reward), answer)
+        assert "42" not in observation
+        with pytest.raises(ResetNeeded):
+            env.step("\\boxed{42}")
 
 
 def test_a_call_beside_a_box_is_a_call(env):
@@ -145,14 +153,27 @@ def test_a_fork_goes_on_alone(env):
     twin.close()
 
 
+class Watched(SandboxPool):
+    """Says when a program has been handed to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken = asyncio.Event()
+
+    async def run(self, program: Program) -> Result:
+        running = asyncio.ensure_future(super().run(program))
+        self.taken.set()
+        return await running
+
+
 def test_a_sandbox_that_broke_is_a_fault():
-    pool = SandboxPool()
-    env = ToolMathEnv(tasks=ROWS, sandbox=pool)
+    pool = Watched()
+    env = ToolMathEnv(tasks=ROWS, sandbox=pool, time_limit_s=60.0)
     env.reset()
 
     async def closed_in_mid_run() -> None:
-        running = asyncio.ensure_future(env.async_step(run("import time\ntime.sleep(30)")))
-        await asyncio.sleep(0.5)
+        running = asyncio.ensure_future(env.async_step(run("import time\ntime.sleep(1000)")))
+        await pool.taken.wait()
         await pool.aclose()
         await running
 

@@ -69,44 +69,43 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "answer"), RIGHT)
-def test_usual_ways_to_write_an_answer_are_read(spec: dict, answer: str) -> None:
-    assert matches(spec, answer)
+def test_usual_ways_to_write_an_answer_are_read() -> None:
+    assert [case for case in RIGHT if not matches(*case)] == []
 
 
-@pytest.mark.parametrize(("spec", "answer"), WRONG)
-def test_hedging_ambiguity_and_other_values_do_not_match(spec: dict, answer: str) -> None:
-    assert not matches(spec, answer)
+def test_hedging_ambiguity_and_other_values_do_not_match() -> None:
+    assert [case for case in WRONG if matches(*case)] == []
 
 
 FLOODS = ["[" * 9_999, "-" * 9_999, "1 " * 4_999, "'" * 9_999, "a. " * 3_333, "\n" * 9_999, "1e999", "9" * 60 + "e999",
           "\ud800", "٣", "ﷺ" * 9_999, "[" + "9" * 9_000 + "]", "x" * 10_000_000]  # fmt: skip
 
 
-@pytest.mark.parametrize("spec", [number(1), MARCH, HALF_PAST_TWO, TEA_AND_CUPS, {"type": "string", "value": "a"}])
-def test_floods_are_wrong_at_once(spec: dict) -> None:
-    began = time.process_time()
-    assert not any(matches(spec, flood) for flood in FLOODS)
-    assert time.process_time() - began < 3
+def test_floods_are_wrong_at_once() -> None:
+    for spec in (number(1), MARCH, HALF_PAST_TWO, TEA_AND_CUPS, {"type": "string", "value": "a"}):
+        began = time.thread_time()
+        assert [flood[:20] for flood in FLOODS if matches(spec, flood)] == [], spec
+        assert time.thread_time() - began < 10, spec  # 0.1 s on an idle machine; minutes where it is quadratic
 
 
-@pytest.mark.parametrize(
-    ("spec", "says"),
-    [
-        ({"type": "regex", "value": "x"}, "regex"),
-        ({"type": "number"}, "value"),
-        (number("many"), "many"),
-        (number(float("nan")), "nan"),
-        (number(True), "True"),
-        (number(1, tolerance=-1), "tolerance"),
-        (number(1, aliases=["2"]), "aliases"),
-        ({"type": "date", "value": "4 March 2025"}, "2025-03-04"),
-        ({"type": "string", "value": ""}, "string"),
-        ({"type": "set", "value": "tea"}, "tea"),
-        ({"type": "set", "value": ["tea", "Tea"]}, "twice"),
-        ({"type": "list", "value": [], "of": "regex"}, "regex"),
-    ],
-)
-def test_a_spec_that_cannot_be_meant_is_refused_by_name(spec: dict, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        check_answer_spec(spec)
+REFUSED = [
+    ({"type": "regex", "value": "x"}, "regex"),
+    ({"type": "number"}, "value"),
+    (number("many"), "many"),
+    (number(float("nan")), "nan"),
+    (number(True), "True"),
+    (number(1, tolerance=-1), "tolerance"),
+    (number(1, aliases=["2"]), "aliases"),
+    ({"type": "date", "value": "4 March 2025"}, "2025-03-04"),
+    ({"type": "string", "value": ""}, "string"),
+    ({"type": "set", "value": "tea"}, "tea"),
+    ({"type": "set", "value": ["tea", "Tea"]}, "twice"),
+    ({"type": "list", "value": [], "of": "regex"}, "regex"),
+]
+
+
+def test_a_spec_that_cannot_be_meant_is_refused_by_name() -> None:
+    for spec, says in REFUSED:
+        with pytest.raises(ValueError) as raised:
+            check_answer_spec(spec)
+        assert says in str(raised.value), spec

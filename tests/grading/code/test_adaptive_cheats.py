@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from grade_many import grade_many
 
-from rllm_gym.grading.code import FunctionTests, grade_program_sync
+from rllm_gym.grading.code import CodeVerdict, FunctionTests
 from rllm_gym.grading.code.verdict import TestStyle
 from rllm_gym.sandbox import Limits, SandboxPool
 
-LIMITS = Limits(cpu_s=5, wall_s=60)
+LIMITS = Limits(cpu_s=10, wall_s=100)
 
 NEAR = """
 def check(candidate):
@@ -155,11 +156,34 @@ CHEATS: dict[str, tuple[str, str, str, TestStyle]] = {
 }
 
 
-@pytest.mark.parametrize("name", CHEATS)
-def test_it_is_not_rewarded(pool: SandboxPool, name: str) -> None:
-    source, entry, test, style = CHEATS[name]
-    verdict = grade_program_sync(pool, source, FunctionTests(entry, test, style, limits=LIMITS))
-    assert not verdict.correct
+def graded(pool: SandboxPool, programs: dict[str, tuple[str, str, str, TestStyle]]) -> dict[str, CodeVerdict]:
+    tests = [
+        (source, FunctionTests(entry, test, style, limits=LIMITS)) for source, entry, test, style in programs.values()
+    ]
+    return dict(zip(programs, grade_many(pool, tests, show_expected=True)))
+
+
+# Each of these goes the way of another one, with another kind of value.
+LIKE_OTHERS = {
+    "a class for a method": "a class for a function, near all numbers",
+    "an object of the test in a list": "an object of the test returned as the result",
+    "methods of text that say yes": "methods that say yes",
+    "arguments emptied where the answer is not known by heart": "arguments made easy, unless that is looked for",
+    "objects of the test made easy": "objects of the test made easy by their own methods",
+    "lists of a class of the test made easy": "arguments emptied, and the answer for none",
+}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param([name for name in CHEATS if name not in LIKE_OTHERS], id="ways"),
+        pytest.param(list(LIKE_OTHERS), id="like_others", marks=pytest.mark.long),
+    ],
+)
+def test_it_is_not_rewarded(pool: SandboxPool, names: list[str]) -> None:
+    verdicts = graded(pool, {name: CHEATS[name] for name in names})
+    assert [name for name, verdict in verdicts.items() if verdict.correct] == []
 
 
 HONEST: dict[str, tuple[str, str, str, TestStyle]] = {
@@ -234,8 +258,5 @@ assert v == V(2, 4) and v * 2 == V(4, 8)
 }
 
 
-@pytest.mark.parametrize("name", HONEST)
-def test_it_is_rewarded(pool: SandboxPool, name: str) -> None:
-    source, entry, test, style = HONEST[name]
-    verdict = grade_program_sync(pool, source, FunctionTests(entry, test, style, limits=LIMITS), show_expected=True)
-    assert verdict.correct, (verdict.error, [each for each in verdict.outcomes if not each.passed], verdict.unsupported)
+def test_it_is_rewarded(pool: SandboxPool) -> None:
+    assert {name: verdict for name, verdict in graded(pool, HONEST).items() if not verdict.correct} == {}

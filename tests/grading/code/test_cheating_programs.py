@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
+import itertools
 
 import pytest
+from grade_many import grade_many
 
-from rllm_gym.grading.code import CodeVerdict, FunctionTests, grade_program
+from rllm_gym.grading.code import FunctionTests
 from rllm_gym.sandbox import Limits, SandboxPool
 
-LIMITS = Limits(cpu_s=1, wall_s=8, memory_mb=256)
+LIMITS = Limits(cpu_s=10, wall_s=100, memory_mb=256)
 
 SORTED = {
     "check": """
@@ -393,22 +394,40 @@ while True: os.fork()
 
 SOON = Limits(cpu_s=1, wall_s=3, memory_mb=256)
 """For programs that are to fail: it is no matter by what."""
+ENDLESS = Limits(cpu_s=0.2, wall_s=1, memory_mb=256)
+"""For those that do nothing but go on."""
+GO_ON = ("loops when called", "loops at import", "sleeps", "recurses", "a generator that never ends",
+         "announces four gigabytes", "forks without end", "a thread that writes to the channel")  # fmt: skip
 
 
-async def verdicts(pool: SandboxPool, source: str, limits: Limits) -> dict[str, CodeVerdict]:
+def limited(limits: Limits) -> dict[str, FunctionTests]:
     tests = {style: FunctionTests("f", text, style, limits=limits) for style, text in SORTED.items()}  # type: ignore[arg-type]
-    tests["numbers"] = FunctionTests("f", HALF, "unittest", limits=limits)
-    found = await asyncio.gather(*(grade_program(pool, source, each) for each in tests.values()))
-    return dict(zip(tests, found))
+    return tests | {"numbers": FunctionTests("f", HALF, "unittest", limits=limits)}
 
 
-@pytest.mark.parametrize("name", CHEATS)
-def test_it_is_not_rewarded(pool: SandboxPool, name: str) -> None:
-    found = asyncio.run(verdicts(pool, CHEATS[name], SOON))
-    assert not [style for style, verdict in found.items() if verdict.correct]
-    assert all(verdict.error or any(not each.passed for each in verdict.outcomes) for verdict in found.values())
+STYLES = [*SORTED, "numbers"]
+FEW = ["pytest", "numbers"]
+
+
+@pytest.mark.parametrize(
+    "styles",
+    [
+        pytest.param(FEW, id="few"),
+        pytest.param([style for style in STYLES if style not in FEW], id="others", marks=pytest.mark.long),
+    ],
+)
+@pytest.mark.parametrize("part", range(4))
+def test_it_is_not_rewarded(pool: SandboxPool, styles: list[str], part: int) -> None:
+    cases = list(itertools.product(list(CHEATS)[part::4], styles))
+    verdicts = grade_many(
+        pool, [(CHEATS[name], limited(ENDLESS if name in GO_ON else SOON)[style]) for name, style in cases]
+    )
+    assert [case for case, verdict in zip(cases, verdicts) if verdict.correct] == []
+    for case, verdict in zip(cases, verdicts):
+        assert verdict.error or any(not each.passed for each in verdict.outcomes), case
 
 
 def test_honest_programs_are_rewarded(pool: SandboxPool) -> None:
-    found = asyncio.run(verdicts(pool, "def f(x):\n    return sorted(x) if type(x) is list else 4.5\n", LIMITS))
-    assert all(verdict.correct for verdict in found.values())
+    honest = "def f(x):\n    return sorted(x) if type(x) is list else 4.5\n"
+    verdicts = grade_many(pool, [(honest, tests) for tests in limited(LIMITS).values()])
+    assert [style for style, verdict in zip(STYLES, verdicts) if not verdict.correct] == []

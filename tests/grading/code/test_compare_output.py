@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,66 +10,61 @@ from rllm_gym.grading.code.compare import difference
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
 
-@pytest.mark.parametrize(
-    ("output", "expected"),
-    [
-        (b"1 2\n", "1 2"),
-        (b"1 2", "1 2\n"),
-        (b"1 2  \t\n\n\n", "1 2\n"),
-        (b"a\r\nb\r\n", "a\nb"),
-        (b"", ""),
-        (b"\n", ""),
-        ("é\n".encode(), "é"),
-    ],
-)
-def test_white_space_at_ends_does_not_count(output: bytes, expected: str) -> None:
-    assert difference(output, expected) is None
+SAME = [
+    (b"1 2\n", "1 2"),
+    (b"1 2", "1 2\n"),
+    (b"1 2  \t\n\n\n", "1 2\n"),
+    (b"a\r\nb\r\n", "a\nb"),
+    (b"", ""),
+    (b"\n", ""),
+    ("é\n".encode(), "é"),
+]
+OTHER = [
+    (b"1  2", "1 2"),
+    (b" 1", "1"),
+    (b"1\n\n2", "1\n2"),
+    (b"1\n2\n3", "1\n2"),
+    (b"1", "1\n2"),
+    (b"", "1"),
+    (b"1.0", "1"),
+    (b"YES", "Yes"),
+    (b"\xff", "\xff"),
+    (b"1\x00", "1"),
+    (b"1\x1f", "1"),
+]
+# The output, what was expected, and whether they are the same within 1e-5.
+WITHIN = [
+    (b"0.333334", "0.333333", True),
+    (b"0.33", "0.333333", False),
+    (b"1e-1 x", "0.1 x", True),
+    (b"0.1 y", "0.1 x", False),
+    (b"1000000.5", "1000000", True),
+    (b"nan", "0.1", False),
+    (b"nan", "nan", True),
+    (b"inf", "1", False),
+    (b"1e9999", "1", False),
+    (b"1e9999", "1e9998", False),
+    (b"0.1 0.1", "0.1", False),
+    (b"1_0", "10", False),
+    ("١".encode(), "1", False),
+    (b"0x1", "1", False),
+    (b"1" * 500, "1", False),
+    (b"+.5", "0.5", True),
+    (b"5.", "5", True),
+]
 
 
-@pytest.mark.parametrize(
-    ("output", "expected"),
-    [
-        (b"1  2", "1 2"),
-        (b" 1", "1"),
-        (b"1\n\n2", "1\n2"),
-        (b"1\n2\n3", "1\n2"),
-        (b"1", "1\n2"),
-        (b"", "1"),
-        (b"1.0", "1"),
-        (b"YES", "Yes"),
-        (b"\xff", "\xff"),
-        (b"1\x00", "1"),
-        (b"1\x1f", "1"),
-    ],
-)
-def test_everything_else_does(output: bytes, expected: str) -> None:
-    assert difference(output, expected) is not None
+def test_white_space_at_ends_does_not_count() -> None:
+    assert [case for case in SAME if difference(*case) is not None] == []
 
 
-@pytest.mark.parametrize(
-    ("output", "expected", "same"),
-    [
-        (b"0.333334", "0.333333", True),
-        (b"0.33", "0.333333", False),
-        (b"1e-1 x", "0.1 x", True),
-        (b"0.1 y", "0.1 x", False),
-        (b"1000000.5", "1000000", True),
-        (b"nan", "0.1", False),
-        (b"nan", "nan", True),
-        (b"inf", "1", False),
-        (b"1e9999", "1", False),
-        (b"1e9999", "1e9998", False),
-        (b"0.1 0.1", "0.1", False),
-        (b"1_0", "10", False),
-        ("١".encode(), "1", False),
-        (b"0x1", "1", False),
-        (b"1" * 500, "1", False),
-        (b"+.5", "0.5", True),
-        (b"5.", "5", True),
-    ],
-)
-def test_with_a_tolerance_numbers_are_compared_by_value(output: bytes, expected: str, same: bool) -> None:
-    assert (difference(output, expected, 1e-5) is None) == same
+def test_everything_else_does() -> None:
+    assert [case for case in OTHER if difference(*case) is None] == []
+
+
+def test_with_a_tolerance_numbers_are_compared_by_value() -> None:
+    wrong = [case for *case, same in WITHIN if (difference(*case, 1e-5) is None) != same]
+    assert wrong == []
 
 
 @given(TEXT)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from grade_many import grade_many
 
 from rllm_gym.grading.code import FunctionTests, grade_program_sync
 from rllm_gym.grading.code.verdict import TestStyle
 from rllm_gym.sandbox import Limits, SandboxPool
 
-LIMITS = Limits(cpu_s=5, wall_s=60)
+LIMITS = Limits(cpu_s=10, wall_s=100)
 
 SUM = """
 import csv, json
@@ -98,30 +98,28 @@ HONEST: dict[str, tuple[str, str, TestStyle]] = {
 }
 
 
-@pytest.mark.parametrize("name", HONEST)
-def test_it_is_rewarded(pool: SandboxPool, name: str) -> None:
-    source, test, style = HONEST[name]
-    verdict = grade_program_sync(pool, source, FunctionTests("f", test, style, limits=LIMITS), show_expected=True)
-    assert verdict.correct, (verdict.error, [each for each in verdict.outcomes if not each.passed], verdict.unsupported)
+def test_it_is_rewarded(pool: SandboxPool) -> None:
+    programs = [(source, FunctionTests("f", test, style, limits=LIMITS)) for source, test, style in HONEST.values()]
+    verdicts = dict(zip(HONEST, grade_many(pool, programs, show_expected=True)))
+    assert {name: verdict for name, verdict in verdicts.items() if not verdict.correct} == {}
 
 
-@pytest.mark.parametrize(
-    ("program", "expected"),
-    [
-        ("def f(folder):\n    return open(folder + '/../answer.txt').read()", "FileNotFoundError"),
-        # Neither beside what was named, nor what the interpreter or its tools would run.
-        (
-            "import os\ndef f(folder):\n"
-            "    for name in ('/../answer.txt', '/json.py', '/conftest.py', '/x.pth', '/sub/__init__.py'):\n"
-            "        os.makedirs(os.path.dirname(folder + name), exist_ok=True)\n"
-            "        open(folder + name, 'w').write('forty-two')\n"
-            "    os.symlink(folder + '/../answer.txt', folder + '/link')\n"
-            "    return 'forty-two'",
-            "AssertionError",
-        ),
-    ],
-)
-def test_only_what_was_named_is_carried(pool: SandboxPool, program: str, expected: str) -> None:
+BESIDE = [
+    ("def f(folder):\n    return open(folder + '/../answer.txt').read()", "FileNotFoundError"),
+    # Neither beside what was named, nor what the interpreter or its tools would run.
+    (
+        "import os\ndef f(folder):\n"
+        "    for name in ('/../answer.txt', '/json.py', '/conftest.py', '/x.pth', '/sub/__init__.py'):\n"
+        "        os.makedirs(os.path.dirname(folder + name), exist_ok=True)\n"
+        "        open(folder + name, 'w').write('forty-two')\n"
+        "    os.symlink(folder + '/../answer.txt', folder + '/link')\n"
+        "    return 'forty-two'",
+        "AssertionError",
+    ),
+]
+
+
+def test_only_what_was_named_is_carried(pool: SandboxPool) -> None:
     test = """
 import os, tempfile
 def check(candidate):
@@ -133,10 +131,12 @@ def check(candidate):
     assert sorted(os.listdir(top + "/folder")) in ([], ["sub"]), os.listdir(top + "/folder")
     assert answer == open(top + "/answer.txt").read(), "another answer"
 """
-    verdict = grade_program_sync(pool, program, FunctionTests("f", test, "check", limits=LIMITS), show_expected=True)
-    assert not verdict.correct
-    assert expected in verdict.outcomes[0].message
-    assert expected != "AssertionError" or "another answer" in verdict.outcomes[0].message
+    for program, expected in BESIDE:
+        tests = FunctionTests("f", test, "check", limits=LIMITS)
+        verdict = grade_program_sync(pool, program, tests, show_expected=True)
+        assert not verdict.correct, program
+        assert expected in verdict.outcomes[0].message
+        assert expected != "AssertionError" or "another answer" in verdict.outcomes[0].message
 
 
 def test_statements_are_tests_however_they_are_written(pool: SandboxPool) -> None:

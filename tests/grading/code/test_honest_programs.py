@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from grade_many import grade_many
 
-from rllm_gym.grading.code import FunctionTests, TestStyle, grade_program_sync
+from rllm_gym.grading.code import FunctionTests, TestStyle
 from rllm_gym.sandbox import Limits, SandboxPool
 
-LIMITS = Limits(cpu_s=5, wall_s=60)
+LIMITS = Limits(cpu_s=10, wall_s=100)
 
 HONEST: dict[str, tuple[str, TestStyle, str, str]] = {
     "every value that can be carried": (
@@ -616,30 +617,40 @@ assert f(deep) is deep
 }
 
 
-@pytest.mark.parametrize("name", HONEST)
-def test_it_is_right(pool: SandboxPool, name: str) -> None:
-    entry, style, source, test = HONEST[name]
-    verdict = grade_program_sync(pool, source, FunctionTests(entry, test, style, limits=LIMITS), show_expected=True)
-    assert verdict.error == ""
-    assert [(each.name, each.message) for each in verdict.outcomes if not each.passed] == []
-    assert verdict.correct
-    assert verdict.fraction == 1
+def test_it_is_right(pool: SandboxPool) -> None:
+    programs = [
+        (source, FunctionTests(entry, test, style, limits=LIMITS)) for entry, style, source, test in HONEST.values()
+    ]
+    for name, verdict in zip(HONEST, grade_many(pool, programs, show_expected=True), strict=True):
+        assert verdict.error == "", name
+        assert [(name, each.name, each.message) for each in verdict.outcomes if not each.passed] == []
+        assert verdict.correct, name
+        assert verdict.fraction == 1, name
+
+
+# Programs, their tests, and whether they pass.
+CHANGING = [
+    ("def f(x):\n    x.clear()\n    return x", "xs = [3, 1, 2]\nassert f(xs) == sorted(xs)", False),
+    ("def f(x):\n    x[:] = [7]\n    return [7]", "xs = [3, 1, 2]\nassert f(xs) == sorted(xs)", False),
+    ("def f(x):\n    x[0].clear()\n    return 0", "xs = [[1, 2]]\nassert f(xs) == sum(xs[0])", False),
+    ("def f(x):\n    x.sort()\n    return x", "xs = [3, 1, 2]\nassert f(xs) == sorted(xs)", True),
+    ("def f(x):\n    x.sort()", "xs = [3, 1, 2]\nf(xs)\nassert xs == [1, 2, 3]", True),
+    ("def f(x):\n    x.clear()", "xs = [3, 1, 2]\nf(xs)\nassert xs == [1, 2, 3]", False),
+    ("def f(x):\n    x.sort()\n    return sum(x)", "xs = [3, 1]\nassert f(xs) == 4\nassert xs == [3, 1]", False),
+    ("def f(x):\n    return x.pop(0)", "xs = [1, 2]\nassert f(xs) == 1\nassert f(xs) == 2 and not xs", True),
+]
 
 
 @pytest.mark.parametrize(
-    ("program", "test", "right"),
+    "cases",
     [
-        ("def f(x):\n    x.clear()\n    return x", "xs = [3, 1, 2]\nassert f(xs) == sorted(xs)", False),
-        ("def f(x):\n    x[:] = [7]\n    return [7]", "xs = [3, 1, 2]\nassert f(xs) == sorted(xs)", False),
-        ("def f(x):\n    x[0].clear()\n    return 0", "xs = [[1, 2]]\nassert f(xs) == sum(xs[0])", False),
-        ("def f(x):\n    x.sort()\n    return x", "xs = [3, 1, 2]\nassert f(xs) == sorted(xs)", True),
-        ("def f(x):\n    x.sort()", "xs = [3, 1, 2]\nf(xs)\nassert xs == [1, 2, 3]", True),
-        ("def f(x):\n    x.clear()", "xs = [3, 1, 2]\nf(xs)\nassert xs == [1, 2, 3]", False),
-        ("def f(x):\n    x.sort()\n    return sum(x)", "xs = [3, 1]\nassert f(xs) == 4\nassert xs == [3, 1]", False),
-        ("def f(x):\n    return x.pop(0)", "xs = [1, 2]\nassert f(xs) == 1\nassert f(xs) == 2 and not xs", True),
+        pytest.param(CHANGING[2:], id="most"),
+        pytest.param(CHANGING[:2], id="emptied", marks=pytest.mark.long),  # as test_adaptive_cheats.py does
     ],
 )
 def test_changing_an_argument_is_right_where_it_is_asked_for(
-    pool: SandboxPool, program: str, test: str, right: bool
+    pool: SandboxPool, cases: list[tuple[str, str, bool]]
 ) -> None:
-    assert grade_program_sync(pool, program, FunctionTests("f", test, "assert", limits=LIMITS)).correct == right
+    programs = [(program, FunctionTests("f", test, "assert", limits=LIMITS)) for program, test, _ in cases]
+    found = [verdict.correct for verdict in grade_many(pool, programs)]
+    assert [(*case[:2], right) for case, right in zip(cases, found)] == cases

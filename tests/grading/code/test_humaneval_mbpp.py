@@ -9,11 +9,10 @@ import re
 from pathlib import Path
 
 import pytest
+from grade_many import grade_many
 
-from rllm_gym.grading.code import CodeVerdict, FunctionTests, grade_program, validate
+from rllm_gym.grading.code import FunctionTests, validate
 from rllm_gym.sandbox import SandboxPool
-
-AT_A_TIME = 4
 
 # The data sets write "\\w" without an r before it.
 pytestmark = pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")
@@ -55,19 +54,6 @@ def rows(data: Path) -> list[Row]:
     return found
 
 
-def graded(pool: SandboxPool, programs: list[tuple[str, FunctionTests]], *, stop: bool = False) -> list[CodeVerdict]:
-    async def run() -> list[CodeVerdict]:
-        free = asyncio.Semaphore(AT_A_TIME)
-
-        async def one(source: str, tests: FunctionTests) -> CodeVerdict:
-            async with free:
-                return await grade_program(pool, source, tests, stop_at_first_failure=stop)
-
-        return await asyncio.gather(*(one(source, tests) for source, tests in programs))
-
-    return asyncio.run(run())
-
-
 def returning_none(source: str) -> str:
     """The program, all of whose functions return before they do anything."""
     tree = ast.parse(source)
@@ -106,26 +92,30 @@ def returning_wrong(source: str, entry: str) -> str:
     return ast.unparse(ast.fix_missing_locations(tree)) + WRONG
 
 
-def test_all_reference_solutions_are_right(pool: SandboxPool, shared_data: Path) -> None:
+@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.long)])
+def test_all_reference_solutions_are_right(pool: SandboxPool, shared_data: Path, every: int) -> None:
     found = rows(shared_data)
     assert len(found) == 664
-    verdicts = graded(pool, [(source, tests) for _, source, tests in found])
+    found = found[::every]
+    verdicts = grade_many(pool, [(source, tests) for _, source, tests in found])
     failed = {name: verdict for (name, _, _), verdict in zip(found, verdicts) if not verdict.correct}
     assert not failed
     assert all(verdict.fraction == 1 for verdict in verdicts)
 
 
-@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [20, pytest.param(1, marks=pytest.mark.long)])
 def test_none_is_right_that_returns_at_once(pool: SandboxPool, shared_data: Path, every: int) -> None:
     found = rows(shared_data)[::every]
-    verdicts = graded(pool, [(returning_none(source), tests) for _, source, tests in found], stop=True)
+    programs = [(returning_none(source), tests) for _, source, tests in found]
+    verdicts = grade_many(pool, programs, stop_at_first_failure=True)
     assert not [name for (name, _, _), verdict in zip(found, verdicts) if verdict.correct]
 
 
-def test_none_is_right_that_returns_something_else(pool: SandboxPool, shared_data: Path) -> None:
-    found = rows(shared_data)[::5]
+@pytest.mark.parametrize("every", [20, pytest.param(5, marks=pytest.mark.long)])
+def test_none_is_right_that_returns_something_else(pool: SandboxPool, shared_data: Path, every: int) -> None:
+    found = rows(shared_data)[::every]
     programs = [(returning_wrong(source, tests.entry_point), tests) for _, source, tests in found]
-    verdicts = graded(pool, programs, stop=True)
+    verdicts = grade_many(pool, programs, stop_at_first_failure=True)
     assert not [name for (name, _, _), verdict in zip(found, verdicts) if verdict.correct]
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from grade_many import grade_many
 
 from rllm_gym.core import TaskError
 from rllm_gym.grading.code import FunctionTests, grade_program_sync, validate
 from rllm_gym.sandbox import Limits, SandboxPool
 
-LIMITS = Limits(cpu_s=5, wall_s=60)
+LIMITS = Limits(cpu_s=10, wall_s=100)
 
 POINT = """
 class Point:
@@ -31,73 +32,77 @@ assert Point(4, 6) in [Point(1, 2) + Point(3, 4)]
 """
 
 
-@pytest.mark.parametrize(
-    ("equal", "right"),
-    [
-        ("isinstance(other, Point) and (self.x, self.y) == (other.x, other.y)", True),
-        ("(self.x, self.y) == (other.x, other.y)", True),
-        ("True", False),
-        ("isinstance(other, Point)", False),
-        ("isinstance(other, Point) and not hasattr(other, 'seen') and not setattr(other, 'seen', 1)", False),
-        ("NotImplemented", False),
-    ],
-)
-def test_equality_is_believed_of_classes_that_tell_objects_apart(pool: SandboxPool, equal: str, right: bool) -> None:
+# What a class says of equality, and whether it is believed.
+EQUALITIES = [
+    ("isinstance(other, Point) and (self.x, self.y) == (other.x, other.y)", True),
+    ("(self.x, self.y) == (other.x, other.y)", True),
+    ("True", False),
+    ("isinstance(other, Point)", False),
+    ("isinstance(other, Point) and not hasattr(other, 'seen') and not setattr(other, 'seen', 1)", False),
+    ("NotImplemented", False),
+]
+
+
+def test_equality_is_believed_of_classes_that_tell_objects_apart(pool: SandboxPool) -> None:
     tests = FunctionTests("Point", POINTS, "assert", limits=LIMITS)
-    assert grade_program_sync(pool, POINT.replace("{equal}", equal), tests).correct == right
+    verdicts = grade_many(pool, [(POINT.replace("{equal}", equal), tests) for equal, _ in EQUALITIES])
+    assert [(equal, verdict.correct) for (equal, _), verdict in zip(EQUALITIES, verdicts)] == EQUALITIES
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        "from dataclasses import dataclass\n@dataclass\nclass Point:\n    def __init__(self, x, y): pass\n"
-        "    def __add__(self, other): return Point(0, 0)",
-        "class Any:\n    def __eq__(self, other): return True\nfrom dataclasses import dataclass\n"
-        "@dataclass\nclass Point:\n"
-        "    x: int\n    y: int\n    def __post_init__(self): self.x = self.y = Any()\n"
-        "    def __add__(self, other): return Point(0, 0)",
-    ],
-)
-def test_dataclasses_that_hold_nothing_are_not_equal(pool: SandboxPool, program: str) -> None:
-    assert not grade_program_sync(pool, program, FunctionTests("Point", POINTS, "assert", limits=LIMITS)).correct
+DATACLASSES = [
+    "from dataclasses import dataclass\n@dataclass\nclass Point:\n    def __init__(self, x, y): pass\n"
+    "    def __add__(self, other): return Point(0, 0)",
+    "class Any:\n    def __eq__(self, other): return True\nfrom dataclasses import dataclass\n"
+    "@dataclass\nclass Point:\n"
+    "    x: int\n    y: int\n    def __post_init__(self): self.x = self.y = Any()\n"
+    "    def __add__(self, other): return Point(0, 0)",
+]
+
+
+def test_dataclasses_that_hold_nothing_are_not_equal(pool: SandboxPool) -> None:
+    tests = FunctionTests("Point", POINTS, "assert", limits=LIMITS)
+    verdicts = grade_many(pool, [(program, tests) for program in DATACLASSES])
+    assert [program for program, verdict in zip(DATACLASSES, verdicts) if verdict.correct] == []
 
 
 NUMBERS = "assert f(3) == 7\nassert f(4) in [9, 11]\nassert {f(3): 1} == {7: 1}\nassert f(3) >= 7 and not f(3) > 7"
 
 
-@pytest.mark.parametrize(
-    ("program", "right"),
-    [
-        ("import enum\nclass A(enum.IntEnum):\n    S = 7\n    N = 9\ndef f(x): return A.S if x == 3 else A.N", True),
-        ("class A(int): pass\ndef f(x): return A(7) if x == 3 else A(11)", True),
-        (
-            "class A(int):\n    def __eq__(self, other): return True\n    def __hash__(self): return 7\n"
-            "    def __ge__(self, other): return True\n    def __gt__(self, other): return False\n"
-            "def f(x): return A(0)",
-            False,
-        ),
-        (
-            "n = [0]\nclass A(int):\n    def __index__(self):\n        n[0] += 1\n        return n[0]\n"
-            "    __int__ = __index__\ndef f(x): return A(0)",
-            False,
-        ),
-    ],
-)
-def test_subclasses_of_numbers_are_compared_by_what_they_hold(pool: SandboxPool, program: str, right: bool) -> None:
-    assert grade_program_sync(pool, program, FunctionTests("f", NUMBERS, "assert", limits=LIMITS)).correct == right
+# Programs, and whether they pass.
+SUBCLASSES = [
+    ("import enum\nclass A(enum.IntEnum):\n    S = 7\n    N = 9\ndef f(x): return A.S if x == 3 else A.N", True),
+    ("class A(int): pass\ndef f(x): return A(7) if x == 3 else A(11)", True),
+    (
+        "class A(int):\n    def __eq__(self, other): return True\n    def __hash__(self): return 7\n"
+        "    def __ge__(self, other): return True\n    def __gt__(self, other): return False\n"
+        "def f(x): return A(0)",
+        False,
+    ),
+    (
+        "n = [0]\nclass A(int):\n    def __index__(self):\n        n[0] += 1\n        return n[0]\n"
+        "    __int__ = __index__\ndef f(x): return A(0)",
+        False,
+    ),
+]
 
 
-@pytest.mark.parametrize("style", ["check", "assert", "unittest", "pytest"])
-def test_a_program_without_what_is_tested_says_so(pool: SandboxPool, style: str) -> None:
-    text = {
+def test_subclasses_of_numbers_are_compared_by_what_they_hold(pool: SandboxPool) -> None:
+    tests = FunctionTests("f", NUMBERS, "assert", limits=LIMITS)
+    verdicts = grade_many(pool, [(program, tests) for program, _ in SUBCLASSES])
+    assert [(program, verdict.correct) for (program, _), verdict in zip(SUBCLASSES, verdicts)] == SUBCLASSES
+
+
+def test_a_program_without_what_is_tested_says_so(pool: SandboxPool) -> None:
+    for style, text in {
         "check": "def check(candidate):\n    assert candidate(1) == 1",
         "assert": "assert f(1) == 1",
         "unittest": "import unittest\nclass T(unittest.TestCase):\n    def test(self): self.assertEqual(f(1), 1)",
         "pytest": "def test():\n    assert f(1) == 1",
-    }[style]
-    verdict = grade_program_sync(pool, "def g(x): return x", FunctionTests("f", text, style, limits=LIMITS))  # type: ignore[arg-type]
-    assert not verdict.correct
-    assert "does not define f" in verdict.error
+    }.items():
+        tests = FunctionTests("f", text, style, limits=LIMITS)  # type: ignore[arg-type]
+        verdict = grade_program_sync(pool, "def g(x): return x", tests)
+        assert not verdict.correct, style
+        assert "does not define f" in verdict.error, style
 
 
 def test_a_test_that_is_no_python_is_an_error_of_the_task(pool: SandboxPool) -> None:

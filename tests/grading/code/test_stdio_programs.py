@@ -10,7 +10,9 @@ from rllm_gym.core import TaskError
 from rllm_gym.grading.code import CodeVerdict, StdioTest, StdioTests, grade_program, grade_program_sync, validate
 from rllm_gym.sandbox import Ended, Limits, SandboxPool
 
-LIMITS = Limits(cpu_s=1, wall_s=8, memory_mb=256)
+LIMITS = Limits(cpu_s=10, wall_s=100, memory_mb=256)
+SOON = Limits(cpu_s=0.3, wall_s=8, memory_mb=256)
+"""For programs that never end."""
 DOUBLE = StdioTests(tuple(StdioTest(f"{number}\n", f"{2 * number}\n") for number in range(1, 7)), limits=LIMITS)
 
 
@@ -18,46 +20,46 @@ def graded(pool: SandboxPool, source: str, tests: StdioTests = DOUBLE, **options
     return asyncio.run(grade_program(pool, source, tests, **options))
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "print(int(input()) * 2)",
-        "import sys\nsys.stdout.write(str(2 * int(sys.stdin.read())))\nsys.exit(0)",
-        "import sys\nsys.stdout.buffer.write(b'%d' % (2 * int(sys.stdin.buffer.readline())))",
-        "def main():\n    print(2 * int(open(0).read()))\nif __name__ == '__main__':\n    main()",
-        "import sys\nprint('debug', file=sys.stderr)\nprint(2 * int(sys.stdin.readline()), end='  \\n\\n')",
-    ],
-)
-def test_honest_programs_are_right(pool: SandboxPool, source: str) -> None:
-    verdict = graded(pool, source)
-    assert verdict.correct
-    assert verdict.fraction == 1
-    assert [each.name for each in verdict.outcomes] == ["1", "2", "3", "4", "5", "6"]
+RIGHT = [
+    "print(int(input()) * 2)",
+    "import sys\nsys.stdout.write(str(2 * int(sys.stdin.read())))\nsys.exit(0)",
+    "import sys\nsys.stdout.buffer.write(b'%d' % (2 * int(sys.stdin.buffer.readline())))",
+    "def main():\n    print(2 * int(open(0).read()))\nif __name__ == '__main__':\n    main()",
+    "import sys\nprint('debug', file=sys.stderr)\nprint(2 * int(sys.stdin.readline()), end='  \\n\\n')",
+]
 
 
-@pytest.mark.parametrize(
-    ("source", "ended"),
-    [
-        ("print(2)", None),
-        ("print(int(input()) * 2)\nraise SystemExit(1)", None),
-        ("print(int(input()) * 2)\nimport os\nos._exit(3)", None),
-        ("print(int(input()) * 2, flush=True)\nimport os\nos.abort()", Ended.SIGNALLED),
-        ("print(int(input()) * 2, flush=True)\nwhile True: pass", Ended.CPU),
-        ("import sys\nwhile True: sys.stdout.write('1\\n' * 100000)", Ended.OUTPUT),
-        ("x = int(input())\nprint(2 * x)\nprint('\\n' * 300000)", None),
-        ("import sys\nsys.stdout.buffer.write(b'\\xff')", None),
-        ("class S(str):\n    def __eq__(s, o): return True\nprint(S('x'))", None),
-        ("import glob\nprint(open(glob.glob('**/*out*', recursive=True)[0]).read())", None),
-        ("", None),
-    ],
-)
-def test_wrong_programs_are_wrong_whatever_they_say_at_the_end(
-    pool: SandboxPool, source: str, ended: Ended | None
-) -> None:
-    verdict = graded(pool, source, stop_at_first_failure=True)
-    assert not verdict.correct
-    failed = next(each for each in verdict.outcomes if not each.passed)
-    assert failed.ended == ended
+def test_honest_programs_are_right(pool: SandboxPool) -> None:
+    for source in RIGHT:
+        verdict = graded(pool, source)
+        assert verdict.correct, (source, verdict)
+        assert verdict.fraction == 1
+        assert [each.name for each in verdict.outcomes] == ["1", "2", "3", "4", "5", "6"]
+
+
+# Programs, and what ended them, if not they themselves.
+WRONG = [
+    ("print(2)", None),
+    ("print(int(input()) * 2)\nraise SystemExit(1)", None),
+    ("print(int(input()) * 2)\nimport os\nos._exit(3)", None),
+    ("print(int(input()) * 2, flush=True)\nimport os\nos.abort()", Ended.SIGNALLED),
+    ("print(int(input()) * 2, flush=True)\nwhile True: pass", Ended.CPU),
+    ("import sys\nwhile True: sys.stdout.write('1\\n' * 100000)", Ended.OUTPUT),
+    ("x = int(input())\nprint(2 * x)\nprint('\\n' * 300000)", None),
+    ("import sys\nsys.stdout.buffer.write(b'\\xff')", None),
+    ("class S(str):\n    def __eq__(s, o): return True\nprint(S('x'))", None),
+    ("import glob\nprint(open(glob.glob('**/*out*', recursive=True)[0]).read())", None),
+    ("", None),
+]
+
+
+def test_wrong_programs_are_wrong_whatever_they_say_at_the_end(pool: SandboxPool) -> None:
+    for source, ended in WRONG:
+        limits = SOON if ended is Ended.CPU else LIMITS
+        verdict = graded(pool, source, StdioTests(DOUBLE.tests, limits=limits), stop_at_first_failure=True)
+        assert not verdict.correct, source
+        failed = next(each for each in verdict.outcomes if not each.passed)
+        assert failed.ended == ended, source
 
 
 def test_the_share_of_all_tests(pool: SandboxPool) -> None:

@@ -41,22 +41,13 @@ def kept(base: Path, written: dict[str, str | TreeFile], removed: tuple[str, ...
     return set(allowed.changes.written) | set(allowed.changes.removed)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+KEPT = [
         "shop/pricing.py", "shop/new.py", "shop/new/__init__.py", "shop/data/rates.json", "Makefile", "setup.py",
         ".github/workflows/test.yml", ".coveragerc", "noxfile.py", "docs/testing.md", "shop/testing.py",
         "shop/logging.py", "shop/json.py", "shop/contest.py", "shop/latest/x.py", "types.py", "newmodule.py",
         "shop/test_runner.py", "requirements.txt", ".gitignore", "shop/üml.py", "a b/c d.txt",
-    ],
-)  # fmt: skip
-def test_honest_files_are_kept(base: Path, path: str) -> None:
-    assert kept(base, {path: "x = 1\n"}) == {path}
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
+]  # fmt: skip
+DROPPED = [
         "conftest.py", "shop/conftest.py", "Conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", "tox.ini",
         "sitecustomize.py", "shop/usercustomize.py", "sitecustomize/__init__.py", "shop.pth", "lib/x.PTH",
         "shop/__pycache__/pricing.cpython-311.pyc", "pricing.pyc", "shop/pricing.so", "shop/pricing.abi3.so",
@@ -67,14 +58,20 @@ def test_honest_files_are_kept(base: Path, path: str) -> None:
         "_pytest/__init__.py", ".git/config", "shop/.git/hooks/x", ".GIT/x", "shop/../pytest.py", "/etc/x", "../x", "",
         "a//b", "./a", "a/.", "a\0", "a\nb", "a\\b", "\udc80", "x" * 256, "x/" * 600 + "y", "current/x.py",
         "pyvenv.cfg",
-    ],
-)  # fmt: skip
-def test_what_steers_the_tests_or_the_interpreter_is_dropped(base: Path, path: str) -> None:
-    allowed = allowed_changes(base, changes({path: "x = 1\n"}), TESTS)
-    assert not allowed.changes.written
-    assert len(allowed.dropped) == 1
-    assert allowed.dropped[0].isprintable()
-    assert len(allowed.dropped[0]) < 400
+]  # fmt: skip
+
+
+def test_honest_files_are_kept(base: Path) -> None:
+    assert [path for path in KEPT if kept(base, {path: "x = 1\n"}) != {path}] == []
+
+
+def test_what_steers_the_tests_or_the_interpreter_is_dropped(base: Path) -> None:
+    for path in DROPPED:
+        allowed = allowed_changes(base, changes({path: "x = 1\n"}), TESTS)
+        assert not allowed.changes.written, path
+        assert len(allowed.dropped) == 1, path
+        assert allowed.dropped[0].isprintable()
+        assert len(allowed.dropped[0]) < 400
 
 
 def test_removing_is_allowed_where_writing_is(base: Path) -> None:
@@ -82,22 +79,24 @@ def test_removing_is_allowed_where_writing_is(base: Path) -> None:
     assert kept(base, {}, gone) == {"README.md", "setup.cfg", "current"}
 
 
-@pytest.mark.parametrize(
-    ("path", "target", "stays"),
-    [
-        ("current", "shop", True),
-        ("GUIDE", "docs/../README.md", True),
-        ("GUIDE", "../x", False),
-        ("GUIDE", "docs/../../x", False),
-        ("GUIDE", "/etc/passwd", False),
-        ("GUIDE", "current/index.md", False),
-        ("GUIDE", "", False),
-        ("new", "shop", False),
-        ("shop/pricing.py", "stock.py", False),
-    ],
-)
-def test_links_only_replace_links_and_stay_inside(base: Path, path: str, target: str, stays: bool) -> None:
-    assert kept(base, {path: TreeFile("symlink", target.encode())}) == ({path} if stays else set())
+# A path, what it is made a link to, and whether the link stays.
+LINKS = [
+    ("current", "shop", True),
+    ("GUIDE", "docs/../README.md", True),
+    ("GUIDE", "../x", False),
+    ("GUIDE", "docs/../../x", False),
+    ("GUIDE", "/etc/passwd", False),
+    ("GUIDE", "current/index.md", False),
+    ("GUIDE", "", False),
+    ("new", "shop", False),
+    ("shop/pricing.py", "stock.py", False),
+]
+
+
+def test_links_only_replace_links_and_stay_inside(base: Path) -> None:
+    for path, target, stays in LINKS:
+        links = kept(base, {path: TreeFile("symlink", target.encode())})
+        assert links == ({path} if stays else set()), (path, target)
 
 
 def test_a_file_in_the_place_of_a_folder_with_tests_is_dropped(tmp_path: Path) -> None:
@@ -134,17 +133,16 @@ def test_a_project_about_testing_may_use_pytest(tmp_path: Path) -> None:
     assert not screened(base, {"shop/pricing.py": "import pytest\n" + PRICING}).refusal
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
+MENTIONS = [
         "# import pytest", '"""import pytest"""', "'pytest'", "extras = {'test': ['pytest']}",
         "from shop import pytest",
         "pytest_args = 1", "def pytest(): pass", "config.get('pytest')", "import pytestlike", "x = 'PYTEST'",
         "def f(pytest, a): pass",
-    ],
-)  # fmt: skip
-def test_mentioning_pytest_is_no_use_of_it(source: str) -> None:
-    assert reaches_for_the_runner(source.encode()) == frozenset()
+]  # fmt: skip
+
+
+def test_mentioning_pytest_is_no_use_of_it() -> None:
+    assert [source for source in MENTIONS if reaches_for_the_runner(source.encode())] == []
 
 
 @given(st.binary(max_size=200), st.sampled_from([b"import pytest", b"", b"'PYTEST"]))
@@ -166,41 +164,41 @@ def test_an_honest_pyproject_stays_byte_for_byte() -> None:
     assert merge_pyproject(PYPROJECT.encode(), changed) == changed
 
 
-@pytest.mark.parametrize(
-    "theirs",
-    [
-        '[tool.pytest.ini_options]\naddopts = "-p cheat"\n',
-        "",
-        '[tool.pytest]\naddopts = ["-p", "cheat"]\n',
-        '[ tool . "pytest" . ini_options ] # here\naddopts = """\n-p\ncheat"""\n[tool.pytest.other]\na = 1\n',
-    ],
-)
-def test_test_tables_are_those_of_the_base_and_the_rest_is_the_agents(theirs: str) -> None:
+TABLES = [
+    '[tool.pytest.ini_options]\naddopts = "-p cheat"\n',
+    "",
+    '[tool.pytest]\naddopts = ["-p", "cheat"]\n',
+    '[ tool . "pytest" . ini_options ] # here\naddopts = """\n-p\ncheat"""\n[tool.pytest.other]\na = 1\n',
+]
+
+
+def test_test_tables_are_those_of_the_base_and_the_rest_is_the_agents() -> None:
     ours = PYPROJECT[PYPROJECT.index("[tool.pytest") : PYPROJECT.index("[tool.ruff]")]
-    changed = PYPROJECT.replace(ours, theirs).replace('"1.0"', '"9"')
-    merged = merge_pyproject(PYPROJECT.encode(), changed.encode())
-    table = tomllib.loads(merged.decode())
-    assert pytest_table(merged) == pytest_table(PYPROJECT.encode())
-    assert table["project"]["version"] == "9"
-    assert table["tool"]["ruff"] == {"line-length": 100}
+    for theirs in TABLES:
+        changed = PYPROJECT.replace(ours, theirs).replace('"1.0"', '"9"')
+        merged = merge_pyproject(PYPROJECT.encode(), changed.encode())
+        table = tomllib.loads(merged.decode())
+        assert pytest_table(merged) == pytest_table(PYPROJECT.encode()), theirs
+        assert table["project"]["version"] == "9", theirs
+        assert table["tool"]["ruff"] == {"line-length": 100}, theirs
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        b'tool = {pytest = {ini_options = {addopts = "-p cheat"}}}\n',
-        b'[tool]\npytest.ini_options.addopts = "-p cheat"\n',
-        b'tool.pytest.ini_options.addopts = "-p cheat"\n',
-        b"\xff",
-        b"[project",
-        b"a = " + b"[" * 100_000,
-        b"x" * 2_000_000,
-        b"a" + b".a" * 100_000 + b" = 1",
-    ],
-)
-def test_what_cannot_be_told_apart_is_left_as_the_base_has_it(changed: bytes) -> None:
-    with pytest.raises(Unmergeable):
-        merge_pyproject(PYPROJECT.encode(), changed)
+UNCLEAR = [
+    b'tool = {pytest = {ini_options = {addopts = "-p cheat"}}}\n',
+    b'[tool]\npytest.ini_options.addopts = "-p cheat"\n',
+    b'tool.pytest.ini_options.addopts = "-p cheat"\n',
+    b"\xff",
+    b"[project",
+    b"a = " + b"[" * 100_000,
+    b"x" * 2_000_000,
+    b"a" + b".a" * 100_000 + b" = 1",
+]
+
+
+def test_what_cannot_be_told_apart_is_left_as_the_base_has_it() -> None:
+    for changed in UNCLEAR:
+        with pytest.raises(Unmergeable):
+            merge_pyproject(PYPROJECT.encode(), changed)
 
 
 def test_without_a_pyproject_in_the_base_test_tables_go() -> None:

@@ -9,8 +9,31 @@ import pytest
 from little_repository import FILES, FIXED, GOLD, PRICING, STOCK_TESTS, TESTS, changes, write
 
 from rllm_gym.core import EnvironmentFault, TaskError
-from rllm_gym.grading.swe import RepositoryTests, check_repository_task_sync, grade_repository_sync
+from rllm_gym.grading.swe import (
+    RepositoryTests,
+    RepositoryVerdict,
+    check_repository_task_sync,
+    grade_repository_sync,
+)
 from rllm_gym.sandbox import Changes, Runtime, SandboxPool, TreeFile
+
+THINGS_THAT_CHEATS_USE = """
+
+import atexit, gc, inspect, os, signal, sys, threading, warnings, weakref
+
+atexit.register(gc.collect)
+threading.Thread(target=threading.Event().wait, daemon=False).start()
+CALLER = sys._getframe(0).f_code.co_filename
+SOURCE = inspect.getsource(discounted)
+print("x" * 100_000)
+warnings.warn("prices may change")
+
+
+def main():
+    if len(sys.argv) < 2:
+        sys.exit(2)
+    os._exit(0)
+"""
 
 HONEST: dict[str, Changes] = {
     "the_fix": GOLD,
@@ -60,30 +83,32 @@ HONEST: dict[str, Changes] = {
     "an_executable_script": changes(
         {"shop/pricing.py": FIXED, "bin/shop": TreeFile("file", b"#!/bin/sh\necho shop\n", executable=True)}
     ),
-    "things_that_cheats_use_too": changes(
-        {
-            "shop/pricing.py": FIXED
-            + """
-
-import atexit, gc, inspect, os, signal, sys, threading, warnings, weakref
-
-atexit.register(gc.collect)
-threading.Thread(target=threading.Event().wait, daemon=False).start()
-CALLER = sys._getframe(0).f_code.co_filename
-SOURCE = inspect.getsource(discounted)
-print("x" * 100_000)
-warnings.warn("prices may change")
-
-
-def main():
-    if len(sys.argv) < 2:
-        sys.exit(2)
-    os._exit(0)
-"""
-        }
-    ),
+    "things_that_cheats_use_too": changes({"shop/pricing.py": FIXED + THINGS_THAT_CHEATS_USE}),
     "removed_files": changes({"shop/pricing.py": FIXED}, ("README.md",)),
 }
+# All of it in one change: what is kept of each is kept of all.
+ALL_AT_ONCE = Changes(
+    {
+        **{
+            path: file
+            for name, each in HONEST.items()
+            if name not in ("a_moved_module", "a_helper_module")
+            for path, file in each.written.items()
+        },
+        **changes(
+            {
+                "shop/shares.py": "def share(price, percent):\n    return price * percent / 100\n",
+                "shop/pricing.py": "import shoptools\nfrom shop.rates import HUNDRED\nfrom shop.shares import share\n"
+                + FIXED.replace(
+                    "price * percent / 100", "(share(price, percent) + shoptools.share(price, percent)) / 2"
+                )
+                + "\n\nassert HUNDRED == 100\n"
+                + THINGS_THAT_CHEATS_USE,
+            }
+        ).written,
+    },
+    HONEST["removed_files"].removed,
+)
 
 
 @pytest.fixture(scope="module")
@@ -91,21 +116,30 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("shop"))
 
 
-@pytest.mark.parametrize("name", HONEST)
-def test_honest_changes_are_right(pool: SandboxPool, base: Path, name: str) -> None:
-    verdict = grade_repository_sync(pool, base, HONEST[name], TESTS)
+def assert_right(verdict: RepositoryVerdict) -> None:
     assert verdict.correct, verdict
     assert verdict.passed == TESTS.listed
     assert verdict.evidence == "report"
     assert verdict.remarks == ()
 
 
-def test_the_base_is_left_as_it_was(pool: SandboxPool, base: Path) -> None:
+@pytest.mark.parametrize("change", [ALL_AT_ONCE, HONEST["a_moved_module"]], ids=["all_at_once", "a_moved_module"])
+def test_honest_changes_are_right(pool: SandboxPool, base: Path, change: Changes) -> None:
+    assert_right(grade_repository_sync(pool, base, change, TESTS))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", HONEST)
+def test_each_honest_change_is_right(pool: SandboxPool, base: Path, name: str) -> None:
+    assert_right(grade_repository_sync(pool, base, HONEST[name], TESTS))
+
+
+def test_the_fix_is_right_and_the_base_is_left_as_it_was(pool: SandboxPool, base: Path) -> None:
     def look() -> dict[str, bytes]:
         return {str(path.relative_to(base)): path.read_bytes() for path in base.rglob("*") if path.is_file()}
 
     before = look()
-    grade_repository_sync(pool, base, GOLD, TESTS)
+    assert_right(grade_repository_sync(pool, base, GOLD, TESTS))
     assert look() == before
 
 
@@ -271,8 +305,15 @@ SHAPE_NAMES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("folder", ["", "src/", "lib/"])
-def test_tests_of_every_shape_are_judged(pool: SandboxPool, tmp_path: Path, folder: str) -> None:
+@pytest.mark.parametrize(
+    ("folder", "verdicts"),
+    [
+        ("src/", 1),
+        pytest.param("lib/", 1, marks=pytest.mark.long),
+        pytest.param("", 3, marks=pytest.mark.long),
+    ],
+)
+def test_tests_of_every_shape_are_judged(pool: SandboxPool, tmp_path: Path, folder: str, verdicts: int) -> None:
     """Whatever is drawn: several verdicts on the same change agree."""
     config = (
         f'[tool.pytest.ini_options]\npythonpath = ["{folder}"]\n' if folder == "lib/" else "[project]\nname = 'p'\n"
@@ -284,7 +325,7 @@ def test_tests_of_every_shape_are_judged(pool: SandboxPool, tmp_path: Path, fold
         timeout=60,
     )
     gold = changes({f"{folder}pack/core.py": CORE})
-    for _ in range(1 if folder else 3):
+    for _ in range(verdicts):
         verdict = grade_repository_sync(pool, base, gold, tests)
         assert verdict.correct, verdict
         assert verdict.remarks == ()
