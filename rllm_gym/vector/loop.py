@@ -225,6 +225,7 @@ class LoopStage:
         self._pool = pool
         self._pid = os.getpid()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
         self._ended = False
         self._loop = BackgroundLoop("vector-environments")
 
@@ -253,22 +254,22 @@ class LoopStage:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(place.give_up() for place in self._places), return_exceptions=True)
+        # Environments that broke before are not cancelled: each closes within its own deadline.
+        await asyncio.gather(*map(self._give_up, self._places), *self._closing, return_exceptions=True)
 
     def _begin(self, orders: Sequence[Order]) -> None:
         for order in orders:
-            self._run(self._serve(self._places[order.index], order))
+            _start(self._serve(self._places[order.index], order), self._tasks)
 
-    def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _give_up(self, place: Place) -> asyncio.Task[None]:
+        """Empty a place at once. The task closes what was in it, also if whoever waits for it is cancelled."""
+        return _start(place.give_up(), self._closing)
 
     async def _serve(self, place: Place, order: Order) -> None:
         try:
             outcome = await self._carry_out(place, order)
         except EnvironmentFault as fault:
-            self._run(place.give_up())
+            self._give_up(place)
             outcome = Outcome(order.index, order.final, fault=fault, lost=order.lost + 1)
         except Exception as error:
             outcome = Outcome(order.index, order.final, error=error, lost=order.lost)
@@ -303,7 +304,15 @@ class LoopStage:
                 if order.lost + 1 >= ATTEMPTS:
                     raise
             order.lost += 1
-            await place.give_up()
+            await asyncio.shield(self._give_up(place))
+
+
+def _start(coroutine: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> asyncio.Task[None]:
+    """Run a coroutine as a task that is a member of ``tasks`` until it is done."""
+    task = asyncio.get_running_loop().create_task(coroutine)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return task
 
 
 async def _remade(place: Place, member: str) -> None:

@@ -96,7 +96,7 @@ def test_the_help_has_one_percent_sign() -> None:
 
 
 def test_a_fault_is_shown_and_counts_as_not_solved(tmp_path: Path, replies: Path) -> None:
-    (tmp_path / "broken_world.py").write_text(
+    (tmp_path / "server_is_gone.py").write_text(
         "import gymnasium\n"
         "from rllm_gym.core import EnvironmentFault, Task, TextEnv\n"
         "from rllm_gym.data import Taskset\n"
@@ -107,9 +107,9 @@ def test_a_fault_is_shown_and_counts_as_not_solved(tmp_path: Path, replies: Path
         "        return task.content\n"
         "    def _act(self, action):\n"
         "        raise EnvironmentFault('the server is gone', kind='server_gone')\n"
-        "gymnasium.register('test/Broken-v0', entry_point='broken_world:Broken')\n"
+        "gymnasium.register('test/Broken-v0', entry_point='server_is_gone:Broken')\n"
     )
-    result = rllm_gym("eval", "broken_world:test/Broken-v0", "--model", f"scripted:{replies}", "--json", cwd=tmp_path)
+    result = rllm_gym("eval", "server_is_gone:test/Broken-v0", "--model", f"scripted:{replies}", "--json", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout)
     assert report["dropped"] == 2

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from gymnasium.error import ClosedEnvironmentError
-from vector_worlds import LONG, AsyncEcho, Counting, Gate, until
+from vector_worlds import LONG, AsyncEcho, ClosesSlowly, Counting, Gate, until
 
 from rllm_gym.vector import TextVectorEnv
 
@@ -58,6 +58,16 @@ def test_closing_gives_everything_back(kind, tmp_path):
     assert settled(files, of=descriptors)
     if kind != "asyncio":
         assert closed.read_text() == "closed\n" * 4
+
+
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_an_environment_with_a_fault_is_closed_also_where_all_are_closed_right_after_it(kind, tmp_path):
+    envs = TextVectorEnv(2, env_id=ClosesSlowly, workers=kind)
+    envs.set_attr("closed_file", str(tmp_path / "closed"))
+    envs.reset(seed=0)
+    envs.step(["fault", "a"])
+    envs.close()
+    assert until(lambda: (tmp_path / "closed").read_text() == "closed\n" * 2)
 
 
 @pytest.mark.parametrize("kind", ["thread", "process", "asyncio"])

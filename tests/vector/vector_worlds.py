@@ -114,6 +114,14 @@ class Counting(gymnasium.Env[str, str]):
                 file.write("closed\n")
 
 
+class ClosesSlowly(Counting):
+    """Takes half a second to close."""
+
+    def close(self) -> None:
+        time.sleep(0.5)
+        super().close()
+
+
 class Unresettable(Counting):
     """Its resets fail so many times, counted in a file, so that fresh environments know."""
 
