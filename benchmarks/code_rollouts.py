@@ -1,12 +1,12 @@
-"""What the engine and the environment cost on top of the sandbox: 512 episodes of rllm/Code-v0, 4 tests each.
+"""Measure the overhead of the engine and the environment over the sandbox: 512 episodes of rllm/Code-v0, 4 tests each.
 
-    python benchmarks/code_rollouts.py           # prints the table; --write also puts it into benchmarks/results
+    python benchmarks/code_rollouts.py           # prints the table; --write also writes it to benchmarks/results
 
-The same programs are graded twice, in the same run and in turns: straight through the pool with ``grade_program``, as
-many at a time as the engine plays; and as episodes of ``AgentExecutionEngine`` with a scripted sampler (no model and no
-tokenizer, so that sampling costs nothing). 5 % of the programs are hostile: endless loops, fork bombs, memory bombs,
-floods of output; no program comes twice. The ratio of the rates is what the engine, the agent, the parsing and the
-environment leave of the sandbox's own rate.
+The same programs are graded twice in the same run, alternating: directly in the pool with ``grade_program``, with the
+engine's concurrency; and as episodes of ``AgentExecutionEngine`` with a scripted sampler (no model and no tokenizer,
+so that sampling costs nothing). 5 % of the programs are hostile: endless loops, fork bombs, memory bombs, output
+floods; no program occurs twice. The ratio of the rates is the fraction of the sandbox's throughput that remains with
+engine, agent, parsing and environment.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def task(number: int) -> dict[str, Any]:
 
 
 def program(number: int) -> str:
-    """Right, or (every twentieth) hostile."""
+    """Return a right program, or (every twentieth) a hostile one."""
     if number % 20 == 7:
         return f"# {number}\n{HOSTILE[number // 20 % len(HOSTILE)]}\n"
     return f"# {number}\nimport sys\n\nfirst, second = map(int, sys.stdin.readline().split())\nprint(first + second)\n"
@@ -63,7 +63,7 @@ def is_right(number: int) -> bool:
 
 
 async def straight(pool: SandboxPool, numbers: range) -> None:
-    """Only the programs and their tests, with as many gradings at a time as the engine has episodes."""
+    """Run only the programs and their tests, with as many concurrent gradings as the engine has episodes."""
     limits = Limits(cpu_s=TIME_LIMIT_S, wall_s=5 + 3 * TIME_LIMIT_S)
     room = asyncio.Semaphore(PARALLEL)
 
@@ -91,7 +91,7 @@ async def episodes(engine: AgentExecutionEngine, numbers: range) -> None:
 
 
 async def measure(rounds: int) -> tuple[list[float], list[float], str]:
-    """Seconds of all programs, straight and as episodes, for each round."""
+    """Return the seconds of all programs, directly and as episodes, for each round."""
     pool = shared_pool()
     engine = AgentExecutionEngine(
         env="rllm/Code-v0",
@@ -104,13 +104,13 @@ async def measure(rounds: int) -> tuple[list[float], list[float], str]:
     direct: list[float] = []
     played: list[float] = []
     async with engine:
-        # Workers start, environments are made.
+        # Warm-up: workers start, environments are created.
         await straight(pool, pieces[0])
         await episodes(engine, pieces[0])
         for turn in range(rounds):
             spent = {"straight": 0.0, "episodes": 0.0}
             for number, piece in enumerate(pieces):
-                # In turns, and each goes first as often: what else the machine does meets both alike.
+                # They alternate, each first equally often, so that other load on the machine affects both alike.
                 order = ("straight", "episodes") if (number + turn) % 2 else ("episodes", "straight")
                 for side in order:
                     began = time.perf_counter()

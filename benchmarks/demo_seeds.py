@@ -1,8 +1,8 @@
-"""The demo for three seeds fixed beforehand, all weights and LoRA: does a tiny model learn to cross lakes it never saw?
+"""Run the demo for three predefined seeds, with full fine-tuning and LoRA: does a tiny model learn to cross new lakes?
 
-Each run is ``examples/demo.py`` in a process of its own, with nothing changed. The targets: success before training
-at most 0.45; after it a median of at least 0.90 and at least 0.75 for every seed; at most five minutes on two idle
-cores. The reference rows are what optimal play reaches, and the best sequence of moves that does not look at the map.
+Each run is ``examples/demo.py``, unchanged, in its own process. The targets: success before training at most 0.45;
+after training a median of at least 0.90 and at least 0.75 for every seed; at most five minutes on two idle cores. The
+reference rows are optimal play, and the best sequence of moves that ignores the map.
 
     python benchmarks/demo_seeds.py            # writes benchmarks/results/demo_seeds.md and .json
     python benchmarks/demo_seeds.py --seeds 0 --tunings full
@@ -30,7 +30,7 @@ MOST_BEFORE, LEAST_MEDIAN, LEAST_EACH, MOST_SECONDS = 0.45, 0.90, 0.75, 300
 
 @dataclass(frozen=True)
 class Row:
-    """One run: success rates on 256 never-seen maps, steps of fine-tuning, seconds, and the largest log-prob gap."""
+    """One run: success rates on 256 unseen maps, steps of fine-tuning, seconds, and the largest log-prob difference."""
 
     tuning: str
     seed: int
@@ -47,7 +47,7 @@ class Row:
 
 
 def run(tuning: str, seed: int, folder: Path) -> Row:
-    """One demo in ``folder``."""
+    """Run one demo in ``folder``."""
     began, cpu = time.perf_counter(), _children_cpu()
     command = [sys.executable, "-m", "examples.demo", "--seed", str(seed), "--output", str(folder)]
     subprocess.run(
@@ -79,7 +79,7 @@ def run(tuning: str, seed: int, folder: Path) -> Row:
 
 
 def table(rows: list[Row]) -> str:
-    """Markdown: a line a run, then the verdicts."""
+    """Return Markdown: one line per run, then the verdicts."""
     lines = [
         "| tuning | seed | before: sampled, greedy | after: sampled, greedy | SFT steps | wall s | CPU s | gap |",
         "|---|---|---|---|---|---|---|---|",

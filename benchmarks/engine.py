@@ -1,19 +1,19 @@
-"""What the engine costs, and how many slow environments it keeps busy, against GEM's vector env and rLLM's loop.
+"""Measure the engine's overhead and its concurrency with slow environments, against GEM's vector env and rLLM's loop.
 
-    python benchmarks/engine.py                  # prints the tables; --write also puts them into benchmarks/results
+    python benchmarks/engine.py                  # prints the tables; --write also writes them to benchmarks/results
 
 No model and no tokenizer: a scripted sampler answers at once, so that rendering and sampling cost nothing.
 
-- *Overhead*: 64 environments that answer at once, 10 turns an episode. Processor time of the whole process for each
-  turn: agent, messages, sampler, the hop to a worker thread and back, deadlines, the record of the episode.
-- *Concurrency*: 64 environments whose step takes 20 ms (asleep), 25 turns an episode, 64 episodes; once always 20 ms,
-  once between 1 and 39 ms. The share of the ideal is the time the environments took, over 64 times the wall time. The
-  bare threads do nothing but the sleeping: what this machine allows.
+- *Overhead*: 64 environments that answer at once, 10 turns per episode. Processor time of the whole process per turn:
+  agent, messages, sampler, the switch to a worker thread and back, deadlines, the record of the episode.
+- *Concurrency*: 64 environments whose step takes 20 ms (sleeping), 25 turns per episode, 64 episodes; once always
+  20 ms, once between 1 and 39 ms. The fraction of the ideal is the time the environments took, over 64 times the wall
+  time. The bare threads only sleep: they show the limit of this machine.
 
-Peers: GEM's ``AsyncVectorEnv`` (gem-llm 0.1.0, in ``.venvs/peers``, a thread pool stepped in lockstep, to which the
-same agent and scripted sampler are not attached: its figure is stepping alone); and rLLM's loop, rebuilt from its
-deleted ``AgentExecutionEngine``: one task an episode, ``run_in_executor`` and ``wait_for`` for each step, a thread pool
-of 64; that loop keeps no tokens, no deadline on reset or close, and no record of faults.
+Peers: GEM's ``AsyncVectorEnv`` (gem-llm 0.1.0, in ``.venvs/peers``, a thread pool stepped in lockstep, without the
+agent and the scripted sampler: its figure is stepping only); and rLLM's loop, rebuilt from its deleted
+``AgentExecutionEngine``: one task per episode, ``run_in_executor`` and ``wait_for`` for each step, a thread pool of 64;
+that loop records no tokens and no faults, and has no deadline on reset or close.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Figures = dict[str, float]
 
 
 def nap(dice: random.Random, varied: bool) -> float:
-    """Seconds one step sleeps; 20 ms on average."""
+    """Return the seconds that one step sleeps; 20 ms on average."""
     return dice.uniform(0.05, 1.95) * STEP if varied else STEP
 
 
@@ -65,7 +65,7 @@ class Nap:
 
 
 def slept(mode: str, turns: int) -> float:
-    """Seconds all episodes sleep together, by the very dice they use."""
+    """Return the total sleeping time of all episodes, computed from the same random numbers."""
     total = 0.0
     for episode in range(EPISODES):
         dice = random.Random(episode)
@@ -81,7 +81,7 @@ def figures(mode: str, play: Callable[[], None], turns: int) -> Figures:
     return {"cpu": cpu / (EPISODES * turns) * 1e3, "share": share}
 
 
-# This side --------------------------------------------------------------------------------------------------
+# This project's side
 
 
 def our_engine(mode: str, turns: int, workers: str) -> tuple[Any, Callable[[], None]]:
@@ -152,7 +152,7 @@ def rllm_loop(mode: str, turns: int) -> None:
     asyncio.run(play())
 
 
-# The peer's side, in its own environment --------------------------------------------------------------------
+# The peer's side, in its own virtual environment
 
 
 def gem_vector(mode: str, turns: int) -> tuple[Any, Callable[[], None]]:
@@ -183,11 +183,11 @@ def gem_vector(mode: str, turns: int) -> tuple[Any, Callable[[], None]]:
     return vector, play
 
 
-# Measuring --------------------------------------------------------------------------------------------------
+# Measuring
 
 
 def measure(side: str, mode: str, rounds: int) -> list[Figures]:
-    """Run in a fresh process each, so that no side's threads disturb another's."""
+    """Run each side in a new process, so that its threads cannot disturb the other side."""
     turns = TURNS if mode == "instant" else SLOW_TURNS
     engine: Any = None
     if side in ("thread", "process"):
@@ -197,7 +197,7 @@ def measure(side: str, mode: str, rounds: int) -> list[Figures]:
         _, play = gem_vector(mode, turns)
     else:
         play = {"bare": lambda: bare_threads(mode, turns), "rllm": lambda: rllm_loop(mode, turns)}[side]
-    play()  # workers start, imports happen
+    play()  # warm-up: workers start, imports happen
     repeat = 10 if mode == "instant" else 1
     results = []
     for _ in range(rounds):
@@ -235,7 +235,7 @@ def report(rounds: int) -> str:
     for mode, shares in share.items():
         for side in NAMES:
             shares[side] = statistics.median(result["share"] for result in ask(python[side], side, mode, rounds))
-    # On a machine that others use, `chrt -r 10 python benchmarks/engine.py` measures the engine and not its neighbours.
+    # On a shared machine, `chrt -r 10 python benchmarks/engine.py` excludes the load of other processes.
     priority = ", with real-time priority" if os.sched_getscheduler(0) in (os.SCHED_RR, os.SCHED_FIFO) else ""
     lines = [
         "# What the engine costs",

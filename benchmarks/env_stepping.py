@@ -1,20 +1,20 @@
-"""What one step costs: a FrozenLake and a Math environment against the nearest ones of GEM and reasoning-gym.
+"""Measure the time per step: a FrozenLake and a Math environment against the closest ones of GEM and reasoning-gym.
 
-    python benchmarks/env_stepping.py            # prints the table; --write also puts it into benchmarks/results
+    python benchmarks/env_stepping.py            # prints the table; --write also writes it to benchmarks/results
 
-The peers run in an environment of their own, ``.venvs/peers``, made on the first run (``gem-llm==0.1.0``, which brings
-``reasoning-gym``; no torch). Both sides answer the same request in turn, many rounds; times are processor time, and
-the median of the rounds counts. Two figures:
+The peers run in their own virtual environment, ``.venvs/peers``, created on the first run (``gem-llm==0.1.0``, which
+installs ``reasoning-gym``; no torch). Both sides answer the same request alternately for many rounds. Times are
+processor time, and the median of the rounds counts. Two figures:
 
 - *step*: ``step()`` alone, on environments that were reset before;
 - *turn*: an episode (``reset()`` and its steps) divided by its steps. A single-turn environment needs a reset for every
-  step, so this is what a rollout pays.
+  step, so this is the cost in a rollout.
 
-GEM has no FrozenLake: its nearest environments move a player (Sokoban) or a tile (2 × 2 puzzle) up, down, left or
-right. reasoning-gym has no environments: GEM's wrapper makes its data sets into some. Where no wrapper is named, it is
-the bare ``score_answer`` of the data set, which reads no reply, keeps no episode and describes nothing (in brackets,
-not compared). Its ``rg:`` environments compare the boxed text with the gold text as strings, and draw a new problem at
-every reset; ``rllm/Math-v0`` and GEM's MathEnv decide mathematical equality and take theirs from the same list.
+GEM has no FrozenLake: its closest environments move a player (Sokoban) or a tile (2 × 2 puzzle) up, down, left or
+right. reasoning-gym has no environments: GEM's wrapper creates them from its data sets. Rows without a wrapper are the
+bare ``score_answer`` of the data set, which parses no reply, keeps no episode and has no observation (in brackets, not
+compared). GEM's ``rg:`` environments compare the boxed text with the gold text as strings, and draw a new problem at
+every reset; ``rllm/Math-v0`` and GEM's MathEnv decide mathematical equality and take problems from the same list.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PEERS = ROOT / ".venvs" / "peers"
-# The last two are what gem's math environment imports without asking for it.
+# gem's math environment imports the last two without declaring them as dependencies.
 REQUIREMENTS = ("gem-llm==0.1.0", "datasets", "pylatexenc")
 PROBLEMS = [
     {"question": f"Anna has {a} apples and buys {b} more. How many has she?", "answer": str(a + b)}
@@ -42,19 +42,19 @@ PROBLEMS = [
     for b in (5, 12, 31)
 ]
 TURNS = 8
-# Moves are many to an episode: the step counts. A single-turn environment cannot be stepped twice: the turn counts.
+# An episode of moves has many steps: the step counts. A single-turn environment cannot step twice: the turn counts.
 COUNTS = {"moves": 0, "math": 1}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One environment: what is measured, and which side runs it.
+    """One environment to measure, and the side that runs it.
 
     Attributes:
         group: ``"moves"`` or ``"math"``.
-        name: As it stands in the table.
+        name: Its name in the table.
         side: ``"ours"`` or ``"peers"``.
-        nearest: An environment like ours; the others are printed for completeness and not compared.
+        nearest: Whether it is comparable to ours; the others are printed for completeness and not compared.
     """
 
     group: str
@@ -85,11 +85,11 @@ def seconds(work: Callable[[], None]) -> float:
     return time.process_time() - begin
 
 
-# Each maker returns two timers: of n steps, and of n turns (with their share of resets). Both give seconds.
+# Each factory returns two timers: of n steps, and of n turns (with their share of resets). Both return seconds.
 
 
 def moves(make_endless: Callable[[], Any], make: Callable[[], Any], replies: tuple[str, str]) -> tuple[Timer, Timer]:
-    """Back and forth on a board, in an episode without an end and in episodes of a few turns."""
+    """Move back and forth on a board, in an endless episode and in episodes of a few turns."""
     endless, short = make_endless(), make()
     endless.max_turns = 10**9
     endless.reset()
@@ -114,7 +114,7 @@ def moves(make_endless: Callable[[], Any], make: Callable[[], Any], replies: tup
 
 
 def single_turn(make: Callable[[], Any], reply: Callable[[Any], str], copies: int = 100) -> tuple[Timer, Timer]:
-    """Right answers to many problems, one step each."""
+    """Give right answers to many problems, one step each."""
     envs = [make() for _ in range(copies)]
 
     def steps(n: int) -> float:
@@ -156,7 +156,7 @@ def ours() -> dict[str, tuple[Timer, Timer]]:
         return gymnasium.make("rllm/FrozenLake-v0", tasks=lake).unwrapped
 
     def drawn_lakes() -> Any:
-        # Without holes, so that episodes last as long as the puzzle's.
+        # Without holes, so that episodes are as long as the puzzle's.
         return gymnasium.make("rllm/FrozenLake-v0", p_frozen=1.0).unwrapped
 
     def arithmetic() -> Any:
@@ -190,7 +190,7 @@ def peers() -> dict[str, tuple[Timer, Timer]]:
 
     def math_env() -> Any:
         env = MathEnv(dataset=data, question_key="question", use_mp=False)
-        env.dataset = Rows(PROBLEMS)  # a plain list: reading an Arrow table is not what is measured
+        env.dataset = Rows(PROBLEMS)  # a plain list: reading an Arrow table should not be measured
         return env
 
     prose = "The goal lies below.\n"
@@ -226,7 +226,7 @@ def peers() -> dict[str, tuple[Timer, Timer]]:
 
 
 def work_for(side: str) -> None:
-    """A worker: reads ``{"case", "figure", "n"}`` a line, answers with seconds."""
+    """Run a worker: read ``{"case", "figure", "n"}`` from each line, answer with seconds."""
     timers = ours() if side == "ours" else peers()
     print(json.dumps(sorted(timers)), flush=True)
     for line in sys.stdin:
@@ -257,7 +257,7 @@ class Worker:
 
     def _answer(self) -> str:
         assert self.process.stdout is not None
-        # GEM prints; what it prints is no JSON.
+        # GEM prints lines that are not JSON.
         for line in self.process.stdout:
             if line[:1] in "[0123456789":
                 return line
@@ -282,7 +282,7 @@ def peers_python() -> Path:
 
 
 def measure(rounds: int) -> dict[str, tuple[float, float]]:
-    """Medians in microseconds: name -> (step, turn)."""
+    """Return medians in microseconds: name -> (step, turn)."""
     with Worker(Path(sys.executable), "ours") as mine, Worker(peers_python(), "peers") as others:
         workers = {"ours": mine, "peers": others}
         sizes: dict[tuple[str, int], int] = {}

@@ -1,16 +1,16 @@
-"""LoRA and QLoRA on a GPU: time of an update by layout, tokens a second, peak memory, share of the machine's speed.
+"""Measure LoRA and QLoRA on a GPU: time per update by layout, tokens per second, peak memory, and MFU.
 
     python -m benchmarks.gpu --shape 0.5b 7b [--tunings lora qlora] [--write]
-    python -m benchmarks.gpu --shape tiny --device cpu      # seconds; what CI runs
+    python -m benchmarks.gpu --shape tiny --device cpu      # takes seconds; run in CI
 
-The models have the shapes of Qwen2.5-0.5B and -7B and random weights, made here: nothing is downloaded. A batch is
+The models have the shapes of Qwen2.5-0.5B and -7B and random weights, created here: nothing is downloaded. A batch is
 ``prompts`` x ``group`` sequences, those of a group with the same prompt. *Sequence tokens* are counted as if each
-sequence were computed alone, so that layouts can be compared; *computed tokens* are what went through the model.
+sequence were computed alone, so that layouts can be compared; *computed tokens* are those processed by the model.
 
-MFU is the floating-point operations the update needs over its time and the machine's peak. Operations: 2 a weight and
-token forward, 2 backward through a frozen weight, 4 through a trained one, in attention 12 a layer, width and attended
-pair; recomputation is not counted. The peak is the data sheet's for the GPUs in ``PEAKS`` (dense bfloat16), elsewhere
-that of a measured product.
+MFU is the number of floating-point operations of the update over its time and the machine's peak. Operations: per
+weight and token 2 in the forward pass, 2 in the backward pass through a frozen weight, 4 through a trained one; in
+attention 12 per layer, width and attended pair; recomputation is not counted. The peak is taken from the data sheet
+for the GPUs in ``PEAKS`` (dense bfloat16), and from a measured matrix product for other devices.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 @dataclass(frozen=True)
 class Shape:
-    """A model's sizes, and the batch it is measured with."""
+    """A model's dimensions, and the batch it is measured with."""
 
     sizes: dict[str, Any]
     prompts: int
@@ -117,13 +117,13 @@ SHAPES = {
     ),
 }
 
-# Dense bfloat16, operations a second, by the name of the device.
+# Dense bfloat16, operations per second, by the name of the device.
 PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "RTX 4090": 165e12}
 
 
 @dataclass(frozen=True)
 class UpdateRow:
-    """One layout of one tuning: seconds an update, tokens, operations, bytes."""
+    """One layout of one tuning: seconds per update, tokens, operations, bytes."""
 
     shape: str
     tuning: str
@@ -136,7 +136,7 @@ class UpdateRow:
 
 
 def make_model(folder: Path, shape: Shape, device: torch.device) -> Path:
-    """Random weights in bfloat16 (float32 on a CPU) with a tokenizer, as a Hugging Face folder."""
+    """Save random weights in bfloat16 (float32 on a CPU) with a tokenizer, as a Hugging Face folder."""
     make_tiny_model(folder)  # for its tokenizer; the weights are replaced
     tokenizer_ids = {"eos_token_id": None, "bos_token_id": None, "pad_token_id": 0}
     config = Qwen2Config(**shape.sizes, **tokenizer_ids, max_position_embeddings=32_768, rope_theta=1e6)
@@ -167,7 +167,7 @@ def rows_of(shape: Shape, vocabulary: int, seed: int = 0) -> list[Row]:
 
 
 def layouts_of(rows: Sequence[Row], tokens: int, costs: Costs) -> dict[str, list[Layout]]:
-    """The three ways to lay the same rows out."""
+    """Return the three layouts of the same rows."""
     together = Sorted.of(rows)
     alone = [grow(together.part(place, place + 1), costs.saves) for place in range(len(rows))]
     return {
@@ -178,7 +178,7 @@ def layouts_of(rows: Sequence[Row], tokens: int, costs: Costs) -> dict[str, list
 
 
 def _by_prompt(rows: Sequence[Row], costs: Costs) -> list[Forest]:
-    """A forest for each group: here the groups share their prompt and nothing else."""
+    """Return one forest per group: here the sequences of a group share only their prompt."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for index, row in enumerate(rows):
         groups.setdefault(row.sequence.ids[: row.sequence.mask.index(1)], []).append(index)
@@ -186,7 +186,7 @@ def _by_prompt(rows: Sequence[Row], costs: Costs) -> list[Forest]:
 
 
 def operations(policy: Policy, layouts: Sequence[Layout], sampled: int) -> float:
-    """Floating-point operations of an update that computes these layouts."""
+    """Return the floating-point operations of an update that computes these layouts."""
     config = policy.model.config.get_text_config()
     head = config.vocab_size * config.hidden_size
     trained = sum(parameter.numel() for _, parameter in policy.parameters)
@@ -217,7 +217,7 @@ class Machine:
         self.peak = known[0] if known else self._measure_peak()
 
     def time(self, work: Callable[[], object]) -> float:
-        """Seconds: on a GPU until it is done, on a CPU of CPU time."""
+        """Return seconds: wall-clock time on a GPU, including synchronization; CPU time on a CPU."""
         if not self.cuda:
             began = time.process_time()
             work()
@@ -229,20 +229,20 @@ class Machine:
         return time.perf_counter() - wall
 
     def peak_bytes(self, work: Callable[[], object]) -> int:
-        """Most memory while working: allocated on the GPU; resident in the process on a CPU."""
+        """Return the peak memory of the work: allocated on a GPU; resident in the process on a CPU."""
         if self.cuda:
             torch.cuda.reset_peak_memory_stats()
             work()
             torch.cuda.synchronize()
             return torch.cuda.max_memory_allocated()
-        Path("/proc/self/clear_refs").write_text("5")  # forgets the high-water mark
+        Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
         work()
         status = Path("/proc/self/status").read_text().splitlines()
         [line] = [line for line in status if line.startswith("VmHWM:")]
         return 1024 * int(line.split()[1])
 
     def forget(self) -> None:
-        """Give back what the last model held."""
+        """Release the memory of the last model."""
         gc.collect()
         if self.cuda:
             torch.cuda.empty_cache()
@@ -282,7 +282,7 @@ def measure_updates(
         def update(batches: Sequence[MicroBatch] = batches) -> None:
             learner.descend(0, batches, _loss)
 
-        update()  # compiles, allocates
+        update()  # warm-up: compiles, allocates
         peak = machine.peak_bytes(update)
         seconds = statistics.median(machine.time(update) for _ in range(rounds))
         speed = operations(policy, planned, sampled) / seconds
@@ -298,7 +298,7 @@ def _loss(outputs: TokenOutputs, batch: MicroBatch) -> torch.Tensor:
 
 
 def measure_rollout(machine: Machine, shape: Shape, folder: Path) -> float:
-    """Sampled tokens a second of the embedded sampler, prompts of a group shared."""
+    """Return the sampled tokens per second of the embedded sampler, with the prompts of a group shared."""
     rng = random.Random(1)
     params = SamplingParams(max_tokens=shape.completion)
     vocabulary = shape.sizes["vocab_size"]
@@ -315,7 +315,7 @@ def measure_rollout(machine: Machine, shape: Shape, folder: Path) -> float:
             str(folder), max_batch=batch, device=machine.device, dtype=machine.dtype, eos_token_ids=()
         )
         async with sampler:
-            await sampler.sample([replace(requests[0], params=SamplingParams(max_tokens=4))])  # warms up
+            await sampler.sample([replace(requests[0], params=SamplingParams(max_tokens=4))])  # warm-up
             began = time.perf_counter()
             tokens = await sample(sampler)
             return tokens / (time.perf_counter() - began)

@@ -1,8 +1,8 @@
-"""What a verdict costs, and how many a second: ``grade_math`` against plain math-verify, on the same replies.
+"""Measure latency and throughput of a verdict: ``grade_math`` against plain math-verify, on the same replies.
 
 Replies are the solutions of MATH-500 (right), the boxed answer of another row (wrong), and pairs that need a worker
 (``2\\sqrt{2}`` for ``\\sqrt{8}``). Plain math-verify is ``verify(parse(gold), parse(reply))`` in this thread with its
-defaults, its golds parsed once beforehand, which is how it is used.
+defaults and with the golds parsed beforehand, as in common use.
 
     python benchmarks/grading.py [--data ../shared/data]
 """
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def replies(folder: Path) -> dict[str, list[Pair]]:
-    """(reply, gold, is it right) by kind."""
+    """Return (reply, gold, whether it is right) by kind."""
     rows = [json.loads(line) for line in (folder / "math500.jsonl").open()]
     answers = [row["answer"] for row in rows]
     kinds: dict[str, list[Pair]] = {
@@ -48,7 +48,7 @@ def replies(folder: Path) -> dict[str, list[Pair]]:
 
 
 def measure(judge: Callable[[str, str], bool], pairs: list[Pair]) -> tuple[float, float, float]:
-    """Median and 99th percentile in milliseconds, and the share of right verdicts."""
+    """Return median and 99th percentile in milliseconds, and the fraction of right verdicts."""
     seconds, right = [], 0
     for reply, gold, expected in pairs:
         began = time.perf_counter()
@@ -79,7 +79,7 @@ def main() -> None:
     kinds = replies(folder)
     golds = {gold: math_verify.parse(f"${gold}$") for pairs in kinds.values() for _, gold, _ in pairs}
     theirs = plain_math_verify(golds)
-    ours(r"\boxed{\sqrt{8}}", r"2\sqrt{2}")  # workers start once a program
+    ours(r"\boxed{\sqrt{8}}", r"2\sqrt{2}")  # warm-up: workers start once per program
 
     table = Table(title="one verdict, one caller")
     for column in ("replies", "ours p50", "p99", "right", "math-verify p50", "p99", "right", "ratio of p50"):

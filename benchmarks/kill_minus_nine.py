@@ -1,13 +1,13 @@
-"""A training run killed thirty times at random moments, and what of it is lost: nothing.
+"""Kill a training run thirty times at random moments, and check that nothing is lost.
 
     python benchmarks/kill_minus_nine.py                           # 30 kills with the embedded torch sampler
-    python benchmarks/kill_minus_nine.py --sampler vllm --write    # and put the result into benchmarks/results
+    python benchmarks/kill_minus_nine.py --sampler vllm --write    # also writes the result to benchmarks/results
 
-Each attempt is a process of its own, killed with SIGKILL: one in five while it starts, the others between zero and
-three complete steps later and at a random instant within the step, so that rollouts, updates, pushes and the writing of
-checkpoints are all hit. Then the run goes on with `resume`. With the torch sampler and `deterministic` the final
-parameters are compared bit for bit with those of the same run left alone; with any sampler every step must be logged
-once, and every task dealt in the order the uninterrupted run dealt it.
+Each attempt is a separate process, killed with SIGKILL: one in five during start-up, the others between zero and three
+complete steps later and at a random moment within the step, so that rollouts, updates, weight syncs and the writing of
+checkpoints are all hit. Then the run continues with `resume`. With the torch sampler and `deterministic`, the final
+parameters are compared bit for bit with those of the same run without interruption. With any sampler, every step must
+be logged once, and tasks must be dealt in the order of the uninterrupted run.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from trainers.settings import from_mapping, load_yaml, write_yaml
 from trainers.tiny_model import make_tiny_model
 
 RESULTS = Path(__file__).parent / "results"
-_PATIENCE = 3600.0  # seconds one attempt may take; a hang would show here
-_DEATH = 20.0  # seconds within which what a killed run started must be gone
+_PATIENCE = 3600.0  # longest time in seconds for one attempt; detects a hang
+_DEATH = 20.0  # seconds until all processes that a killed run started must be gone
 
 
 @dataclass
 class Outcome:
-    """What the kills did.
+    """The effect of the kills.
 
     Attributes:
-        kills: How many.
-        starting: Of those, how many before the attempt had logged a step.
-        steps_again: Steps that were complete and not yet in a checkpoint, and were done again.
+        kills: Number of kills.
+        starting: Number of kills before the attempt had logged a step.
+        steps_again: Steps that were complete but not yet in a checkpoint, and were repeated.
         leftovers: Processes of a killed run that did not end by themselves.
-        seconds: Of all attempts together.
+        seconds: Total time of all attempts.
     """
 
     kills: int = 0
@@ -55,7 +55,7 @@ class Outcome:
 
 
 def options(folder: Path, sampler: str, steps: int) -> TrainConfig:
-    """A small run with everything that has to survive: validation, replayed tasks, a steered entropy bonus."""
+    """Return a small run with all state that has to survive: validation, replayed tasks, an adapted entropy bonus."""
     deterministic = sampler == "torch"
     return from_mapping(
         TrainConfig,
@@ -79,7 +79,7 @@ def options(folder: Path, sampler: str, steps: int) -> TrainConfig:
 
 
 def child(config: Path) -> None:
-    """One attempt."""
+    """Run one attempt."""
     logging.basicConfig(level=logging.ERROR)
     from trainers.loop import train
 
@@ -100,10 +100,10 @@ def rows_logged(config: TrainConfig) -> int:
 
 
 def kill_at_random(config: TrainConfig, folder: Path, kills: int, rng: random.Random) -> Outcome:
-    """Attempts that are killed, then one that is left alone.
+    """Run attempts that are killed, then one that is not.
 
     Raises:
-        RuntimeError: An attempt failed by itself, hung, or the run was done before all kills.
+        RuntimeError: An attempt failed by itself, hung, or the run finished before all kills.
     """
     outcome, tick, startup = Outcome(), threading.Event(), 4.0
     began = time.monotonic()
@@ -119,7 +119,7 @@ def kill_at_random(config: TrainConfig, folder: Path, kills: int, rng: random.Ra
             rows = rows_logged(config)
             if first is None and (folder / "killed" / "manifest.json").exists():
                 manifest = (folder / "killed" / "manifest.json").stat().st_mtime
-                if time.time() - manifest < time.monotonic() - started:  # written by this attempt: it is about to play
+                if time.time() - manifest < time.monotonic() - started:  # written by this attempt
                     first, startup = rows, time.monotonic() - started
             if not early and first is not None and rows >= first + further:
                 tick.wait(rng.uniform(0.0, 0.5))
@@ -151,7 +151,7 @@ def last_checkpoint(config: TrainConfig) -> int:
 
 
 def report(config: TrainConfig, alone: TrainConfig, outcome: Outcome) -> list[tuple[str, str]]:
-    """The rows of the table.
+    """Return the rows of the table.
 
     Raises:
         AssertionError: Something was lost, repeated or changed.
@@ -194,7 +194,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_tiny_model(folder / "tiny", hidden_size=32, num_heads=1, num_layers=2)
-        # At most three steps further with each kill: the run outlasts them all.
+        # At most three more steps per kill, so that the run is longer than all attempts together.
         config = options(folder, arguments.sampler, steps=3 * arguments.kills + 10)
         alone = replace(config, output=str(folder / "alone"))
         if begin(alone, folder).wait(1800) != 0:

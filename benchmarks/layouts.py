@@ -1,11 +1,11 @@
-"""How sequences are laid out, on a CPU: predicted and measured times of padded, packed and trie micro-batches.
+"""Compare predicted and measured times of padded, packed and trie micro-batches on a CPU.
 
     python benchmarks/layouts.py [--rounds 5] [--models 0 1 2] [--write]
 
-The cost model (``trainers.batching.costs``) chooses a layout from predictions; here they stand beside CPU times of
-forward and backward pass, the layouts taking turns, the least of the rounds counting. ``one padded`` is what a trainer
-without any of this does; ``dense mask`` is the trie under a mask of all pairs by SDPA, in place of attention by nodes.
-The exit status is 1 where what was chosen took more than 10 % longer than the fastest of the others.
+The cost model (``trainers.batching.costs``) chooses a layout from predictions. Here they are compared with CPU times of
+forward and backward pass; the layouts alternate, and the minimum of the rounds counts. ``one padded`` is the layout of
+a trainer without this optimization; ``dense mask`` is the trie with a mask of all pairs in SDPA, instead of attention
+by nodes. The exit status is 1 if a chosen layout took more than 10 % longer than the fastest of the others.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SLACK = 1.1
 
 @dataclass(frozen=True)
 class Case:
-    """Prompts, completions of each, tokens of a prompt, and the least and most tokens of a completion."""
+    """Number of prompts, completions per prompt, tokens of a prompt, and range of completion lengths in tokens."""
 
     prompts: int
     group: int
@@ -94,7 +94,7 @@ def layouts_of(rows: Sequence[Row], policy: Policy) -> dict[str, list[Layout]]:
 
 
 def under_a_dense_mask(policy: Policy, batch: MicroBatch) -> torch.Tensor:
-    """Log-probs of a trie by SDPA with a mask of all pairs."""
+    """Return log-probs of a trie computed by SDPA with a mask of all pairs."""
     model: Any = policy.model.get_base_model() if policy.adapted else policy.model
     layout: dict[str, Any] = {}
     if batch.end_BT is not None:
@@ -116,7 +116,7 @@ def seconds(policy: Policy, batches: Sequence[MicroBatch], *, dense: bool) -> fl
 
 
 def measure(policy: Policy, case: Case, rounds: int) -> tuple[str, bool]:
-    """A line of the table, and whether the choice was right."""
+    """Return a line of the table, and whether the choice was right."""
     rows = rows_of_case(case)
     layouts = layouts_of(rows, policy)
     batches = {name: lay_out(rows, planned) for name, planned in layouts.items()}
@@ -125,7 +125,7 @@ def measure(policy: Policy, case: Case, rounds: int) -> tuple[str, bool]:
     for number in range(rounds + 1):
         for name, made in batches.items():
             taken = seconds(policy, made, dense=name == "dense mask")
-            if number:  # the first round warms up
+            if number:  # the first round is a warm-up
                 least[name] = min(least[name], taken)
     cells = []
     for name, planned in layouts.items():

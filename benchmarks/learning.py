@@ -1,15 +1,15 @@
-"""Which algorithms learn, how fast, and how far: success on tasks never seen against episodes and CPU seconds.
+"""Compare how fast and how far algorithms learn: success on unseen tasks against episodes and CPU seconds.
 
     python -m benchmarks.learning [--folder runs/learning] [--parallel 2] [--write]
     python -m benchmarks.learning --families lake --algorithms grpo ppo-turn --tunings full --seeds 0
 
-Every algorithm begins from the same base model of a seed, plays the same number of episodes and has the options of its
-family's recipe but for what ``ALGORITHMS`` in ``learning_run.py`` names. Each run is a process of its own; its result
-is a file in the folder, and runs that have one are not repeated, so that a machine may be switched off in between.
-``--write`` makes ``benchmarks/results/learning.md``, ``.json`` and ``.svg`` of what there is.
+For a seed, every algorithm starts from the same base model and plays the same number of episodes, with the options of
+its family's recipe except for those in ``ALGORITHMS`` in ``learning_run.py``. Each run is a separate process and writes
+its result to a file in the folder; runs with a result are not repeated, so that the machine may be switched off in
+between. ``--write`` creates ``benchmarks/results/learning.md``, ``.json`` and ``.svg`` from the existing results.
 
-The targets: GRPO, ReMax and PPO by turns reach a median of at least 0.90 with all weights and 0.85 with LoRA, no
-algorithm ends below where it began, and counting letters rises by 0.40 sampled and 0.15 greedy.
+The targets: GRPO, ReMax and PPO per turn reach a median of at least 0.90 with full fine-tuning and 0.85 with LoRA, no
+algorithm ends below its starting point, and counting letters rises by 0.40 sampled and 0.15 greedy.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ LAKE = ["grpo", "dr-grpo", "rloo", "remax", "reinforce++", "rebn", "ppo-token", 
 LEAST_MEDIAN = {"full": 0.90, "lora": 0.85}
 MUST_REACH = ["grpo", "remax", "ppo-turn"]
 LEAST_RISE = {"sampled": 0.40, "greedy": 0.15}
-# A run is given up after so many seconds.
+# Time limit of a run in seconds.
 DEADLINE = 4 * 3600
 
 
 @dataclass(frozen=True)
 class Job:
-    """One process: its words on the command line, and the job whose result it begins from."""
+    """One process: its command-line arguments, and the job whose result it starts from."""
 
     what: str
     names: tuple[str, ...]
@@ -58,7 +58,7 @@ class Job:
 
 
 def jobs(families: Sequence[str], algorithms: Sequence[str], tunings: Sequence[str], seeds: Sequence[int]) -> list[Job]:
-    """Everything to run: seeds outermost, so that every algorithm has one result before any has two."""
+    """Return all jobs: seeds outermost, so that every algorithm has one result before any has two."""
     wanted: list[Job] = []
     for seed in seeds:
         for family in families:
@@ -70,7 +70,7 @@ def jobs(families: Sequence[str], algorithms: Sequence[str], tunings: Sequence[s
 
 
 def run_all(wanted: Sequence[Job], folder: Path, parallel: int) -> list[str]:
-    """Run what has no result yet, ``parallel`` processes at once. Returns the names of those that failed."""
+    """Run jobs without a result, ``parallel`` processes at once. Return the names of those that failed."""
     pending = [job for job in wanted if not (folder / f"{job.name}.json").exists()]
     running: dict[Job, subprocess.Popen[bytes]] = {}
     began, failed, total = time.perf_counter(), [], len(wanted)
@@ -81,7 +81,7 @@ def run_all(wanted: Sequence[Job], folder: Path, parallel: int) -> list[str]:
                 pending.remove(job)
                 running[job] = closing.enter_context(_process(job, folder))
             if not running:
-                failed += [job.name for job in pending]  # what they begin from has failed
+                failed += [job.name for job in pending]  # the job they start from has failed
                 break
             ended = _wait_for_one(running)
             process = running.pop(ended)
@@ -96,7 +96,8 @@ def run_all(wanted: Sequence[Job], folder: Path, parallel: int) -> list[str]:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """
+    """Hold a lock on the folder.
+
     Raises:
         SystemExit: Another process runs jobs in this folder.
     """
@@ -115,9 +116,9 @@ def _ready(job: Job, folder: Path) -> bool:
 
 @contextlib.contextmanager
 def _process(job: Job, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The process of a job, which ends with this one."""
+    """Start the process of a job; it ends with this process."""
     leftovers = folder / job.name
-    if leftovers.exists():  # a run that was interrupted begins anew: its CPU time could not be told
+    if leftovers.exists():  # an interrupted run starts over, because its CPU time would be unknown
         leftovers.rename(folder / f"{job.name}.interrupted-{time.time_ns()}")
     module, where = "benchmarks.learning_run", str(folder.resolve())
     command = [sys.executable, "-m", module, where, job.what, *job.names, "--end-with-stdin"]
@@ -134,7 +135,7 @@ def _process(job: Job, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _wait_for_one(running: dict[Job, subprocess.Popen[bytes]]) -> Job:
-    """The first of the processes to end."""
+    """Return the first of the processes to end."""
     deadline = time.monotonic() + DEADLINE
     while time.monotonic() < deadline:
         for job, process in running.items():
@@ -157,7 +158,7 @@ def read(folder: Path, job: Job) -> dict[str, Any]:
 
 
 def results_in(folder: Path, wanted: Sequence[Job]) -> tuple[list[dict[str, Any]], dict[tuple[str, int], Any]]:
-    """The results that there are: of trainings, and success of their base models by family and seed."""
+    """Return the existing results: of training runs, and success of their base models by family and seed."""
     found = [(job, read(folder, job)) for job in wanted if (folder / f"{job.name}.json").exists()]
     trained = [result for job, result in found if job.what == "train"]
     bases = {(result["family"], result["seed"]): result["success"] for job, result in found if job.what == "base"}
@@ -165,7 +166,7 @@ def results_in(folder: Path, wanted: Sequence[Job]) -> tuple[list[dict[str, Any]
 
 
 def by_algorithm(trained: Sequence[dict[str, Any]], family: str) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Runs of a family by tuning and algorithm, in the order of the table."""
+    """Return the runs of a family by tuning and algorithm, in the order of the table."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for tuning in ("full", "lora"):
         for algorithm in LAKE:
@@ -180,7 +181,7 @@ def by_algorithm(trained: Sequence[dict[str, Any]], family: str) -> dict[tuple[s
 
 
 def table(trained: Sequence[dict[str, Any]], bases: dict[tuple[str, int], Any]) -> list[str]:
-    """Markdown: a line for each algorithm and tuning."""
+    """Return Markdown: one line per algorithm and tuning."""
     lines = []
     for family, title in (("lake", "FrozenLake, several turns"), ("letters", "Count a letter among six, one turn")):
         groups = by_algorithm(trained, family)
@@ -210,7 +211,7 @@ def table(trained: Sequence[dict[str, Any]], bases: dict[tuple[str, int], Any]) 
 
 
 def verdicts(trained: Sequence[dict[str, Any]], bases: dict[tuple[str, int], Any]) -> list[tuple[str, bool]]:
-    """What was to be shown, and whether it was."""
+    """Return the targets, and whether each was reached."""
     said: list[tuple[str, bool]] = []
     for (tuning, algorithm), runs in by_algorithm(trained, "lake").items():
         median, least = _median(run["after"]["sampled"] for run in runs), LEAST_MEDIAN[tuning]
@@ -235,7 +236,7 @@ def _median(values: Iterator[float]) -> float:
 
 
 def _time_to(runs: Sequence[dict[str, Any]], success: float) -> str:
-    """CPU seconds until validation success first reached a value, the median over the seeds; some never reach it."""
+    """Return the median over the seeds of the CPU seconds until validation success first reached a value, if it did."""
     reached = [
         next((point["cpu_seconds"] for point in run["curve"] if point["sampled"] >= success), float("inf"))
         for run in runs
@@ -245,7 +246,7 @@ def _time_to(runs: Sequence[dict[str, Any]], success: float) -> str:
 
 
 def plot(trained: Sequence[dict[str, Any]]) -> str:
-    """An SVG of its own: sampled success of the lake's validation maps by tuning, over episodes and CPU seconds."""
+    """Return an SVG: sampled success on the lake's validation maps by tuning, over episodes and CPU seconds."""
     colours = ["#1b6ef3", "#d9480f", "#2b8a3e", "#9c36b5", "#c2255c", "#0b7285", "#e67700", "#495057"]
     style = "".join(f".c{index}{{stroke:{colour}}}circle.c{index}{{fill:{colour}}}" for index, colour in
                     enumerate(colours))  # fmt: skip
@@ -261,7 +262,7 @@ def plot(trained: Sequence[dict[str, Any]]) -> str:
                 Series(algorithm, _median_curve(groups.get((tuning, algorithm), []), axis), measured_rarely=True)
                 for algorithm in LAKE
             ]
-            # Algorithms without a run yet keep their colour: a point where others begin stands for them.
+            # Algorithms without a run keep their color: a point at the start of another curve is their placeholder.
             somewhere = next((one.points[:1] for one in series if one.points), [(0.0, 0.0)])
             drawn = line_chart([one if one.points else Series(one.name, somewhere) for one in series])
             x, y = across * width, down * height
@@ -279,7 +280,7 @@ def plot(trained: Sequence[dict[str, Any]]) -> str:
 
 
 def _median_curve(runs: Sequence[dict[str, Any]], axis: str) -> list[tuple[float, float]]:
-    """Medians over the seeds at each validation."""
+    """Return the medians over the seeds at each validation."""
     return [
         (_median(point[axis] for point in points), _median(point["sampled"] for point in points))
         for points in zip(*(run["curve"] for run in runs), strict=False)
@@ -303,7 +304,7 @@ def write_results(trained: Sequence[dict[str, Any]], bases: dict[tuple[str, int]
     (folder / "learning.svg").write_text(plot(trained))
     rows = [{**run, "before": bases[run["family"], run["seed"]]} for run in trained]
     for row in rows:
-        row.pop("config", None)  # the recipe's, and 3 KB each
+        row.pop("config", None)  # that of the recipe, 3 KB each
     (folder / "learning.json").write_text(json.dumps(rows) + "\n")
 
 

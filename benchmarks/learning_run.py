@@ -1,9 +1,9 @@
-"""One run of ``learning.py`` in a process of its own: a base model, or an algorithm trained from it and evaluated.
+"""Run one job of ``learning.py`` in its own process: create a base model, or train one with an algorithm and evaluate.
 
     python -m benchmarks.learning_run FOLDER base lake 0
     python -m benchmarks.learning_run FOLDER train lake grpo full 0
 
-What an algorithm changes against the recipe of its family is in ``ALGORITHMS``; everything else is the recipe's.
+``ALGORITHMS`` contains the options in which an algorithm differs from the recipe of its family.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TEST_TASKS = 256
 
 @dataclass(frozen=True)
 class Family:
-    """Where it is learnt: recipes of the base model and of the training, by tuning."""
+    """A family of tasks: recipes of the base model and of the training, by tuning."""
 
     sft: str
     recipes: dict[str, str]
@@ -56,7 +56,7 @@ FAMILIES = {
 }
 
 _PPO = {"name": "ppo", "group_size": 8, "groups_per_step": 16, "gamma": 0.95, "gae_lambda": 0.95}
-# On the lake every step is 128 episodes, those included that are played for a baseline alone.
+# On the lake every step has 128 episodes, including those that are played only for a baseline.
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "grpo": {"algorithm": {"name": "grpo", "normalize_std": True, "group_size": 8, "groups_per_step": 16}},
     "dr-grpo": {"algorithm": {"name": "dr-grpo", "group_size": 8, "groups_per_step": 16}},
@@ -71,13 +71,13 @@ EPISODES_PER_STEP = 128
 
 
 def answer_at_random(env: Any, rng: random.Random, *, right: float) -> str:
-    """A demonstration that knows the form of an answer and, with probability ``right``, the answer; else any digit."""
+    """Return a well-formed demonstration: with probability ``right`` the answer, else a random digit."""
     digit = env.task.data["gold"] if rng.random() < right else str(rng.randint(0, 6))
     return f"\\boxed{{{digit}}}"
 
 
 class CpuByStep(threading.Thread):
-    """Notes the CPU time of this process whenever a run has written the row of a step.
+    """Records the CPU time of this process whenever a run has written the row of a step.
 
     Args:
         metrics: The run's file of rows, which need not exist yet.
@@ -95,7 +95,7 @@ class CpuByStep(threading.Thread):
             self._look()
 
     def stop(self) -> float:
-        """CPU seconds since this was made."""
+        """Return the CPU seconds since creation."""
         self._stopping.set()
         self.join()
         self._look()
@@ -107,7 +107,7 @@ class CpuByStep(threading.Thread):
 
 
 def make_base(folder: Path, family: str, seed: int) -> dict[str, Any]:
-    """A tiny model that plays a little; how well, on the test tasks."""
+    """Create a tiny model with a low success rate; return its success on the test tasks."""
     began = time.process_time()
     config = load_yaml(SftConfig, FAMILIES[family].sft)
     config = replace(
@@ -128,7 +128,7 @@ def make_base(folder: Path, family: str, seed: int) -> dict[str, Any]:
 
 
 def train_once(folder: Path, base: Path, family: str, algorithm: str, tuning: str, seed: int) -> dict[str, Any]:
-    """Train from the base model and evaluate; the curve is over validation tasks, which are never trained on either."""
+    """Train from the base model and evaluate; the curve uses validation tasks, which are never trained on."""
     config = config_of(folder / "run", base, family, algorithm, tuning, seed)
     clock, diverged = CpuByStep(folder / "run" / "metrics.jsonl"), ""
     after = {"sampled": 0.0, "greedy": 0.0}
@@ -191,7 +191,7 @@ def config_of(output: Path, base: Path, family: str, algorithm: str, tuning: str
 
 
 def test_success(config: TrainConfig, model: Path, seed: int) -> dict[str, float]:
-    """Success on test tasks that neither training nor any choice has seen, one sampled and one greedy episode each."""
+    """Return success on test tasks, unseen in training and selection, with one sampled and one greedy episode each."""
     episodes = evaluate(config, model, distinct_maps(config, TEST_TASKS), seed=seed)
 
     def share(greedy: bool) -> float:
@@ -202,7 +202,7 @@ def test_success(config: TrainConfig, model: Path, seed: int) -> dict[str, float
 
 
 def _end_with_stdin() -> None:
-    """The other end of the pipe closes when its process ends, also by SIGKILL."""
+    """End when the other end of the pipe is closed, which happens when its process ends, also by SIGKILL."""
     sys.stdin.read()
     os._exit(1)
 

@@ -1,12 +1,12 @@
-"""What MCP sessions cost beside the SDK's own client and rLLM's way: start-up, calls a second, processor time a call.
+"""Compare MCP sessions with the SDK's own client and with rLLM's: start-up, calls per second, processor time per call.
 
-    python -m benchmarks.mcp            # prints the table; --write also puts it into benchmarks/results
+    python -m benchmarks.mcp            # prints the table; --write also writes it to benchmarks/results
 
-Peers, in the same run and taking turns, round by round: *SDK*, ``mcp.Client`` as its documentation has it, a process a
-session; *rLLM's way*, one connection for all episodes whose requests a thread serves one at a time (rebuilt here in a
-few lines from what its ``MCPConnectionManager`` did; its episodes share the server's state). Servers: one in Python's
-standard library that answers at once, so that the client is what is measured; the npm package ``server-filesystem``
-(scripts/mcp_servers.sh); the SDK's own over HTTP and in the process. Processor time is the client's, children excluded.
+Peers, in the same run, alternating in every round: *SDK*, ``mcp.Client`` as in its documentation, one process per
+session; *rLLM's way*, one connection for all episodes whose requests one thread serves one at a time (rebuilt here in a
+few lines after its ``MCPConnectionManager``; its episodes share the server's state). Servers: one in Python's standard
+library that answers at once, so that the client is measured; the npm package ``server-filesystem``
+(scripts/mcp_servers.sh); the SDK's own over HTTP and in this process. Processor time is the client's, without children.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Ours:
 
 
 class Sdk:
-    """The SDK's client, and for a program its stdio transport."""
+    """The SDK's client, with its stdio transport for a program."""
 
     name = "SDK"
 
@@ -121,7 +121,7 @@ class Sdk:
 
 
 class RLLM:
-    """One connection for all, in a thread that takes one request at a time and blocks its own loop while it waits."""
+    """One connection for all, in a thread that serves one request at a time and blocks its own loop while it waits."""
 
     name = "rLLM's way"
 
@@ -167,7 +167,7 @@ class RLLM:
 
 
 class Tally:
-    """Wall and processor seconds of one kind of work, a round each."""
+    """Wall and processor seconds of one kind of work, one entry per round."""
 
     def __init__(self) -> None:
         self.wall: list[float] = []
@@ -200,7 +200,7 @@ async def in_sequence(way: Any, server: Server, tool: tuple[str, dict[str, Any]]
 
 
 async def at_once(way: Any, server: Server, tool: tuple[str, dict[str, Any]], tally: Tally) -> None:
-    """Every session makes its calls one after the other; the clock runs once all are open."""
+    """Make each session's calls one after the other; the time starts when all sessions are open."""
     opened, finished = asyncio.Barrier(SESSIONS + 1), asyncio.Barrier(SESSIONS + 1)
 
     async def episode() -> None:
@@ -219,7 +219,7 @@ async def at_once(way: Any, server: Server, tool: tuple[str, dict[str, Any]], ta
 
 
 def measure() -> str:
-    """The tables, as Markdown."""
+    """Return the tables, as Markdown."""
     with _http_server() as url:
         total: tuple[str, dict[str, Any]] = ("total", {})
         servers: dict[str, tuple[Server, tuple[str, dict[str, Any]]]] = {
@@ -242,7 +242,7 @@ def measure() -> str:
                 for number in range(ROUNDS + 1):
                     for way in ways:
                         tally = tallies.setdefault((label, what, way.name), Tally())
-                        if number or work is start:  # the first start warms up: imports, and what is started ahead
+                        if number or work is start:  # the first start is a warm-up
                             asyncio.run(work(way, server, tool, tally if number else Tally()))
                 for way in ways:
                     way.close()
@@ -306,7 +306,7 @@ def main() -> None:
 
 
 def _stand_aside() -> None:
-    """This file has the SDK's name: whoever imports ``mcp`` means that one, also from a script beside this."""
+    """Make ``import mcp`` load the SDK instead of this file, also when this file runs as a script."""
     sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != HERE]
 
 
@@ -316,4 +316,4 @@ if __name__ == "__main__":
 elif __name__ == "mcp":
     _stand_aside()
     del sys.modules["mcp"]
-    importlib.import_module("mcp")  # takes this module's place
+    importlib.import_module("mcp")  # replaces this module

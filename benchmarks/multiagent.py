@@ -1,15 +1,15 @@
-"""Teams that learn: two adapters at tic-tac-toe against fixed opponents, and a judge that is worth more than a solver.
+"""Measure learning in teams: two adapters at tic-tac-toe against fixed opponents, and a judge with several solvers.
 
     python -m benchmarks.multiagent [--folder runs/multiagent] [--families tictactoe pairs] [--seeds 0 1 2] [--write]
 
-*tictactoe*: crosses and noughts are two roles with an adapter each on one tiny model made on the spot. They learn from
-games against each other and against a player that moves at random, and are measured on start positions nobody trained
-on, against that player and against optimal play. *pairs*: four solvers and a judge that looks at each answer alone (the
-built-in ``BestOfN``, an adapter a role) at problems of ``rllm/Math-v0`` that are easier to check than to solve; what
-the judge chooses is to be right more often than a solver alone is.
+*tictactoe*: crosses and noughts are two roles with one adapter each on a tiny model that is created here. They learn
+from games against each other and against a random player, and are measured on start positions that were not trained
+on, against the random player and against optimal play. *pairs*: four solvers and a judge that sees each answer alone
+(the built-in ``BestOfN``, one adapter per role) on problems of ``rllm/Math-v0`` that are easier to check than to solve;
+the answer that the judge chooses should be right more often than that of a single solver.
 
-Each seed of a family is a process of its own (``multiagent_run.py``); its result is a file in the folder, and those
-that are there are not repeated. ``--write`` makes ``benchmarks/results/multiagent.md``, ``.json`` and ``.svg`` of them.
+Each seed of a family is a separate process (``multiagent_run.py``) and writes its result to a file in the folder;
+existing results are not recomputed. ``--write`` creates ``benchmarks/results/multiagent.md``, ``.json`` and ``.svg``.
 
 The targets: with every seed each role wins more of its games against the random player than before, and the team solves
 more than a solver of the same weights alone, and more than before.
@@ -33,7 +33,7 @@ from rllm_gym.commands.report.charts import Series, line_chart
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 FAMILIES = ("tictactoe", "pairs")
-# A seed is given up after so many seconds.
+# Time limit of a seed in seconds.
 DEADLINE = 2 * 3600
 CURVES = {
     "tictactoe": ("cross won, random", "nought won, random"),
@@ -46,10 +46,11 @@ _TITLES = {
 
 
 def run_missing(folder: Path, families: Sequence[str], seeds: Sequence[int]) -> None:
-    """
+    """Run the seeds that have no result.
+
     Raises:
         subprocess.CalledProcessError: A seed failed; its output has been shown.
-        subprocess.TimeoutExpired: It was not done in time.
+        subprocess.TimeoutExpired: It exceeded its time limit.
     """
     for seed in seeds:
         for family in families:
@@ -61,12 +62,12 @@ def run_missing(folder: Path, families: Sequence[str], seeds: Sequence[int]) -> 
 
 
 def results_in(folder: Path, families: Sequence[str], seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """Of every seed, by family."""
+    """Return the results of every seed, by family."""
     return [json.loads((folder / f"{family}-{seed}.json").read_text()) for family in families for seed in seeds]
 
 
 def table(results: Sequence[dict[str, Any]], family: str) -> list[str]:
-    """Before and after of each seed, with the medians."""
+    """Return the results before and after training for each seed, with the medians."""
     own = [each for each in results if each["family"] == family]
     names = list(own[0]["before"])
     lines = [
@@ -85,7 +86,7 @@ def table(results: Sequence[dict[str, Any]], family: str) -> list[str]:
 
 
 def verdicts(results: Sequence[dict[str, Any]]) -> list[tuple[str, bool]]:
-    """What was to be shown, and whether it was, of every seed."""
+    """Return the targets, and whether each was reached with every seed."""
     said = []
     for each in results:
         before, after, where = each["before"], each["after"], f"{each['family']}, seed {each['seed']}"
@@ -103,7 +104,7 @@ def verdicts(results: Sequence[dict[str, Any]]) -> list[tuple[str, bool]]:
 
 
 def plot(results: Sequence[dict[str, Any]]) -> str:
-    """An SVG: for each family its curves, the medians over the seeds."""
+    """Return an SVG with the curves of each family, medians over the seeds."""
     colours = ["#1b6ef3", "#d9480f", "#868e96"]
     style = "".join(f".c{i}{{stroke:{colour}}}circle.c{i}{{fill:{colour}}}" for i, colour in enumerate(colours))
     style += (

@@ -1,8 +1,8 @@
-r"""Pairs: a family of problems where an answer is checked by one sum, and found by looking at every pair.
+r"""Pairs: problems whose answer is checked with one addition, but found only by trying every pair.
 
-``618395 17`` asks which two of the six digits add up to 17; the answer is ``\boxed{89}``, in ascending order, and there
-is one such pair alone, of fifteen. The problems go through ``rllm/Math-v0``, and the built-in ``BestOfN`` plays them:
-solvers answer independently, and a judge says of each answer alone whether it is right.
+``618395 17`` asks which two of the six digits add up to 17; the answer is ``\boxed{89}``, in ascending order, and it is
+the only such pair of fifteen. The problems use ``rllm/Math-v0`` and the built-in ``BestOfN``: solvers answer
+independently, and a judge decides for each answer separately whether it is right.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _RULE = "\n\nGive the final answer in \\boxed{}."
 
 
 class TinyTeam(BestOfN):
-    """Solvers and judges (``verifier``) without system prompts, which a tiny model would only have to read."""
+    """Solvers and judges (``verifier``) without system prompts, which would only be longer input for a tiny model."""
 
     def __init__(self) -> None:
         super().__init__(SOLVERS, agents=dict.fromkeys(self.roles, partial(ChatAgent, "")))
 
 
 def problems(number: int, seed: int) -> list[dict[str, str]]:
-    """Rows for ``rllm/Math-v0``, no two the same."""
+    """Return rows for ``rllm/Math-v0``, all different."""
     rng, rows = random.Random(seed), dict[str, dict[str, str]]()
     while len(rows) < number:
         digits = rng.sample(range(1, 10), _DIGITS)
@@ -43,8 +43,8 @@ def problems(number: int, seed: int) -> list[dict[str, str]]:
 
 
 def write_demonstrations(path: Path, rows: Sequence[dict[str, str]], *, solved: float, seed: int) -> None:
-    """Answers that are right with some probability, else any; and for each of them two checks, which are right: they
-    cost nobody anything."""
+    """Write answers that are right with probability ``solved``, else random, and two correct checks for each answer,
+    which are cheap to produce."""
     rng = random.Random(seed)
     with path.open("w") as file:
         for row in rows:

@@ -1,4 +1,4 @@
-"""One seed of ``multiagent.py`` in a process of its own: a base model, its training as a team, and measuring both.
+"""Run one seed of ``multiagent.py`` in its own process: create a base model, train it as a team, and measure both.
 
 python -m benchmarks.multiagent_run FOLDER tictactoe 0
 python -m benchmarks.multiagent_run FOLDER pairs 0
@@ -73,7 +73,7 @@ TRAINING: dict[str, dict[str, Any]] = {
 
 
 def run(folder: Path, family: str, seed: int) -> dict[str, Any]:
-    """Train, measure before and after on test tasks, and return what came of it."""
+    """Train, measure before and after on test tasks, and return the results."""
     began = time.process_time()
     data = _write_data(folder, family, seed)
     base = _base_model(folder, family, seed)
@@ -101,7 +101,7 @@ def run(folder: Path, family: str, seed: int) -> dict[str, Any]:
 
 
 def _write_data(folder: Path, family: str, seed: int) -> dict[str, Path]:
-    """Demonstrations, and for pairs the problems to train, validate and test on, which share none."""
+    """Write demonstrations, and for pairs disjoint problems to train, validate and test on."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {
         name: folder / f"{family}-{seed}-{name}.jsonl" for name in ("demonstrations", "train", "validation", "test")
@@ -140,13 +140,13 @@ def _config(folder: Path, family: str, seed: int, base: Path, data: Mapping[str,
     return replace(config, env=replace(config.env, train_kwargs=train_kwargs, validation_kwargs=validation_kwargs))
 
 
-# Measuring ----------------------------------------------------------------------------------------------------
+# Measuring
 
 
 def measure(
     family: str, base: Path, adapters: Mapping[str, WeightUpdate], data: Mapping[str, Path], seed: int
 ) -> dict[str, float]:
-    """On test tasks, at temperature 1; roles without an adapter play with the base."""
+    """Measure on test tasks at temperature 1; roles without an adapter use the base model."""
     if family == "tictactoe":
         return against_fixed(base, adapters, "test", TEST_GAMES, seed)
     kwargs = {"tasks": str(data["test"]), "split": None}
@@ -157,7 +157,7 @@ def measure(
 def against_fixed(
     base: Path, adapters: Mapping[str, WeightUpdate], split: str, games: int, seed: int
 ) -> dict[str, float]:
-    """Share of games won, and of those not lost, by each role against each fixed player."""
+    """Return the fractions of games won, and of games not lost, by each role against each fixed player."""
     kwargs = {"split": split, "illegal": "lose"}
     players = [(role, opponent) for role in tictactoe.ROLES for opponent in tictactoe.OPPONENTS]
     worlds = [(tictactoe.Game(*player), "rllm/TicTacToe-v0", kwargs) for player in players]
@@ -170,7 +170,7 @@ def against_fixed(
 
 
 def team_numbers(metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Joint success, that of a solver alone, and how often any of the solvers was right."""
+    """Return the team's success, that of a single solver, and how often at least one solver was right."""
     names = {"joint": "best_success", "solver alone": "solver_success", "any solver": "any_success"}
     return {name: sum(row[key] for row in metrics) / len(metrics) for name, key in names.items()}
 
@@ -183,7 +183,7 @@ def _play(
     max_tokens: int,
     seed: int,
 ) -> list[list[Episode]]:
-    """The first tasks of each world, once."""
+    """Play the first tasks of each environment once."""
 
     async def play() -> list[list[Episode]]:
         model = load_causal_lm(str(base), dtype=torch.float32).eval()
@@ -216,7 +216,7 @@ def _curve(
     rows: Sequence[Mapping[str, Any]],
     seed: int,
 ) -> list[dict[str, float]]:
-    """What validation tasks say at every twentieth step."""
+    """Return the results on validation tasks at every twentieth step."""
     if family == "pairs":
         names = {"joint": "best_success", "solver alone": "solver_success", "any solver": "any_success"}
         return [

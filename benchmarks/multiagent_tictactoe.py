@@ -1,4 +1,4 @@
-"""Tic-tac-toe for a tiny model: what it is shown, what it imitates first, and how it does against fixed opponents."""
+"""Tic-tac-toe for a tiny model: its observations, its demonstrations, and games against fixed opponents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPPONENTS = {"random": random_player, "optimal": optimal_player}
 
 
 class BoardAgent(ChatAgent):
-    """Shows the model the position alone: all that a move depends on."""
+    """Shows the model only the position: a move depends on nothing else."""
 
     def __init__(self) -> None:
         super().__init__("", history="latest")
@@ -31,13 +31,13 @@ class BoardAgent(ChatAgent):
 
 
 class Game(Workflow):
-    """Crosses against noughts, each a role with weights of its own, or one of them against a player in plain Python.
+    """Crosses against noughts, each a role with its own weights, or one of them against a scripted player.
 
-    In training a group of episodes is one of three, by its name: both roles against each other, or either of them
-    against the opponent. Against each other alone they end in a narrow game that nobody else plays.
+    In training, the group's name decides which kind its episodes are: both roles against each other, or one of them
+    against the opponent. Training only against each other converges to a narrow style of play.
 
     Args:
-        role: Who plays the opponent, to be measured; ``""`` for training.
+        role: The role that plays the opponent, for evaluation; ``""`` for training.
         opponent: ``random`` or ``optimal``.
     """
 
@@ -68,13 +68,13 @@ class Game(Workflow):
 
 
 def cells(info: Mapping[str, Any]) -> str:
-    """The position in nine characters; a free square is its number, so that a legal move is one that can be seen."""
+    """Return the position in nine characters; a free square is its number, so that legal moves are visible."""
     marks = str(info["position"]).removeprefix("tic-tac-toe ").replace("/", "")
     return "".join(str(number) if mark == "." else mark for number, mark in enumerate(marks, 1))
 
 
 def write_demonstrations(path: Path, number: int, *, optimal: float, seed: int) -> None:
-    """Moves in positions of random games: optimal with some probability, else any legal one."""
+    """Write moves in positions of random games: optimal with probability ``optimal``, else any legal move."""
     rng = random.Random(seed)
     with path.open("w") as file:
         for _ in range(number):

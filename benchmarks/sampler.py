@@ -1,12 +1,12 @@
-"""Tokens a second of the embedded sampler against ``transformers.generate``: one turn, and eight turns.
+"""Compare tokens per second of the embedded sampler and of ``transformers.generate``: one turn, and eight turns.
 
     python benchmarks/sampler.py [--rounds 5] [--write]
 
-Both run in this process, one after the other in every round, one torch thread, on random models built here (nothing is
-downloaded). Time is CPU time of the whole process, the sampler's thread included; the figure is the median over the
-rounds. ``generate`` gets the whole batch at once, padded on the left, and for the later turns the whole conversation
-again, as it keeps no cache between calls; the sampler gets 64 requests a turn through its asynchronous face, with the
-log-probs that a trainer needs.
+Both run in this process, one after the other in every round, with one torch thread, on random models created here
+(nothing is downloaded). Time is CPU time of the whole process, including the sampler's thread; the figure is the median
+over the rounds. ``generate`` gets the whole batch at once, padded on the left, and for later turns the whole
+conversation again, because it keeps no cache between calls; the sampler gets 64 requests per turn through its
+asynchronous interface, and returns the log-probs that a trainer needs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RESULTS = Path(__file__).parent / "results" / "sampler.md"
 
 @dataclass(frozen=True)
 class Workload:
-    """Tokens of the first prompt (at least, at most), turns, tokens sampled a turn, tokens the world adds a turn."""
+    """Length range of the first prompt, number of turns, and tokens per turn: sampled, and added by the environment."""
 
     name: str
     prompt: tuple[int, int]
@@ -77,7 +77,7 @@ def build(settings: dict[str, int]) -> Any:
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a byte: decoding is part of what is timed."""
+    """Return a tokenizer with one token per byte: decoding is part of the measured time."""
     alphabet = {character: index for index, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     backend = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
     backend.decoder = decoders.ByteLevel()
@@ -90,7 +90,7 @@ def prompts(workload: Workload, seed: int) -> list[tuple[int, ...]]:
 
 
 def run_generate(model: Any, workload: Workload, seed: int) -> int:
-    """Sampled tokens."""
+    """Return the number of sampled tokens."""
     rng = random.Random(seed)
     histories = prompts(workload, seed)
     for _ in range(workload.turns):
@@ -153,10 +153,10 @@ async def measure(rounds: int) -> list[str]:
                             tokens = run_generate(model, workload, seed)
                         else:
                             tokens = await run_sampler(sampler if kind == "sampler" else fixed, workload, seed)
-                        if seed:  # the first round warms up
+                        if seed:  # the first round is a warm-up
                             speeds[kind].append(tokens / (time.process_time() - begin))
                 median = {kind: statistics.median(values) for kind, values in speeds.items()}
-                # Round by round, so that a busy machine weighs on both alike.
+                # Compared per round, so that load on the machine affects both alike.
                 ratio = statistics.median(a / b for a, b in zip(speeds["sampler"], speeds["generate"], strict=True))
                 rows.append(
                     f"| {name} | {workload.name} | {median['sampler']:,.0f} | {median['fixed']:,.0f} | "

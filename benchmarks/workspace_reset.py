@@ -1,13 +1,14 @@
-"""What a fresh workspace costs: a session's overlay against copying, cloning and worktrees, side by side.
+"""Measure the creation of a new workspace: a session's overlay against copying, cloning and worktrees.
 
-    python benchmarks/workspace_reset.py            # prints the table; --write also puts it into benchmarks/results
+    python benchmarks/workspace_reset.py            # prints the table; --write also writes it to benchmarks/results
 
-The repository is made here: 2,500 files, 50 MB, in one commit, below the system's temporary directory. The ways take
-turns, round by round, so that all of them meet the same machine. Each makes a workspace in which a file can be edited,
-and is timed until it is there; *first edit* adds appending a line to a file (in the session, by a shell command), and
-*away* is the time until nothing of it is left. Before each round ``sync`` writes out what the last one has left.
+The repository is created here: 2,500 files, 50 MB, in one commit, below the system's temporary directory. The methods
+alternate in every round, so that all run under the same conditions. Each creates a workspace in which a file can be
+edited, and is timed until it is ready; *first edit* adds appending a line to a file (in the session, by a shell
+command), and *away* is the time until it is completely removed. Before each round, ``sync`` writes out the data of the
+previous one.
 
-Only the session is safe to hand to a model: it starts processes behind a wall, the others merely lay out files.
+Only the session is safe for a model's commands: it runs processes in isolation, the other methods only create files.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ RESULT = Path(__file__).resolve().parent / "results" / "workspace_reset.md"
 
 
 class Way:
-    """One way to a fresh workspace.
+    """One method of creating a new workspace.
 
     Attributes:
-        name: As it stands in the table.
-        rounds: In how many rounds it takes part.
-        times: Seconds to make one, with the first edit, and to be rid of it, a round each.
+        name: Its name in the table.
+        rounds: Number of rounds in which it takes part.
+        times: Seconds to create one, with the first edit, and to remove it, one entry per round.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ def git(folder: Path, *arguments: str) -> None:
 
 
 def make_repository(folder: Path) -> None:
-    """2,500 files of text that does not compress to nothing, in one commit."""
+    """Create 2,500 files of text that is not highly compressible, in one commit."""
     draw = random.Random(0)
     size = TOTAL_MB * 1_000_000 // FILES
     folder.mkdir()
@@ -85,7 +86,7 @@ def append(path: Path) -> None:
 
 
 def ways(repository: Path, disk: Path, memory: Path, warm: SandboxPool, cold: SandboxPool) -> list[Way]:
-    """``disk`` and ``memory`` are directories for workspaces, on a disk and on a tmpfs."""
+    """Return the methods; ``disk`` and ``memory`` are directories for workspaces, on a disk and on a tmpfs."""
 
     def copied(to: Path) -> object:
         subprocess.run(["cp", "-a", str(repository), str(to)], check=True)
@@ -129,7 +130,7 @@ def ways(repository: Path, disk: Path, memory: Path, warm: SandboxPool, cold: Sa
 
 
 def measure() -> str:
-    """The table, as Markdown."""
+    """Return the table, as Markdown."""
     memory = Path("/dev/shm")
     with (
         tempfile.TemporaryDirectory(prefix="workspace-reset-") as disk,

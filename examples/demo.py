@@ -1,9 +1,10 @@
-"""The whole way in five minutes on two cores: a model made on the spot learns to cross frozen lakes it has never seen.
+"""Complete training demo in five minutes on two cores: a new tiny model learns to solve unseen FrozenLake maps.
 
-``make demo`` runs it. Four steps: a tiny model; a short fine-tuning on weak demonstrations, ended by a rule on
-validation maps; GRPO; evaluation on test maps, before and after, beside optimal play and the best blind policy. The
-options of both trainings are the recipes ``frozen_lake_sft`` and ``frozen_lake_full`` (or ``frozen_lake_lora``), which
-``rllm-gym sft --config`` and ``rllm-gym train --config`` take too.
+``make demo`` runs it. Four steps: creation of a tiny model and a short fine-tuning on weak demonstrations, stopped
+by a rule on validation maps; evaluation on test maps; GRPO; evaluation again, compared with optimal play and the
+best policy that does not observe the map. The training options are the recipes ``frozen_lake_sft`` and
+``frozen_lake_full`` (or ``frozen_lake_lora``), which ``rllm-gym sft --config`` and ``rllm-gym train --config``
+accept as well.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ SAMPLED, GREEDY, TURNS = "success, sampled", "success, greedy", "turns"
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How someone does on the test maps. Greedy play and its share are ``None`` for those who have none."""
+    """Score of a policy on the test maps. ``greedy`` and ``turns`` are ``None`` if they do not apply."""
 
     name: str
     kind: str
@@ -55,7 +56,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """What a demo left behind: its folder, the scores in the order of the table, and seconds by step."""
+    """Result of a demo: its folder, the scores in the order of the table, and the seconds of each step."""
 
     folder: Path
     scores: list[Score]
@@ -74,11 +75,11 @@ def run_demo(folder: Path, *, seed: int, lora: bool, console: Console, steps: in
     """Train and evaluate.
 
     Args:
-        folder: Everything is written here; it may not hold a run yet.
-        seed: Of the model's first weights, the tasks and everything sampled.
-        lora: Train adapters in place of all weights.
-        console: Where progress is told.
-        steps: Fewer steps of GRPO than the recipe has, for a quick look.
+        folder: Output folder; it must not contain a run.
+        seed: Seed of the model's initial weights, the tasks and all sampling.
+        lora: Train adapters instead of all weights.
+        console: Console for progress messages.
+        steps: Number of GRPO steps, if fewer than in the recipe.
     """
     seconds: dict[str, float] = {}
 
@@ -122,7 +123,9 @@ def run_demo(folder: Path, *, seed: int, lora: bool, console: Console, steps: in
 
 
 def distinct_maps(config: TrainConfig, number: int) -> list[Task]:
-    """The first so many different maps of the test split: by their content, no map of it is ever trained on."""
+    """Return the first ``number`` distinct maps of the test split. The splits are disjoint by content: none is
+    trained on.
+    """
     env = gymnasium.make(config.env.id, **_test_kwargs(config))
     try:
         tasks: Sequence[Task] = env.unwrapped.tasks  # type: ignore[attr-defined]
@@ -138,7 +141,7 @@ def distinct_maps(config: TrainConfig, number: int) -> list[Task]:
 
 
 def evaluate(config: TrainConfig, model: Path, tasks: Sequence[Task], *, seed: int) -> list[Episode]:
-    """One sampled and one greedy episode on each task, in this order."""
+    """Run one sampled and one greedy episode on each task, in this order."""
     sampler = TorchSampler(
         load_causal_lm(str(model), dtype=torch.float32).eval(),
         load_tokenizer(str(model)),
@@ -204,7 +207,7 @@ def _share(outcomes: Sequence[bool]) -> Estimate:
 
 
 def _write_evaluation(folder: Path, scores: Sequence[Score], *, lora: bool, seed: int) -> None:
-    """The table, as the report reads it."""
+    """Write the table in the format of the report."""
 
     def measure(estimate: Estimate) -> dict[str, float]:
         return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
@@ -247,7 +250,7 @@ def _table(scores: Sequence[Score]) -> Table:
 
 
 def _new_folder(parent: Path, name: str) -> Path:
-    """``parent/name``, or the first of ``name-2``, ``name-3`` … that does not exist."""
+    """Create ``parent/name``, or the first of ``name-2``, ``name-3`` … that does not exist."""
     for number in range(1, 10_000):
         folder = parent / (name if number == 1 else f"{name}-{number}")
         try:
@@ -268,7 +271,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="fewer steps of GRPO, for a quick look")
     parser.add_argument("--output", type=Path, help="default: a new folder under runs/")
     options = parser.parse_args()
-    disable_progress_bar()  # of loading and writing models, which take milliseconds here
+    disable_progress_bar()  # transformers' bars for loading and saving, which take milliseconds here
     console = Console()
     name = f"demo-{'lora' if options.lora else 'full'}-seed{options.seed}"
     folder = options.output or _new_folder(Path("runs"), name)

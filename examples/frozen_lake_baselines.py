@@ -1,4 +1,4 @@
-"""What a model's score on FrozenLake is compared with: optimal play, and the best that needs no look at the map."""
+"""Baselines for FrozenLake scores: optimal play, and the best policy that does not observe the map."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rllm_gym.parsing.moves import Move
 
 
 def oracle_outcomes(env_id: str, env_kwargs: dict[str, Any], tasks: Sequence[Task]) -> list[tuple[bool, int]]:
-    """Success and number of turns of optimal play, one episode a task, in the environment itself."""
+    """Run optimal play in the environment, one episode per task, and return success and number of turns."""
     env = gymnasium.make(env_id, **env_kwargs)
     outcomes = []
     try:
@@ -32,10 +32,10 @@ def oracle_outcomes(env_id: str, env_kwargs: dict[str, Any], tasks: Sequence[Tas
 
 
 def best_blind_outcomes(tasks: Sequence[Task], max_turns: int) -> tuple[list[Move], list[bool]]:
-    """The sequence of moves that solves most of these maps when it is played on every one of them.
+    """Find the fixed sequence of moves that solves most of these maps.
 
-    Without slipping, a policy that never sees the map is such a sequence. All ``4 ** max_turns`` of them are tried, on
-    the very maps that are scored: no blind policy, however it was trained, does better.
+    Without slipping, every policy that does not observe the map is such a sequence. All ``4 ** max_turns`` sequences
+    are tried on the scored maps themselves, so that no such policy can score higher.
 
     Returns:
         The moves, and whether they solve each map.
@@ -43,7 +43,7 @@ def best_blind_outcomes(tasks: Sequence[Task], max_turns: int) -> tuple[list[Mov
     lakes = [parse_map(task.content) for task in tasks]
     cells = max(len(lake.cells) for lake in lakes)
     dead, solved = cells, cells + 1
-    # next_MCA[map, cell, move]: where a move leads; the goal and holes lead nowhere.
+    # next_MCA[map, cell, move]: the next cell; the goal and holes are absorbing.
     next_MCA = np.zeros((len(lakes), cells + 2, len(Move)), dtype=np.uint8)
     next_MCA[:, dead], next_MCA[:, solved] = dead, solved
     for index, lake in enumerate(lakes):
@@ -53,7 +53,7 @@ def best_blind_outcomes(tasks: Sequence[Task], max_turns: int) -> tuple[list[Mov
     maps_M = np.arange(len(lakes))
 
     best: tuple[int, list[int]] = (-1, [])
-    # The first moves one sequence at a time, the others all at once: as fast as possible in bounded memory.
+    # Enumerate the first moves one sequence at a time and the others vectorized, for speed with bounded memory.
     split = max(0, max_turns - 6)
     for prefix in np.ndindex(*(len(Move),) * split):
         at_SM = start_M[None]

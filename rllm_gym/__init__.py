@@ -1,6 +1,6 @@
-"""rllm-gym: tasks for training language agents, as real Gymnasium text environments.
+"""rllm-gym: tasks for training language agents, as Gymnasium text environments.
 
-``import rllm_gym`` registers every ``rllm/…`` id with Gymnasium and with PettingZoo. It imports no torch.
+``import rllm_gym`` registers every ``rllm/…`` id with Gymnasium and with PettingZoo. It does not import torch.
 """
 
 from rllm_gym import envs as envs

@@ -1,11 +1,11 @@
-"""Runs everything the built-in repositories of ``rllm/SWE-v0`` promise, and writes the tables beside them.
+"""Verify the built-in repositories of ``rllm/SWE-v0`` by running them, and write their tables.
 
     python scripts/verify_swe_repositories.py [NAME ...]
 
-For each repository: all tests of the finished one pass; with each hand-written change some fail, and what is left of
-the tests in the tree an agent starts from passes; the same for mutations of the finished code, of which those are kept
-that some tests and some of the calls in ``<name>.toml`` notice. The outcome is ``<name>.json``: nothing is run when
-tasks are made. It runs our own code only, a process for each run, and takes a few minutes.
+For each repository: all tests of the finished one pass; with each hand-written change some fail, and the remaining
+tests in the tree an agent starts from pass; the same for mutations of the finished code, of which those are kept that
+some tests and some of the calls in ``<name>.toml`` detect. The result is ``<name>.json``, so that nothing has to be run
+when tasks are created. The script runs only this project's own code, one process per run, and takes a few minutes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAX_PER_FUNCTION = 5
 TRIED = 150
 TIMEOUT_S = 60
 CPU_S = 4
-# A mutation that leads to one of these is found by reading the traceback, not by understanding.
+# A mutation with one of these errors is found by reading the traceback, without understanding the code.
 _DULL = (
     "AttributeError",
     "NameError",
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def verify(name: str) -> dict[str, Any]:
-    """The table of a repository; an assertion fails where it does not keep what it promises."""
+    """Return the table of a repository; an assertion fails if the repository is inconsistent."""
     card = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
     files = dict(read_files(FOLDER / name))
     probes = [probe["code"].strip() for probe in card["probe"]]
@@ -105,7 +105,7 @@ def _edited(files: Mapping[str, str], change: Change) -> dict[str, str]:
     return edited
 
 
-# Running ----------------------------------------------------------------------------------------------------------
+# Running
 
 
 @dataclass
@@ -116,7 +116,7 @@ class Outcome:
 
 
 def run(files: Mapping[str, str], probes: list[str], *, with_tests: bool = True) -> Outcome:
-    """Run the tests of a tree, and the calls, in a process of their own."""
+    """Run the tests of a tree, and the calls, in a separate process."""
     folder = Path(tempfile.mkdtemp(prefix="swe-verify-"))
     try:
         for path, text in files.items():
@@ -176,7 +176,7 @@ class _Reporter:
 
 
 def _answer(code: str) -> str:
-    """What an interactive session shows for the code, whose last statement is an expression."""
+    """Return what an interactive session shows for the code, whose last statement is an expression."""
     *before, last = ast.parse(code).body
     assert isinstance(last, ast.Expr), code
     space: dict[str, Any] = {"__name__": "example"}
@@ -190,12 +190,12 @@ def _answer(code: str) -> str:
         return "Traceback (most recent call last):\n  ...\n" + "".join(traceback.format_exception_only(error)).strip()
 
 
-# Mutations --------------------------------------------------------------------------------------------------------
+# Mutations
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """Other text between two offsets of a file, and the function it lies in."""
+    """A replacement of the text between two offsets of a file, and the function that contains it."""
 
     path: str
     function: str
@@ -257,7 +257,7 @@ def _kept_mutations(
 
 
 def _taking_turns(found: list[Mutation]) -> list[Mutation]:
-    """One of each kind after the other, so that the many comparisons do not crowd out the rest."""
+    """Alternate between the kinds of mutations, so that the many comparisons do not crowd out the others."""
     turn: Counter[str] = Counter()
     numbered = []
     for mutation in found:
@@ -286,7 +286,7 @@ def _applied(text: str, mutation: Mutation) -> str:
 
 
 def _snippets(finished: str, broken: str) -> tuple[str, str]:
-    """The lines that differ, with as many before and after as make the finished ones unique."""
+    """Return the lines that differ, with as much context as makes the finished ones unique."""
     old, new = finished.splitlines(keepends=True), broken.splitlines(keepends=True)
     first = next(place for place, (a, b) in enumerate(zip(old, new)) if a != b)
     tail = 0
@@ -319,7 +319,7 @@ _DROPPED_METHODS = ("lower", "strip", "rstrip", "lstrip", "casefold")
 
 
 def mutations_of(path: str, source: str) -> Iterator[Mutation]:
-    """Small changes of the kind people make by mistake, in every function of a module."""
+    """Yield small changes, like common mistakes, in every function of a module."""
     offsets = [0]
     for line in source.splitlines(keepends=True):
         offsets.append(offsets[-1] + len(line))
@@ -388,7 +388,7 @@ def _changes(
             if name in _DROPPED_METHODS:
                 yield "dropped call", start, end, source[slice(*span(value))]
         case ast.If(orelse=[]):
-            # The whole lines; where nothing is left in the block, no test passes and the mutation is dropped.
+            # Removes whole lines; if the block becomes empty, no test passes and the mutation is dropped.
             yield "branch", place(node.lineno, 0), end + 1, ""
         case ast.Continue():
             yield "loop", start, end, "break"

@@ -1,4 +1,7 @@
-"""Learning from episodes on one machine; knows no environment by name and no prompt text."""
+"""Training of language models on episodes, on one machine. Independent of any particular environment or prompt text.
+
+Start with :mod:`trainers.loop` (``train``) and :mod:`trainers.config`.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -43,7 +46,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # torch and transformers take seconds to import; `rllm-gym train --help` should not.
+    # Import lazily: torch and transformers take seconds to import, which ``rllm-gym train --help`` should avoid.
     if name in _HOMES:
         return getattr(import_module(f"trainers.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'trainers' has no attribute {name!r}")

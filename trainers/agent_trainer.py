@@ -1,4 +1,4 @@
-"""rLLM's constructor for training: classes of an agent and an environment, and rows to train on."""
+"""``AgentTrainer``: rLLM's training interface (an agent class, an environment class and rows to train on)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainers.settings import from_mapping, load_yaml
 
 
 class AgentTrainer:
-    """Trains an agent in an environment on rows of a data set.
+    """Trains an agent in an environment on the rows of a data set.
 
     >>> AgentTrainer(                                                       # doctest: +SKIP
     ...     agent_class=MyAgent, env_class=MyEnv, train_dataset=rows,
@@ -26,20 +26,21 @@ class AgentTrainer:
     ... ).train()
 
     Args:
-        agent_class: Written against rLLM (it then reads ``observation["question"]`` of new environments), or a
-            :class:`~rllm_gym.agents.ChatAgent`.
-        env_class: Written against rLLM (it has ``from_dict`` and gets each row), or a Gymnasium id or class of a
-            :class:`~rllm_gym.core.TextEnv`.
-        config: A :class:`TrainConfig`, a mapping of its options, or a YAML file. rLLM's Hydra trees do not port:
-            an unknown option is an error that names the nearest.
-        train_dataset: Rows, such as a :class:`~rllm_gym.data.Dataset`, or tasks. May be left out where the
-            environment has tasks of its own.
-        val_dataset: Likewise; without it, and without validation tasks of the environment, nothing is validated.
+        agent_class: An agent written for rLLM (with new environments it then reads ``observation["question"]``), or
+            a :class:`~rllm_gym.agents.ChatAgent`.
+        env_class: An environment written for rLLM (it has ``from_dict``, which receives each row), or the Gymnasium
+            id or class of a :class:`~rllm_gym.core.TextEnv`.
+        config: A :class:`TrainConfig`, a mapping of its options, or a YAML file. rLLM's Hydra configurations are not
+            supported: an unknown option raises an error that names the nearest known one.
+        train_dataset: Rows, for example a :class:`~rllm_gym.data.Dataset`, or tasks. Optional if the environment has
+            tasks of its own.
+        val_dataset: The same for validation. Without it, and without validation tasks of the environment, validation
+            is disabled.
         agent_args: Keyword arguments of the agent.
         env_args: Keyword arguments of the environment.
 
     Raises:
-        ConfigError: The options cannot be used, or there is nothing to train on.
+        ConfigError: The options are invalid, or there is nothing to train on.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ def _new_world(
         return tasks_of(env, given), given
 
     training, train_kwargs = side(train_rows, own.train if own else None, own.train_kwargs if own else {})
-    # Rows to train on and none to validate on: the environment's own validation tasks are of another kind.
+    # With training rows and no validation rows, the environment's own validation tasks are of another kind.
     kept = own.validation if own and train_rows is None else None
     validation, validation_kwargs = side(validation_rows, kept, own.validation_kwargs if own else {})
     assert training is not None

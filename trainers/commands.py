@@ -1,4 +1,4 @@
-"""`rllm-gym train`, `sft`, `dpo` and `merge`: read options, run, say where the result lies. Logic lives elsewhere."""
+"""Commands ``rllm-gym train``, ``sft``, ``dpo`` and ``merge``: read options, run, print the location of the result."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ _MERGE = """Write an adapter and its base as one model, which transformers, vLLM
 
 
 def train(argv: Sequence[str] | None = None) -> int:
-    """``rllm-gym train``. Returns the exit status: 143 if SIGTERM ended it (resume with ``--resume``)."""
+    """Run ``rllm-gym train``. Returns the exit status: 143 after SIGTERM (resume with ``--resume``)."""
     words = list(sys.argv[1:] if argv is None else argv)
-    only_tell = "--dry-run" in words  # about this call, not about the run: no option of its configuration
+    only_tell = "--dry-run" in words  # an option of this call, not of the run's configuration
     config = _read(TrainConfig, [word for word in words if word != "--dry-run"], "rllm-gym train", _TRAIN)
     if only_tell:
         return _dry_run(config)
@@ -90,7 +90,7 @@ def train(argv: Sequence[str] | None = None) -> int:
     from trainers.run.parallel import RankLost
     from trainers.run.run import NothingPlayed
 
-    disable_progress_bar()  # of loading and writing models; the run has its own
+    disable_progress_bar()  # transformers' bars for loading and saving; the run has its own display
     try:
         result = run(config)
     except (
@@ -116,7 +116,7 @@ def train(argv: Sequence[str] | None = None) -> int:
 
 
 def sft(argv: Sequence[str] | None = None) -> int:
-    """``rllm-gym sft``. Returns the exit status: 143 if SIGTERM ended it (resume with ``--resume``)."""
+    """Run ``rllm-gym sft``. Returns the exit status: 143 after SIGTERM (resume with ``--resume``)."""
     config = _read(SftConfig, argv, "rllm-gym sft", _SFT)
     from transformers.utils.logging import disable_progress_bar
 
@@ -142,7 +142,7 @@ def sft(argv: Sequence[str] | None = None) -> int:
 
 
 def dpo(argv: Sequence[str] | None = None) -> int:
-    """``rllm-gym dpo``. Returns the exit status: 143 if SIGTERM ended it (resume with ``--resume``)."""
+    """Run ``rllm-gym dpo``. Returns the exit status: 143 after SIGTERM (resume with ``--resume``)."""
     config = _read(DpoConfig, argv, "rllm-gym dpo", _DPO)
     from transformers.utils.logging import disable_progress_bar
 
@@ -165,7 +165,7 @@ def dpo(argv: Sequence[str] | None = None) -> int:
 
 
 def merge(argv: Sequence[str] | None = None) -> int:
-    """``rllm-gym merge``. Returns the exit status."""
+    """Run ``rllm-gym merge``. Returns the exit status."""
     import tyro
 
     from trainers.config.merge import MergeConfig
@@ -194,7 +194,7 @@ def merge(argv: Sequence[str] | None = None) -> int:
 
 def _read(config_type: type[Config], argv: Sequence[str] | None, program: str, description: str) -> Config:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    # On some CPUs bitsandbytes looks for a kernel that it can do without, and says so to everybody.
+    # On some CPUs bitsandbytes warns about a missing optional kernel.
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     try:
         return read_command_line(
@@ -216,7 +216,7 @@ def _dry_run(config: TrainConfig) -> int:
 
 
 def _speaks() -> bool:
-    """The first process of a run speaks for all."""
+    """Return whether this process prints the output: only rank 0 does."""
     return os.environ.get("RANK", "0") == "0"
 
 

@@ -1,6 +1,6 @@
-"""Which tasks come up in which step: every training task once per pass, in an order that needs no memory.
+"""Selection of the tasks of each step: every training task once per pass, in a shuffled order that needs no memory.
 
-The order is a pure function of (seed, pass), so that a resumed run loses and repeats nothing.
+The order is a pure function of (seed, pass), so that a resumed run neither loses nor repeats tasks.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from trainers.config import CurriculumConfig
 
 
 def shuffled(index: int, size: int, key: int) -> int:
-    """The ``index``-th element of a shuffle of ``range(size)``, without making the shuffle.
+    """Return the ``index``-th element of a shuffle of ``range(size)``, without computing the whole shuffle.
 
-    A four-round Feistel network over the next even power of two, walked until it lands inside (Black and Rogaway
-    2002): a bijection for every key, also for task sets of billions.
+    A four-round Feistel network over the next even power of two, iterated until the result is in the range (Black
+    and Rogaway 2002). It is a bijection for every key, also for task sets of billions.
 
     >>> sorted(shuffled(i, 10, key=7) for i in range(10)) == list(range(10))
     True
@@ -34,12 +34,12 @@ def shuffled(index: int, size: int, key: int) -> int:
 
 
 class Curriculum:
-    """Deals out tasks. Its state goes into checkpoints.
+    """Selects the tasks of each step. Its state is stored in checkpoints.
 
     Args:
         tasks: The training tasks.
-        config: How many groups repeat tasks that are not solved yet.
-        seed: Decides the order.
+        config: Fraction of groups that repeat unsolved tasks.
+        seed: Seed of the order.
     """
 
     def __init__(self, tasks: Sized, config: CurriculumConfig, seed: int) -> None:
@@ -47,21 +47,21 @@ class Curriculum:
         self._config = config
         self._seed = seed
         self._dealt = 0
-        self._unsolved: dict[int, None] = {}  # in the order they came; a set would not keep it
+        self._unsolved: dict[int, None] = {}  # a dict keeps the insertion order, unlike a set
 
     def deal(self, step: int, groups: int) -> list[int]:
-        """The task indices of one step: some unsolved ones again, the rest fresh."""
+        """Return the task indices of one step: some unsolved tasks again, the rest new ones."""
         generator = random.Random(stream_seed("replay", self._seed, step))
         wanted = min(round(groups * self._config.replay_fraction), len(self._unsolved))
         again = generator.sample(list(self._unsolved), wanted)
         return again + self.deal_fresh(groups - wanted)
 
     def deal_fresh(self, groups: int) -> list[int]:
-        """The next tasks of the pass, for a step that needs more than it was dealt."""
+        """Return the next tasks of the pass, for a step that needs additional ones."""
         return [self._fresh() for _ in range(groups)]
 
     def learn(self, success_rate: dict[int, float]) -> None:
-        """Take in which share of its group solved each task of the step."""
+        """Record the success rate of each task's group in the step."""
         if self._config.replay_fraction == 0:
             return
         for index, rate in success_rate.items():
@@ -74,9 +74,10 @@ class Curriculum:
         return {"dealt": self._dealt, "unsolved": list(self._unsolved), "tasks": len(self._tasks)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """
+        """Restore the state.
+
         Raises:
-            ValueError: The checkpoint was made with another number of tasks.
+            ValueError: The checkpoint was written with a different number of tasks.
         """
         if state["tasks"] != len(self._tasks):
             raise ValueError(

@@ -1,6 +1,6 @@
-"""What a run would do, told without doing it: memory by part, the plan of its batches, its tasks, every option.
+"""Report what a run would do without running it: memory by part, batches, tasks and every option.
 
-No weights are read and nothing is written. What would stop the run at its beginning stops the dry run as well.
+No weights are read and nothing is written. Errors that would stop the run at its start are raised here as well.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ from trainers.run.metrics import holds_run
 from trainers.run.throughput import TokenCount
 from trainers.settings import to_mapping
 
-# Training tasks whose lengths are measured.
+# Number of training tasks whose lengths are measured.
 _TASKS = 8
 _WEIGHTS = ("*.safetensors", "*.bin", "*.safetensors.index.json")
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """One training step, if every reply is as long as it may be.
+    """One training step, assuming that every reply has its maximum length.
 
     Attributes:
-        episodes: Played in a step, greedy ones included.
-        turns: Of the longest of some episodes whose replies are empty.
-        prompt: Tokens of the shortest, the mean and the longest first prompt of some training tasks.
-        reply: Most tokens sampled in an episode.
-        longest: Tokens of the longest conversation.
-        agents: Of the episode with most of them.
-        optimizer_steps: In a step, over all passes.
-        micro_batches: In one optimizer step, by layout.
+        episodes: Number of episodes per step, including greedy ones.
+        turns: Largest number of turns of the measured episodes, whose replies are empty.
+        prompt: Minimum, mean and maximum number of tokens of the first prompts of the measured training tasks.
+        reply: Maximum number of sampled tokens per episode.
+        longest: Number of tokens of the longest conversation.
+        agents: Maximum number of agents per episode.
+        optimizer_steps: Number of optimizer steps per step, over all passes.
+        micro_batches: Number of microbatches per optimizer step, by layout.
         count: Tokens of one optimizer step.
-        largest: The micro-batch that needs most memory.
+        largest: Shape of the microbatch that needs most memory.
     """
 
     episodes: int
@@ -76,18 +76,18 @@ class BatchPlan:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What :func:`dry_run` found out.
+    """Result of :func:`dry_run`.
 
     Attributes:
         config: Every resolved option.
-        device: Where the model would live.
-        warnings: Choices that are allowed and rarely meant.
-        memory: The estimate.
-        available: Bytes of memory the device has.
+        device: The device of the model.
+        warnings: Choices that are allowed but rarely intended.
+        memory: Memory estimate.
+        available: Memory of the device in bytes.
         plan: One training step.
-        train_tasks: How many tasks there are to train on.
-        validation_tasks: And to validate on; ``None`` where the environment has none.
-        roles: How each role of the workflow would be played, in words.
+        train_tasks: Number of training tasks.
+        validation_tasks: Number of validation tasks; ``None`` if the environment has none.
+        roles: Description of the weights that each role of the workflow uses.
     """
 
     config: TrainConfig
@@ -102,14 +102,14 @@ class DryRun:
 
 
 def dry_run(config: TrainConfig, *, world: World | None = None) -> DryRun:
-    """Find out what a run would need and do.
+    """Determine what a run would need and do.
 
     Args:
         config: As for :func:`trainers.train`.
-        world: Likewise.
+        world: As for :func:`trainers.train`.
 
     Raises:
-        ConfigError: The run could not begin.
+        ConfigError: The run could not start.
     """
     if world is not None:
         config = replace(config, env=world.named(config.env))
@@ -161,7 +161,7 @@ def dry_run(config: TrainConfig, *, world: World | None = None) -> DryRun:
 
 
 def report(found: DryRun) -> str:
-    """For a person to read: memory, plan, tasks, then the options as YAML."""
+    """Format the result for people: memory, plan, tasks, then the options as YAML."""
     return "\n".join([*_memory_lines(found), "", *_plan_lines(found), "", *_option_lines(found)])
 
 
@@ -226,14 +226,16 @@ def _plan(config: TrainConfig, cast: Cast, world: World, renderer: ChatRenderer,
 
 
 def _most(config: TrainConfig, cast: Cast, role: str) -> int:
-    """Tokens of the longest reply of a role."""
+    """Return the maximum number of tokens of a reply of the role."""
     return cast.role(role).max_tokens or config.sampling.max_tokens
 
 
 def _longest(
     episode: Sequence[TokenSequence], sampling: SamplingConfig, turns: int, rng: np.random.Generator
 ) -> Iterator[Row]:
-    """An episode with every reply as long as it may be. Nothing but the first prompt is like that of another."""
+    """Yield an episode's rows with every reply at its maximum length. Only the first prompt is shared with other
+    episodes.
+    """
     prompt = episode[0].ids[: episode[0].mask.index(1)]
     left = sampling.max_response_tokens or turns * sampling.max_tokens
     for sequence in episode:
@@ -266,7 +268,7 @@ def _available(device: torch.device) -> int:
 
 
 def _sets(config: TrainConfig, cast: Cast, world: World) -> int:
-    """Sets of weights that are served at a time, those of the base alone left out."""
+    """Return the number of weight sets served at a time, without the base."""
     played = [name for name in cast.served(world.roles) if name != BASE] or [""]
     return len(played) + (config.opponents.pool if config.opponents.role else 0)
 
@@ -282,7 +284,7 @@ def _played_by(cast: Cast, role: str) -> str:
 
 
 def _sampler(config: TrainConfig, device: torch.device, available: int, tokens: int, sets: int) -> SamplerShape | None:
-    """What the sampler takes of the same memory."""
+    """Return what the sampler needs of the same memory."""
     options = config.sampler
     if options.backend == "openai":
         return None

@@ -1,4 +1,6 @@
-"""From samples with advantages to new weights: losses summed over micro-batches, an optimizer step, its numbers."""
+"""``Learner``: from samples with advantages to new weights. It accumulates losses over microbatches and steps the
+optimizer.
+"""
 
 from __future__ import annotations
 
@@ -29,29 +31,29 @@ _log = logging.getLogger(__name__)
 
 
 class TrainingDiverged(RuntimeError):
-    """Loss or gradient were not finite several times in a row."""
+    """Loss or gradient were not finite in several consecutive steps."""
 
 
 @dataclass(slots=True)
 class UpdateStats:
-    """What one update did, averaged over the sampled tokens that were trained on.
+    """Statistics of one update, averaged over the sampled tokens that were trained on.
 
     Attributes:
-        loss: The whole loss, KL and entropy terms included.
-        entropy: Entropy of the policy, in nats per token, before the update.
-        gap_mean: Trainer's log-prob minus the sampler's, before the update; minus this is an estimate of the KL from
-            the sampler to the trainer.
-        gap_max: Its largest absolute value.
-        ratio_max: The largest ratio of the trainer's probability to the sampler's that any optimizer step saw.
-        clip_fraction: Share of tokens whose gradient the loss took away (or whose weight it truncated).
-        kl: KL to the reference, where it is part of the loss.
-        grad_norm: Of the policy, before clipping; the largest of the optimizer steps.
-        value_loss: Mean over the decisions that the value head judges, and those of the optimizer steps.
-        value_grad_norm: Of the value head, before clipping.
-        tokens: Sampled tokens trained on.
-        forward: Tokens that went through the model.
-        skipped: Optimizer steps left out because loss or gradient were not finite.
-        roles: What each role's tokens were like, where there are roles.
+        loss: The total loss, including KL and entropy terms.
+        entropy: Entropy of the policy before the update, in nats per token.
+        gap_mean: Mean of the trainer's log-prob minus the sampler's before the update; its negative estimates the KL
+            divergence from the sampler to the trainer.
+        gap_max: Largest absolute value of this difference.
+        ratio_max: Largest ratio of the trainer's probability to the sampler's over all optimizer steps.
+        clip_fraction: Fraction of tokens whose gradient was clipped (or whose weight was truncated).
+        kl: KL divergence from the reference, if it is part of the loss.
+        grad_norm: Gradient norm of the policy before clipping; the maximum over the optimizer steps.
+        value_loss: Mean over the decisions with a value target, and over the optimizer steps.
+        value_grad_norm: Gradient norm of the value head before clipping.
+        tokens: Number of sampled tokens trained on.
+        forward: Number of tokens in forward passes.
+        skipped: Number of optimizer steps skipped because loss or gradient were not finite.
+        roles: Statistics of each role's tokens, if there are roles.
     """
 
     loss: float = 0.0
@@ -70,7 +72,7 @@ class UpdateStats:
     roles: dict[str, RoleTally] = field(default_factory=dict)
 
     def merge(self, parts: Sequence[UpdateStats]) -> None:
-        """Take in what each of the ranks counted of its own micro-batches, before anything is averaged."""
+        """Combine the statistics of the ranks' own microbatches, before averaging."""
         for name in ("entropy", "gap_mean", "clip_fraction", "kl", "value_loss", "tokens"):
             setattr(self, name, sum(getattr(part, name) for part in parts))
         self.forward = sum((part.forward for part in parts), TokenCount())
@@ -82,7 +84,7 @@ class UpdateStats:
 
 @dataclass(frozen=True, slots=True)
 class RoleTally:
-    """Sums over the tokens of a role that were trained on; fields as in :class:`UpdateStats`."""
+    """Sums over a role's tokens that were trained on; fields as in :class:`UpdateStats`."""
 
     tokens: int = 0
     entropy: float = 0.0
@@ -94,23 +96,23 @@ class RoleTally:
         return RoleTally(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
     def means(self) -> dict[str, float]:
-        """Each but the number of tokens, per token."""
+        """Return the means per token of all fields except the number of tokens."""
         return {name: getattr(self, name) / max(1, self.tokens) for name in self.__slots__ if name != "tokens"}
 
 
 class Learner:
-    """Holds the optimizer of one set of weights: a model, or one of its adapters.
+    """The optimizer of one set of weights: a model, or one of its adapters.
 
     Args:
-        policy: The model. The adapter gets a value head if there are options of one.
-        optimizer: Its options.
-        steps: Length of the run, for the decay of the learning rate.
-        value: Those of the value head, for algorithms that have one.
-        ranks: Who computes with us. Each of them is given the same samples.
-        adapter: Which of the policy's adapters; by default its first.
+        policy: The model. The adapter gets a value head if ``value`` is given.
+        optimizer: Options of the optimizer.
+        steps: Number of steps of the run, for the learning rate schedule.
+        value: Options of the value head, for algorithms that have one.
+        ranks: The ranks of data-parallel training. All get the same samples.
+        adapter: The adapter of the policy; by default its first.
 
     Attributes:
-        version: How many optimizer steps have changed the policy; it stands still while the weights do.
+        version: Number of optimizer steps that changed the policy; unchanged as long as the weights are.
     """
 
     def __init__(
@@ -141,16 +143,16 @@ class Learner:
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
-        """All that is trained: the adapter's parameters and those of its value head."""
+        """All trained parameters: those of the adapter and of its value head."""
         return [parameter for _, parameter in self.policy.parameters_of(self.adapter)] + self._head
 
     def learning_rate(self, step: int) -> float:
-        """The rate of a step; see :func:`trainers.optimizers.learning_rate`. Steps count from 0."""
+        """Return the learning rate of a step, counted from 0; see :func:`trainers.optimizers.learning_rate`."""
         return learning_rate(self.config, step, self.steps)
 
     @torch.no_grad()
     def signals(self, samples: Sequence[Sample], asked: Collection[Asked]) -> Signals:
-        """What an algorithm asks to know of the samples before the update."""
+        """Compute the signals that an algorithm requests of the samples before the update."""
         if not asked:
             return Signals()
         self.policy.activate(self.adapter)
@@ -183,10 +185,11 @@ class Learner:
         algorithm: Algorithm,
         entropy_weight: float,
     ) -> UpdateStats:
-        """Train on the samples to keep, ``epochs`` passes of ``minibatches`` optimizer steps; without any, measure.
+        """Train on the kept samples: ``epochs`` passes of ``minibatches`` optimizer steps. If none are kept, only
+        measure.
 
         Raises:
-            TrainingDiverged: Too many steps in a row were not finite.
+            TrainingDiverged: Too many consecutive steps were not finite.
         """
         self.policy.activate(self.adapter)
         keep = [index for index, kept in enumerate(targets.keep_B) if kept]
@@ -212,7 +215,7 @@ class Learner:
                 if epoch == 0 and part == 0:
                     first = (stats.gap_mean, stats.gap_max)
         self._fit_head(step, stats)
-        # Later optimizer steps move away from the sampler on purpose: the mismatch is that of the first.
+        # Later optimizer steps move away from the sampler on purpose: the mismatch is measured in the first.
         stats.gap_mean, stats.gap_max = first
         stats.merge(self.ranks.gather(stats))
         stats.value_loss /= optimizer_steps
@@ -222,7 +225,7 @@ class Learner:
 
     @torch.no_grad()
     def measure(self, samples: Sequence[Sample]) -> UpdateStats:
-        """Entropy and the gap to the sampler, of samples from which nothing is to be learnt."""
+        """Compute entropy and the difference to the sampler for samples that are not trained on."""
         self.policy.activate(self.adapter)
         rows = rows_of(samples, {})
         sampled = sum(row.num_sampled for row in rows)
@@ -241,15 +244,16 @@ class Learner:
     def descend(
         self, step: int, batches: Sequence[MicroBatch], loss_of: Callable[[TokenOutputs, MicroBatch], Tensor]
     ) -> UpdateStats:
-        """One optimizer step down a loss that is a sum over the micro-batches, as in fine-tuning on fixed examples.
+        """Take one optimizer step on a loss that is a sum over microbatches, for example in fine-tuning on fixed
+        examples.
 
         Args:
-            step: Of the run, from 0.
-            batches: All of one optimizer step; each rank computes its share of them.
-            loss_of: The part of one of them, a scalar.
+            step: Step of the run, from 0.
+            batches: All microbatches of one optimizer step; each rank computes its share of them.
+            loss_of: Returns the loss of one microbatch, a scalar.
 
         Raises:
-            TrainingDiverged: Too many steps in a row were not finite.
+            TrainingDiverged: Too many consecutive steps were not finite.
         """
         self.policy.activate(self.adapter)
         stats, loss = UpdateStats(), 0.0
@@ -269,8 +273,8 @@ class Learner:
         return stats
 
     def budget(self, tokens: int) -> int:
-        """Padded tokens of one micro-batch, of so many tokens in one optimizer step: where there are several ranks,
-        few enough for all of them to get some, and to divide evenly."""
+        """Return the padded tokens per microbatch for an optimizer step of ``tokens`` tokens. With several ranks it
+        is small enough for each rank to get some microbatches, and for an even split."""
         if self.ranks.size == 1:
             return self.config.tokens_per_microbatch
         return min(self.config.tokens_per_microbatch, -(-tokens // (2 * self.ranks.size)))
@@ -285,9 +289,10 @@ class Learner:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """
+        """Restore the state.
+
         Raises:
-            ValueError: The state belongs to another model, or to other adapters.
+            ValueError: The state belongs to another model or other adapters.
         """
         own = dict(self.policy.parameters_of(self.adapter))
         saved = state["parameters"]
@@ -315,7 +320,9 @@ class Learner:
         return self.policy.value_heads.get(self.adapter)
 
     def _own_micro_batches(self, rows: Sequence[Row], aggregation: Aggregation) -> list[MicroBatch]:
-        """This rank's part of the micro-batches of one optimizer step, whose weights are shares of the whole."""
+        """Return this rank's share of the microbatches of one optimizer step; the weights are relative to the whole
+        step.
+        """
         batches = make_micro_batches(
             rows,
             tokens_per_microbatch=self.budget(sum(len(row.sequence) for row in rows)),
@@ -334,7 +341,7 @@ class Learner:
         shares: _Shares,
         stats: UpdateStats,
     ) -> float:
-        """Add the gradient of one micro-batch, weighed by its share in the batch; returns its part of the loss."""
+        """Add the weighted gradient of one microbatch and return its part of the loss."""
         config = algorithm.config
         outputs = self.policy.outputs(batch, entropy_gradient=entropy_weight > 0)
         logp_N, entropy_N = outputs.logp_N, outputs.entropy_N
@@ -376,7 +383,7 @@ class Learner:
         return loss.item()
 
     def _fit_head(self, step: int, stats: UpdateStats) -> None:
-        """Further steps of the value head alone, on the states that the passes over the batch have seen."""
+        """Take additional steps of the value head alone, on the states of the passes over the batch."""
         if self.value is None or not self.value.extra_steps:
             return
         head = self._value_head
@@ -399,14 +406,15 @@ class Learner:
         return self.value is not None and step < self.value.warmup_steps
 
     def _step(self, step: int, loss: float, stats: UpdateStats, *, head_only: bool = False) -> float:
-        """Clip, step, clear. Returns the norm of the policy's gradient before clipping."""
+        """Clip, step and clear the gradients. Returns the norm of the policy's gradient before clipping."""
         parameters = [parameter for _, parameter in self.policy.parameters_of(self.adapter)]
         head_only = head_only or self._warming_up(step)
-        if head_only:  # the value loss may have reached the model
+        if head_only:  # the value loss may have added gradients to the model
             for parameter in parameters:
                 parameter.grad = None
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm).item()
-        # On its own: a value head that is far off, as it is at first, would else leave nothing for the policy.
+        # Clipped separately: otherwise the large initial gradient of the value head would leave nothing for the
+        # policy.
         value_norm = torch.nn.utils.clip_grad_norm_(self._head, self.config.max_grad_norm).item()
         if math.isfinite(norm) and math.isfinite(value_norm) and math.isfinite(loss):
             set_learning_rate(self.optimizer, self.learning_rate(step))
@@ -429,7 +437,7 @@ class Learner:
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """The M states of a micro-batch that the value head judges, with what it is to learn of them."""
+    """The M states of a microbatch that have a value target, with their targets."""
 
     state_MD: Tensor
     value_M: Tensor
@@ -444,14 +452,14 @@ class _Judged:
 
 @dataclass(frozen=True, slots=True)
 class _Shares:
-    """What the parts of one optimizer step are shares of. Only what is trained on counts.
+    """Normalization constants of one optimizer step. Only tokens that are trained on count.
 
     Attributes:
-        tokens: Sampled tokens.
-        decisions: Decisions that the value head judges.
-        aggregation: How the tokens are weighed in the micro-batches.
-        scale: And what all of them are multiplied by.
-        roles: The roles by name, each with its number.
+        tokens: Number of sampled tokens.
+        decisions: Number of decisions with a value target.
+        aggregation: How the tokens are weighted in the microbatches.
+        scale: Factor of the loss of all microbatches.
+        roles: Number of each role, by name.
         role_B: The number of each row's role.
     """
 
@@ -469,15 +477,15 @@ class _Shares:
         roles = {name: number for number, name in enumerate(sorted({row.role for row in rows} - {""}))}
         role_B = torch.tensor([roles.get(row.role, -1) for row in rows])
         aggregation = algorithm.aggregation
-        if aggregation == "constant":  # Dr. GRPO: from the mean over what is there to that over what may be
+        if aggregation == "constant":  # Dr. GRPO: convert the mean over sampled tokens to one over the maximum
             scale = tokens / (len(rows) * algorithm.max_tokens)
             return cls(tokens, decisions, "token-mean", scale, roles, role_B)
         return cls(tokens, decisions, aggregation, 1.0, roles, role_B)
 
 
 def _owners(samples: Sequence[Sample]) -> list[tuple[int, int]]:
-    """Of each row that :func:`trainers.batching.rows_of` makes of the samples: the sample it comes from, and where its
-    sampled tokens begin among the sample's."""
+    """For each row of :func:`trainers.batching.rows_of`, return its sample's index and the offset of its sampled
+    tokens in the sample."""
     owners = []
     for index, sample in enumerate(samples):
         start = 0

@@ -1,7 +1,7 @@
-"""A learner for each set of weights that is trained: one in most runs, one an adapter where roles have their own.
+"""Learners for all sets of trained weights: usually one, or one per adapter if roles have their own adapters.
 
-They share a model and nothing else: each has its optimizer, its value head, its norm of the gradient and its means over
-its own tokens, so that how long one role's replies are says nothing of how fast another learns.
+They share only the model. Each has its own optimizer, value head, gradient norm and token averages, so that the
+reply length of one role does not affect the learning rate of another.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from trainers.samples import Sample
 
 
 class Learners:
-    """Learners by adapter. Arguments as :class:`~trainers.learner.Learner`.
+    """Learners by adapter. The arguments are those of :class:`~trainers.learner.Learner`.
 
     Attributes:
-        by_adapter: In the order of the policy's adapters.
+        by_adapter: The learners, in the order of the policy's adapters.
     """
 
     def __init__(
@@ -43,20 +43,20 @@ class Learners:
 
     @property
     def version(self) -> int:
-        """How many optimizer steps have changed any of the weights."""
+        """Number of optimizer steps that changed any of the weights."""
         return sum(learner.version for learner in self.by_adapter.values())
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
-        """All that is trained."""
+        """All trained parameters."""
         return [parameter for learner in self.by_adapter.values() for parameter in learner.parameters]
 
     def learning_rate(self, step: int) -> float:
-        """The rate of a step, the same for all."""
+        """Return the learning rate of a step, the same for all."""
         return next(iter(self.by_adapter.values())).learning_rate(step)
 
     def signals(self, samples: Sequence[Sample], asked: Collection[Asked]) -> Signals:
-        """What an algorithm asks to know of the samples, each by the weights that it teaches."""
+        """Compute the signals an algorithm requests, for each sample with the weights trained on it."""
         if not asked:
             return Signals()
         columns: dict[str, list[Any]] = {name: [np.zeros(0)] * len(samples) for name in asked}
@@ -76,10 +76,10 @@ class Learners:
         algorithm: Algorithm,
         entropy_weights: Mapping[str, float],
     ) -> dict[str, UpdateStats]:
-        """Train each set of weights on the samples that teach it; see :meth:`Learner.update`. By adapter.
+        """Train each set of weights on its samples and return the statistics by adapter; see :meth:`Learner.update`.
 
         Raises:
-            TrainingDiverged: Too many steps of one of them in a row were not finite.
+            TrainingDiverged: One of the learners had too many consecutive steps that were not finite.
         """
         updates = {}
         for adapter, learner in self.by_adapter.items():
@@ -95,9 +95,10 @@ class Learners:
         return {"parameters": parameters, "adapters": own}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """
+        """Restore the state.
+
         Raises:
-            ValueError: The state belongs to another model, or to other adapters.
+            ValueError: The state belongs to another model or other adapters.
         """
         saved = state["adapters"]
         if saved.keys() != self.by_adapter.keys():
@@ -115,12 +116,12 @@ class Learners:
 
 
 def in_all(updates: Collection[UpdateStats]) -> UpdateStats:
-    """The updates of several adapters as one: means over all their tokens, the largest of norms and gaps."""
+    """Combine the statistics of several adapters: means over all their tokens, maxima of norms and gaps."""
     parts = list(updates)
     if len(parts) == 1:
         return parts[0]
     total = UpdateStats()
-    # Where nothing was trained on, something may still have been measured.
+    # Without trained tokens, there may still be measured ones.
     weights = [part.tokens for part in parts]
     if not any(weights):
         weights = [part.forward.padded for part in parts]

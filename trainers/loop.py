@@ -1,8 +1,8 @@
-"""Reinforcement learning, read from top to bottom: sample, reward, advantage, loss, step, push, log.
+"""The reinforcement learning loop: sample, reward, advantage, loss, optimizer step, weight sync, log.
 
-The loop knows no algorithm, no environment and no file format. On-policy: one batch of episodes by the present
-weights, then updates from it, with the sampler's own log-probs as the old ones (no further forward pass). What is
-left out on purpose: any memory of episodes beyond one step.
+The loop does not depend on the algorithm, the environment or file formats. It is on-policy: each batch of episodes
+is sampled with the current weights, and the updates on it use the sampler's own log-probs as the old ones (no
+additional forward pass). By design there is no replay of episodes beyond one step.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ def train(config: TrainConfig, *, world: World | None = None, sampler: Sampler |
     """Train a model by reinforcement learning.
 
     Args:
-        config: Every option.
-        world: The environment as objects, in place of ``config.env.id``.
-        sampler: What draws the replies, in place of the embedded torch sampler. It is closed at the end.
+        config: All options.
+        world: The environment as objects, instead of ``config.env.id``.
+        sampler: The sampler, instead of the one in ``config.sampler``. It is closed at the end.
 
     Raises:
-        ConfigError: The configuration cannot be used.
-        CheckpointError: There are checkpoints to resume from and none is whole.
-        TrainingDiverged: Loss or gradient were not finite several times in a row.
-        NothingPlayed: No episode of several steps in a row could be learnt from.
+        ConfigError: The configuration is invalid.
+        CheckpointError: There are checkpoints to resume from, but none is complete.
+        TrainingDiverged: Loss or gradient were not finite in several consecutive steps.
+        NothingPlayed: Several consecutive steps had no episode to train on.
     """
     with Run(config, world, sampler) as run:
-        with contextlib.suppress(RolloutAbandoned):  # SIGTERM: what was being played is left
+        with contextlib.suppress(RolloutAbandoned):  # SIGTERM: episodes in progress are discarded
             run.catch_up()
             for step in range(run.step, config.steps):
                 _step(run, step)
@@ -58,7 +58,9 @@ def _step(run: Run, step: int) -> None:
 
 
 def _sample(run: Run, step: int) -> tuple[Harvest, list[Sample]]:
-    """The episodes of a step; as long as groups teach nothing, further rounds of other tasks, up to a bound."""
+    """Collect the episodes of a step. While groups carry no signal, run additional rounds on other tasks, up to a
+    limit.
+    """
     options = run.config.algorithm
     harvest = run.ahead.take(step)
     samples = run.samples(harvest)

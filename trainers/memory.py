@@ -1,6 +1,6 @@
-"""How much memory a run will need, part by part, from the model's configuration alone: no weights are read.
+"""Estimate of a run's memory by part, from the model's configuration alone: no weights are read.
 
-Activations are counted, not guessed: the model runs on tensors without content, and what autograd keeps is summed up.
+Activations are counted: the model runs on fake tensors, and the tensors saved by autograd are summed.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from trainers.model.attention import TREE_ATTENTION, Tree
 from trainers.model.loading import ModelUnusable
 from trainers.model.token_logprobs import TILE_BYTES
 
-# NF4: half a byte a weight, an 8-bit scale for 64 of them, a 32-bit scale for 256 of those (Dettmers et al. 2023).
+# NF4: half a byte per weight, an 8-bit scale per 64 weights, a 32-bit scale per 256 of those (Dettmers et al. 2023).
 _NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
-# bitsandbytes: a byte a moment and a 32-bit scale for 256 of them; tensors below this size keep 32 bits.
+# bitsandbytes: one byte per moment and a 32-bit scale per 256 of them; smaller tensors keep 32 bits.
 _BLOCK, _LEAST_8BIT = 256, 4096
 _COUNTED = "rllm_gym_counted"
 
 
 @dataclass(frozen=True, slots=True)
 class BatchShape:
-    """The largest micro-batch: rows, columns with padding, and the sampled tokens in them."""
+    """The largest microbatch: rows, columns with padding, and the number of sampled tokens."""
 
     rows: int
     columns: int
@@ -40,14 +40,14 @@ class BatchShape:
 
 @dataclass(frozen=True, slots=True)
 class SamplerShape:
-    """What draws the replies.
+    """Memory requirements of the sampler.
 
     Attributes:
-        tokens: Of all conversations under way at once.
-        limit: Most bytes for their keys and values; what does not fit waits.
-        merges: It is the embedded sampler, which merges adapters into its weights and takes memory as it needs it.
-            Others take all of the limit when they start.
-        sets: Sets of weights that it serves at a time, each under a name.
+        tokens: Tokens of all concurrent conversations.
+        limit: Maximum number of bytes of the key-value cache; conversations that do not fit wait.
+        merges: Whether it is the embedded sampler, which merges adapters into its weights and allocates memory as
+            needed. Others allocate the whole limit at the start.
+        sets: Number of named weight sets that it serves at a time.
     """
 
     tokens: int
@@ -61,10 +61,10 @@ class MemoryEstimate:
     """Bytes of each part, by name.
 
     Attributes:
-        held: What is there all the time.
-        kept: What a forward pass keeps for the backward pass.
-        passing: What comes and goes on top of it, one after the other.
-        step: What an optimizer step needs for itself, when all of those are gone.
+        held: Memory allocated permanently.
+        kept: Memory saved by a forward pass for the backward pass.
+        passing: Temporary memory in addition to that; only one of these parts at a time.
+        step: Memory of an optimizer step, after the activations are freed.
     """
 
     held: Mapping[str, int]
@@ -74,15 +74,15 @@ class MemoryEstimate:
 
     @property
     def peak(self) -> int:
-        """Most bytes at a time."""
+        """Peak memory in bytes."""
         return sum(self.held.values()) + max(self.kept + max(self.passing.values()), self.step)
 
 
 def model_shape(config: ModelConfig, adapters: Sequence[str] = ("",)) -> Any:
-    """The model with its adapters, without content.
+    """Build the model with its adapters on the ``meta`` device.
 
     Raises:
-        ModelUnusable: There is no configuration of it, or the adapters do not fit it.
+        ModelUnusable: The model has no configuration, or the adapters do not fit it.
     """
     path = config.path
     if (Path(path) / "adapter_config.json").is_file():
@@ -117,19 +117,19 @@ def estimate_memory(
     adapters: Sequence[str] = ("",),
     opponents: int = 0,
 ) -> MemoryEstimate:
-    """What a run needs for its tensors. The interpreter and its libraries come on top: half a gigabyte or so.
+    """Estimate the memory of a run's tensors. The interpreter and its libraries need about half a gigabyte in addition.
 
     Args:
-        config: The model.
-        optimizer: How it learns.
-        batch: The largest micro-batch.
-        reference: A KL term asks for a reference model.
-        sampler: What draws the replies on the same device; ``None`` if that is elsewhere.
-        adapters: The names of the adapters, where roles have their own.
-        opponents: Copies that are kept of one of them, or of the model, on the CPU.
+        config: Options of the model.
+        optimizer: Options of the optimizer.
+        batch: The largest microbatch.
+        reference: Whether a KL term needs a reference model.
+        sampler: The sampler on the same device; ``None`` if it is elsewhere.
+        adapters: Names of the adapters, if roles have their own.
+        opponents: Number of copies of one of them, or of the model, that are kept on the CPU.
 
     Raises:
-        ModelUnusable: There is no configuration of the model, or the adapters do not fit it.
+        ModelUnusable: The model has no configuration, or the adapters do not fit it.
     """
     model = model_shape(config, adapters)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -156,22 +156,22 @@ def estimate_memory(
 
 
 def activation_bytes(model: Any, config: ModelConfig, batch: BatchShape) -> tuple[int, int]:
-    """What autograd keeps of a forward pass, and what the backward pass of one block adds for a while.
+    """Return the bytes saved by a forward pass, and the temporary bytes of the backward pass of one block.
 
     Args:
-        model: From :func:`model_shape`.
-        config: Of the model.
-        batch: Its shape.
+        model: The model from :func:`model_shape`.
+        config: Options of the model.
+        batch: Shape of the microbatch.
 
     Raises:
-        ModelUnusable: The model cannot run without content.
+        ModelUnusable: The model cannot run on fake tensors.
     """
     text = model.config.get_text_config()
     kept = _count_kept(model, config, batch)
-    # A few of the widest tensors are on their way through a block.
+    # A few of the widest tensors exist at the same time within a block.
     width: int = max(getattr(text, "intermediate_size", 0) or 0, 4 * text.hidden_size)
     block = 3 * batch.rows * batch.columns * width * (2 if config.dtype == "bfloat16" else 4)
-    if config.gradient_checkpointing:  # the block is computed again, and kept this time
+    if config.gradient_checkpointing:  # the block is recomputed, now with its activations
         model.train(False)
         block += _count_kept(model, config, batch) // text.num_hidden_layers
         model.train(True)
@@ -179,12 +179,13 @@ def activation_bytes(model: Any, config: ModelConfig, batch: BatchShape) -> tupl
 
 
 def shares_prompts(model: Any, config: ModelConfig) -> bool:
-    """Whether sequences may be laid out as a tree, as far as can be told without weights: see
-    :func:`trainers.model.attention.teach_trees`, which tries it.
+    """Return whether sequences may be packed as a tree, as far as can be determined without weights.
+
+    :func:`trainers.model.attention.teach_trees` tests it with weights.
 
     Args:
-        model: From :func:`model_shape`.
-        config: Of the model.
+        model: The model from :func:`model_shape`.
+        config: Options of the model.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -231,7 +232,7 @@ def _count_kept(model: Any, config: ModelConfig, batch: BatchShape) -> int:
 
 
 def _on_cpu(named: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """Tensors of the same shapes that pass for ones on a CPU: those on ``meta`` know no autocast."""
+    """Return fake CPU tensors of the same shapes: autocast does not support ``meta`` tensors."""
     made: dict[int, Tensor] = {}
     result = {}
     for name, tensor in named:
@@ -244,8 +245,8 @@ def _on_cpu(named: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
 def _counted_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
-    """Attention that keeps what the kernels of every device and layout keep: queries, keys, values, the result, and one
-    number a query. (Which kernel torch would choose for tensors without content is another question.)"""
+    """Attention that saves what the kernels of all devices and layouts save: queries, keys, values, result, and one
+    number per query. Which kernel torch would select for fake tensors is unrelated."""
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
@@ -280,7 +281,7 @@ def _state_bytes(trained: list[nn.Parameter], optimizer: OptimizerConfig) -> int
 
 
 def _step_bytes(trained: list[nn.Parameter], config: ModelConfig) -> int:
-    """AdamW works through a tensor at a time on a CPU, and through all of them at once on a GPU."""
+    """Return AdamW's temporary memory: one tensor at a time on a CPU, all tensors at once on a GPU."""
     sizes = [4 * parameter.numel() for parameter in trained]
     return sum(sizes) if on_gpu(config.device) else 2 * max(sizes)
 
@@ -293,7 +294,9 @@ def _reference_bytes(model: Any, config: ModelConfig) -> int:
 
 
 def _logprob_bytes(text: Any, batch: BatchShape, *, head_trained: bool, device: str) -> int:
-    """The tiles of :func:`trainers.model.token_logprobs.linear_logprobs`, and what it keeps of each token."""
+    """Return the memory of :func:`trainers.model.token_logprobs.linear_logprobs`: its tiles, and its results per
+    token.
+    """
     tile = min(TILE_BYTES["cuda" if on_gpu(device) else "cpu"], 4 * batch.sampled * text.vocab_size)
     hidden: int = 4 * batch.sampled * text.hidden_size
     head: int = 4 * text.vocab_size * text.hidden_size if head_trained else 0
@@ -305,7 +308,7 @@ def _sampler_bytes(model: Any, config: ModelConfig, sampler: SamplerShape) -> di
     plain = model.get_base_model() if config.tuning != "full" else model
     item = 2 if config.dtype == "bfloat16" else 4
     base = item * sum(parameter.numel() for name, parameter in plain.named_parameters() if ".lora_" not in name)
-    # Merging always begins at the base, so the embedded sampler keeps the weights that adapters change.
+    # The embedded sampler keeps the base of adapted weights: merging always starts from the base.
     adapted = item * sum(
         module.get_base_layer().weight.numel() for module in plain.modules() if hasattr(module, "lora_A")
     )
@@ -314,9 +317,9 @@ def _sampler_bytes(model: Any, config: ModelConfig, sampler: SamplerShape) -> di
     width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     cache: int = 2 * text.num_hidden_layers * heads * width * item * sampler.tokens
     return {
-        # vLLM's share of a GPU holds both.
+        # vLLM's share of a GPU holds both weights and cache.
         "sampler's weights": base if sampler.merges or not on_gpu(config.device) else 0,
-        # Of each further set what differs from the base: the weights it adapts, or all.
+        # Each additional set stores what differs from the base: the adapted weights, or all.
         "sampler's base of merges": adapted if sampler.merges else 0,
         "sampler's named weights": (sampler.sets - 1) * (adapted or base) if sampler.merges else 0,
         "sampler's keys and values": min(cache, sampler.limit) if sampler.merges else sampler.limit,
@@ -324,5 +327,5 @@ def _sampler_bytes(model: Any, config: ModelConfig, sampler: SamplerShape) -> di
 
 
 def on_gpu(device: str) -> bool:
-    """Whether ``model.device`` is a GPU."""
+    """Return whether ``model.device`` is a GPU."""
     return torch.cuda.is_available() if device == "auto" else device.startswith("cuda")

@@ -1,4 +1,4 @@
-"""Self-play against frozen copies: a pool of what the policy was, each served under a name of its own."""
+"""Self-play against frozen copies: a pool of earlier policy weights, each served under its own name."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from trainers.config import OpponentsConfig
 
 
 class OpponentPool:
-    """Copies of weights by the step they were made at. Its state goes into checkpoints.
+    """Copies of weights by the step they were made at. The state is stored in checkpoints.
 
     Args:
-        config: How many, how often, and which one goes.
-        seed: Decides it where chance does.
+        config: Size of the pool, interval and eviction.
+        seed: Seed of random eviction.
     """
 
     def __init__(self, config: OpponentsConfig, seed: int) -> None:
@@ -28,16 +28,16 @@ class OpponentPool:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What a sampler serves them under, oldest first."""
+        """The names a sampler serves them under, oldest first."""
         return tuple(_name(step) for step in self._copies)
 
     def due(self, step: int) -> bool:
-        """Whether what the policy is after so many steps is to be copied. The first copy is always due: a run that is
-        resumed with opponents may have been begun without."""
+        """Return whether to copy the policy after this many steps. The first copy is always due, since a resumed run
+        may have started without opponents."""
         return not self._copies or (step % self._config.every == 0 and step not in self._copies)
 
     def take(self, step: int, update: WeightUpdate) -> None:
-        """Copy weights, and let one of the others go if there is one too many."""
+        """Copy weights, and remove another copy if the pool is full."""
         copied = {name: tensor.detach().to("cpu", copy=True) for name, tensor in update.tensors}
         if len(self._copies) == self._config.pool:
             steps = list(self._copies)
@@ -46,11 +46,11 @@ class OpponentPool:
         self._copies[step] = copied
 
     def update(self, name: str, like: WeightUpdate) -> WeightUpdate:
-        """One of them, for a sampler.
+        """Return the update for a sampler of one copy.
 
         Args:
-            name: Of those in :attr:`names`.
-            like: An update of the weights they are copies of.
+            name: One of :attr:`names`.
+            like: An update of the weights it is a copy of.
         """
         step = next(step for step in self._copies if _name(step) == name)
         return replace(like, tensors=list(self._copies[step].items()), name=name, probe=None)
@@ -59,8 +59,8 @@ class OpponentPool:
         return {"copies": dict(self._copies)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._copies = dict(list(state["copies"].items())[-self._config.pool :])  # it may have been made larger
+        self._copies = dict(list(state["copies"].items())[-self._config.pool :])  # the pool may have been larger
 
 
 def _name(step: int) -> str:
-    return f"opponent.{step}"  # no role has a dot in its name
+    return f"opponent.{step}"  # role names have no dots

@@ -1,4 +1,4 @@
-"""The optimizers by name, what each parameter group gets, and the learning rate of every step."""
+"""Optimizers by name, their parameter groups, and the learning rate of every step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainers.config import ConfigError, OptimizerConfig
 
 _log = logging.getLogger(__name__)
 
-# Rates that adapters want ruin a whole model of real size in a few steps; tiny ones need them.
+# Learning rates common for adapters ruin a full model of this size within a few steps; tiny models need them.
 _REAL_SIZE, _FULL_RATE = 50_000_000, 5e-5
 
 
@@ -25,18 +25,18 @@ def make_optimizer(
     *,
     trained: Sequence[tuple[str, nn.Parameter]] | None = None,
 ) -> torch.optim.Optimizer:
-    """AdamW over the trained parameters of a model, with states in 32 or 8 bits, in memory or paged.
+    """Create AdamW for the trained parameters of a model, with 32-bit or 8-bit states, optionally paged.
 
-    Each group carries ``lr_scale``, its multiple of the learning rate; see :func:`set_learning_rate`.
+    Each group has ``lr_scale``, its multiple of the learning rate; see :func:`set_learning_rate`.
 
     Args:
         model: The model.
-        config: The options.
-        further: Parameter groups that are no part of the model, with ``params`` and, if it is not 1, ``lr_scale``.
-        trained: Which parameters, by name; ``None`` for all that are trained.
+        config: Options of the optimizer.
+        further: Additional parameter groups outside the model, with ``params`` and, if it is not 1, ``lr_scale``.
+        trained: The parameters by name; ``None`` for all trainable ones.
 
     Raises:
-        ConfigError: The optimizer needs a library that is not here.
+        ConfigError: The optimizer needs a library that is not installed.
     """
     groups = parameter_groups(model, config, trained) + [
         {"weight_decay": 0.0, "lr_scale": 1.0, **group} for group in further
@@ -66,9 +66,10 @@ def make_optimizer(
 
 
 def check_library(config: OptimizerConfig) -> None:
-    """
+    """Check that the optimizer's library is installed.
+
     Raises:
-        ConfigError: The optimizer needs bitsandbytes, and it cannot be imported.
+        ConfigError: The optimizer needs bitsandbytes, and importing it failed.
     """
     if config.name == "adamw":
         return
@@ -83,10 +84,10 @@ def check_library(config: OptimizerConfig) -> None:
 def parameter_groups(
     model: nn.Module, config: OptimizerConfig, trained: Sequence[tuple[str, nn.Parameter]] | None = None
 ) -> list[dict[str, Any]]:
-    """The trained parameters (or those named), by weight decay and rate, each kind in the order of the model.
+    """Group the trained parameters (or the given ones) by weight decay and learning rate, in the order of the model.
 
-    Norms, biases and embeddings (an output head that shares their weight included) are not decayed: pulling them to 0
-    regularises nothing.
+    Norms, biases and embeddings (including an output head that shares their weight) are not decayed: pulling them to
+    0 does not regularize.
     """
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
@@ -104,7 +105,7 @@ def parameter_groups(
 
 
 def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
-    """Linear warm-up times the schedule. Steps count from 0; the last is ``steps - 1``."""
+    """Return linear warm-up times the schedule. Steps count from 0; the last is ``steps - 1``."""
     warmup = min(1.0, (step + 1) / (config.warmup_steps + 1))
     progress = min(1.0, step / max(1, steps - 1))
     left = {
@@ -116,13 +117,13 @@ def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Give every group its multiple of the rate."""
+    """Set the learning rate of every group to its multiple of the rate."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group.get("lr_scale", 1.0)
 
 
 def rate_warning(model: nn.Module, config: OptimizerConfig) -> str | None:
-    """What to say of a rate that would ruin this model, trained whole."""
+    """Return a warning if the learning rate would ruin this model in full fine-tuning."""
     whole = all(parameter.requires_grad for parameter in model.parameters())
     trained = sum(parameter.numel() for parameter in model.parameters())
     if not whole or trained < _REAL_SIZE or config.lr <= _FULL_RATE:

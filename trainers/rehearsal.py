@@ -1,5 +1,4 @@
-"""Some training tasks answered with nothing: how much the world says, and how agents show it, before any model is
-there."""
+"""Runs some training tasks with empty replies, to measure prompts and turns before a model is loaded."""
 
 from __future__ import annotations
 
@@ -17,13 +16,13 @@ from trainers.rollouts import World
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one agent had in an episode: a token sequence for each branch of its conversation.
+    """One agent's part of an episode: a token sequence for each branch of its conversation.
 
     Attributes:
-        sequences: With the places of its replies marked.
-        turns: How many replies.
-        role: Its role; ``""`` for the one agent of an environment.
-        trained: Whether what it says is learnt from.
+        sequences: Token sequences whose masks mark the positions of the replies.
+        turns: Number of replies.
+        role: The agent's role; ``""`` for the only agent of an environment.
+        trained: Whether its replies are trained on.
     """
 
     sequences: list[TokenSequence]
@@ -33,10 +32,10 @@ class Part:
 
 
 def rehearse(world: World, renderer: ChatRenderer, cast: Cast, tasks: int) -> list[list[Part]]:
-    """For each of the first so many training tasks the parts of its agents.
+    """Return the agents' parts of an episode for each of the first ``tasks`` training tasks.
 
     Raises:
-        ConfigError: There are no tasks, or the workflow breaks off without one reply.
+        ConfigError: There are no tasks, or the workflow ends without any reply.
     """
     indices = range(min(tasks, len(world.train)))
     if not indices:

@@ -1,4 +1,4 @@
-"""Where episodes come from while training: the environments, the engine and the sampler of one run, and their end."""
+"""Collection of episodes during training: the environments, engines and sampler of a run, and their shutdown."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class Tasks(Protocol):
-    """What training needs of a task set: rows, ids or :class:`~rllm_gym.core.Task` by index."""
+    """The interface of a task set: rows, ids or :class:`~rllm_gym.core.Task` by index."""
 
     def __len__(self) -> int: ...
 
@@ -47,16 +47,17 @@ class Tasks(Protocol):
 
 @dataclass(frozen=True)
 class World:
-    """The environment as objects.
+    """The environment of a run as objects.
 
     Attributes:
-        env: Id, class or function that makes the environment, or the game of a workflow.
-        agent: Makes an agent; ``None`` for the one that fits the environment, and with a workflow, which makes its own.
+        env: Id, class or function that creates the environment, or the game of a workflow.
+        agent: Creates an agent; ``None`` for the environment's default agent, and with a workflow, which creates its
+            own agents.
         train: Training tasks.
-        validation: Validation tasks, or ``None`` where there are none.
-        train_kwargs: Keyword arguments of the environment while training.
-        validation_kwargs: And while validating.
-        workflow: Makes the workflow that episodes are played by; ``None`` for one agent in the environment.
+        validation: Validation tasks, or ``None`` if there are none.
+        train_kwargs: Keyword arguments of the environment for training.
+        validation_kwargs: Keyword arguments of the environment for validation.
+        workflow: Creates the workflow that runs the episodes; ``None`` for a single agent in the environment.
     """
 
     env: str | Callable[..., Any]
@@ -69,14 +70,14 @@ class World:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """The roles of the workflow; none without one."""
+        """The roles of the workflow; empty without a workflow."""
         return () if self.workflow is None else tuple(self.workflow().roles)
 
     def named(self, config: EnvConfig) -> EnvConfig:
-        """Options with a name for what is given as objects, and needs none.
+        """Return options with placeholder names for the parts given as objects.
 
         Raises:
-            ConfigError: They name a workflow, and there is none.
+            ConfigError: The options name a workflow, but this object has none.
         """
         if config.workflow and self.workflow is None:
             raise ConfigError(
@@ -88,7 +89,7 @@ class World:
 
 
 def open_world(config: EnvConfig, env: str | Callable[..., Any] | None = None) -> World:
-    """The world a configuration describes; ``env`` stands in for its id.
+    """Create the environment, tasks and agent of a configuration; ``env`` replaces its id.
 
     Raises:
         ConfigError: The id or the agent cannot be found, or the environment has no task set.
@@ -113,10 +114,10 @@ def open_world(config: EnvConfig, env: str | Callable[..., Any] | None = None) -
 
 
 def make_agent(config: EnvConfig) -> Callable[[], BaseAgent]:
-    """A factory of the configured agent.
+    """Return a factory of the configured agent.
 
     Raises:
-        ConfigError: There is no such class.
+        ConfigError: The class does not exist.
     """
     if not config.agent:
         return default_agent(config.id)
@@ -126,10 +127,10 @@ def make_agent(config: EnvConfig) -> Callable[[], BaseAgent]:
 
 
 def make_workflow(config: EnvConfig) -> Callable[[], Workflow]:
-    """A factory of the configured workflow.
+    """Return a factory of the configured workflow.
 
     Raises:
-        ConfigError: There is no such class, or it does not take these arguments.
+        ConfigError: The class does not exist, or does not accept the arguments.
     """
     workflow = load_object(config.workflow, "env.workflow")
     kwargs = dict(config.workflow_kwargs)
@@ -145,7 +146,7 @@ def make_workflow(config: EnvConfig) -> Callable[[], Workflow]:
 
 
 def load_object(path: str, option: str) -> Any:
-    """What ``module:name`` names.
+    """Import the object named ``module:name``.
 
     Raises:
         ConfigError: It cannot be imported.
@@ -158,10 +159,10 @@ def load_object(path: str, option: str) -> Any:
 
 
 def tasks_of(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> Tasks:
-    """The task set of an environment.
+    """Return the task set of an environment.
 
     Raises:
-        ConfigError: The environment cannot be made, or has no task set.
+        ConfigError: The environment cannot be created, or has no task set.
     """
     env = _make(source, kwargs)
     try:
@@ -177,7 +178,7 @@ def tasks_of(source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> Tas
 
 
 def sandbox_tier_of(world: World) -> str:
-    """What confines the programs that the training environments run; ``"none"`` where they run none."""
+    """Return the sandbox tier of programs run by the training environments; ``"none"`` if they run none."""
     env = _make(world.env, world.train_kwargs)
     try:
         return str((getattr(env, "metadata", None) or {}).get("sandbox_tier", "none"))
@@ -200,18 +201,18 @@ Engine = AgentExecutionEngine | AgentWorkflowEngine
 
 
 class RolloutAbandoned(RuntimeError):
-    """The run is to stop now, and what was being played is left."""
+    """The run is shutting down, and episodes in progress are discarded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What came of playing.
+    """Result of a rollout.
 
     Attributes:
-        episodes: In the order in which they were asked for.
-        stats: What the engine counted meanwhile.
-        pushes: For each episode, which push brought the oldest of the weights that drew its tokens, counted from 1; 0
-            for weights we never pushed.
+        episodes: Episodes in the order in which they were requested.
+        stats: Engine statistics of this rollout.
+        pushes: For each episode, the number of the weight sync (from 1) of the oldest weights that sampled its
+            tokens; 0 for weights before the first sync.
     """
 
     episodes: list[Episode]
@@ -220,26 +221,26 @@ class Played:
 
 
 class Rollouts:
-    """Samples episodes and serves the newest weights. Owns the engines and the sampler; close it.
+    """Collects episodes and serves the newest weights. Owns the engines and the sampler; call :meth:`close`.
 
-    Episodes are played in a thread of their own: :meth:`begin` returns at once.
+    Episodes run in a background thread: :meth:`begin` returns immediately.
 
     Args:
         world: Environment, agent and tasks.
-        sampler: What draws the replies.
+        sampler: Generates the replies.
         tokenizer: The model's tokenizer.
         env: Limits and workers.
-        sampling: How replies are drawn.
-        cast: How the roles of a workflow are played.
-        seed: Of dynamics and sampled tokens.
-        deterministic: Sample in rounds, in the order of the episodes.
+        sampling: Sampling options.
+        cast: Options of a workflow's roles.
+        seed: Seed of the environments' dynamics and the sampled tokens.
+        deterministic: Whether to sample in rounds, in the order of the episodes.
 
     Attributes:
-        sampler: What draws now.
-        pushes: How often weights were pushed.
+        sampler: The current sampler.
+        pushes: Number of weight syncs.
 
     Raises:
-        TokensMissing: The sampler returns no token ids and log-probs.
+        TokensMissing: The sampler does not return token ids and log-probs.
     """
 
     def __init__(
@@ -264,7 +265,7 @@ class Rollouts:
         self._seed = seed
         self._loop = BackgroundLoop("rollouts")
         self.pushes = 0
-        self._pushed: dict[int, int] = {}  # version to which push brought it
+        self._pushed: dict[int, int] = {}  # weight version to number of its weight sync
         self._playing: set[asyncio.Task[Any]] = set()
         self._abandoned = False
         self._closed = False
@@ -303,7 +304,7 @@ class Rollouts:
         return SamplingParams(temperature=self._sampling.temperature, max_tokens=max_tokens)
 
     def _roles(self, pool: Sequence[str]) -> dict[str, Role]:
-        """How each role is played; opponents by what is in the pool."""
+        """Return the weights and sampling parameters of each role; opponents use those in the pool."""
         cast = self._cast
         assert cast is not None
         roles = {}
@@ -315,23 +316,23 @@ class Rollouts:
         return roles
 
     def group_id(self, step: int, position: int, index: int) -> str:
-        """The group of a training task at a position of a step."""
+        """Return the group id of a training task at a position of a step."""
         task = self.world.train[index]
         return f"{task.task_id if isinstance(task, Task) else index}@{step}.{position}"
 
     def begin(
         self, step: int, indices: Sequence[int], plans: Sequence[Sequence[Draw]], *, first: int = 0
     ) -> Future[Played]:
-        """Begin the episodes of a step: for each task those of its plan, one group each.
+        """Start the episodes of a step: for each task those of its plan, as one group.
 
-        The group at position ``p`` of the step has the id ``{task}@{step}.{p}``; seeds follow from it alone, so that
-        whoever plays it, and whenever, gets the same episodes.
+        The group at position ``p`` of the step has the id ``{task}@{step}.{p}``. Seeds are derived only from step
+        and position, so that the same episodes are collected regardless of process and time.
 
         Args:
             step: The step.
             indices: Training tasks.
-            plans: The episodes of each.
-            first: Position in the step of the first of the tasks.
+            plans: The episodes of each task.
+            first: Position of the first task in the step.
         """
         specs = []
         for position, (index, plan) in enumerate(zip(indices, plans, strict=True), first):
@@ -345,14 +346,14 @@ class Rollouts:
     def validate(
         self, step: int, tasks: int, samples: int, *, greedy: bool, span: range | None = None
     ) -> tuple[list[Episode], EngineStats]:
-        """The first ``tasks`` validation tasks, always with the same seeds; greedy episodes are marked.
+        """Run the first ``tasks`` validation tasks, always with the same seeds; greedy episodes are marked.
 
         Args:
-            step: Names the episodes.
-            tasks: How many tasks, as far as there are so many.
-            samples: Stochastic episodes of each.
-            greedy: One more each, at temperature 0.
-            span: Play only these of the tasks.
+            step: The step, for the names of the episodes.
+            tasks: Number of tasks, at most those available.
+            samples: Stochastic episodes per task.
+            greedy: Add one episode per task at temperature 0.
+            span: Run only these of the tasks.
         """
         assert self.world.validation is not None
         specs = []
@@ -366,44 +367,44 @@ class Rollouts:
         return played.episodes, played.stats
 
     def replace_sampler(self, make: Callable[[], Sampler]) -> None:
-        """Close the sampler, however dead it is, and play on with another one, which needs a push.
+        """Close the sampler, even if it is dead, and continue with a new one, which needs a weight sync.
 
         Raises:
-            SamplerError: The other one did not start.
+            SamplerError: The new sampler did not start.
         """
         self._pushed.clear()
         try:
             self._loop.run(self.sampler.close())
-        except Exception as error:  # it is being replaced because it is broken
+        except Exception as error:  # it is replaced because it is broken
             _log.warning("closing the sampler that died: %s: %s", type(error).__name__, error)
         self.sampler = self._train.sampler = self._validation.sampler = make()
 
     def push(self, updates: Sequence[WeightUpdate]) -> None:
-        """Serve new weights, each under its name. All of them count as one push."""
+        """Serve new weights, each under its name. All of them count as one weight sync."""
         self.pushes += 1
         for update in updates:
             self._pushed[self._loop.run(self.sampler.push(update))] = self.pushes
 
     def serve_beside(self, update: WeightUpdate) -> None:
-        """Serve frozen weights under a name: nobody learns from what they draw."""
+        """Serve frozen weights under a name; the tokens they sample are not trained on."""
         self._loop.run(self.sampler.push(update))
 
     def drop(self, name: str) -> None:
-        """Serve frozen weights no more."""
+        """Stop serving frozen weights."""
         self._loop.run(self.sampler.drop(name))
 
     def meet(self, pool: Sequence[str]) -> None:
-        """The names of the opponents from now on. Nothing may be under way."""
+        """Set the names of the opponents for later episodes. No episode may be in progress."""
         for engine in (self._train, self._validation):
             assert isinstance(engine, AgentWorkflowEngine)
             engine.roles = self._roles(pool)
 
     def close(self) -> None:
-        """End every worker and free the sampler. Safe to call twice."""
+        """Stop all workers and free the sampler. Safe to call twice."""
         if self._closed:
             return
         self._closed = True
-        with contextlib.ExitStack() as closing:  # each is closed, whatever the others do
+        with contextlib.ExitStack() as closing:  # each callback runs even if others fail
             closing.callback(self._loop.close)
             closing.callback(lambda: self._loop.run(self.sampler.close()))
             closing.callback(lambda: self._loop.run(self._validation.aclose()))
@@ -412,7 +413,7 @@ class Rollouts:
             closing.callback(lambda: self._loop.run(self._played_out()))
 
     def abandon(self) -> None:
-        """End what is being played, now and from now on, with :class:`RolloutAbandoned`. Safe in a signal handler."""
+        """End all current and future episodes with :class:`RolloutAbandoned`. Safe to call in a signal handler."""
         self._abandoned = True
         self._loop.call_soon(self._cancel_playing)
 
@@ -451,10 +452,10 @@ class Rollouts:
 
 
 def _parameters(env_id: str | Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """What the constructor of an environment takes.
+    """Return the constructor parameters of an environment.
 
     Raises:
-        ConfigError: There is no such environment.
+        ConfigError: The environment does not exist.
     """
     if not isinstance(env_id, str):
         return inspect.signature(env_id).parameters

@@ -1,4 +1,4 @@
-"""What training reads of an episode: its token sequences and its rewards. Nothing of environments or texts."""
+"""``Sample``: the token sequences and rewards of an episode, all that training needs of it."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from trainers.config import TrainConfig
 
 
 class TokensMissing(ValueError):
-    """Episodes came from a sampler that returns no token ids or log-probs: they can be evaluated, not trained on."""
+    """Episodes have no token ids or log-probs, because the sampler does not return them. They can only be evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One finished episode, or what one agent did in it, as an algorithm sees it.
+    """One completed episode, or one agent's part of it, as input of an algorithm.
 
     Attributes:
         episode_id: Unique within a run.
-        group_id: Those whose rewards are compared share it; it ends with the role where agents have roles.
-        reward: The reward to learn from, shaping included.
+        group_id: Group within which rewards are compared. It ends with the role if agents have roles.
+        reward: The reward to train on, including shaping.
         sequences: Its token sequences, one per branch of the conversation.
         greedy: Sampled at temperature 0: a baseline, never trained on.
-        terminated: The task itself ended, solved or not. If not, a limit cut the episode off, and what would have
-            come after it still has a value.
-        overlong: A limit of tokens or of time cut it off.
-        turn_rewards: For each agent the reward of each of its steps, shaping included; each sums to ``reward``. Left
-            out, the rewards on the sequences' tokens are taken, and the last turn gets what ``reward`` has beyond.
-        trajectory_S: Which agent each sequence belongs to; left out, one agent owns all.
+        terminated: Whether the task itself ended, solved or not. Otherwise a limit truncated the episode, and its
+            last state still has a value.
+        overlong: Whether a token or time limit truncated it.
+        turn_rewards: For each agent the reward of each of its steps, including shaping; each list sums to
+            ``reward``. By default, the rewards of the sequences' tokens are used, and the last turn gets the rest of
+            ``reward``.
+        trajectory_S: Index of the agent of each sequence; by default all belong to one agent.
         role: The role of the agent; ``""`` for a whole episode of an environment.
-        adapter: Which weights it is to teach; see :class:`~trainers.model.Policy`.
+        adapter: Which weights are trained on it; see :class:`~trainers.model.Policy`.
     """
 
     episode_id: str
@@ -53,25 +54,26 @@ class Sample:
 
     @property
     def task_group(self) -> str:
-        """The group of episodes, whatever the role."""
+        """The group of episodes, independent of the role."""
         return self.group_id.removesuffix(f"/{self.role}") if self.role else self.group_id
 
     @property
     def num_sampled(self) -> int:
-        """Sampled tokens over all sequences: the length of the sample's advantages."""
+        """Number of sampled tokens over all sequences: the length of the sample's advantages."""
         return sum(sum(sequence.mask) for sequence in self.sequences)
 
 
 @dataclass(frozen=True, slots=True)
 class Shaping:
-    """What is taken from an episode's own reward before it is learnt from.
+    """Penalties subtracted from an episode's own reward before training.
 
     Attributes:
-        format_penalty: Times the share of turns that could not be parsed; each such turn pays its part.
-        overlong_penalty: For an episode of ``max_tokens`` sampled tokens, paid at its end.
-        overlong_buffer: Tokens before ``max_tokens`` over which that penalty grows from 0 (DAPO, Yu et al. 2025,
-            equation 13).
-        max_tokens: Most tokens an episode may sample.
+        format_penalty: Multiplied by the fraction of turns that could not be parsed; divided equally among these
+            turns.
+        overlong_penalty: Penalty of an episode with ``max_tokens`` sampled tokens, subtracted at its end.
+        overlong_buffer: Number of tokens before ``max_tokens`` over which that penalty grows from 0 (DAPO, Yu et al.
+            2025, equation 13).
+        max_tokens: Maximum number of sampled tokens per episode.
     """
 
     format_penalty: float = 0.0
@@ -90,7 +92,7 @@ class Shaping:
         )
 
     def length_penalty(self, tokens: int) -> float:
-        """The penalty for that many sampled tokens.
+        """Return the penalty for a number of sampled tokens.
 
         >>> shaping = Shaping(overlong_penalty=1.0, overlong_buffer=20, max_tokens=100)
         >>> [shaping.length_penalty(tokens) for tokens in (80, 85, 100)]
@@ -105,19 +107,19 @@ class Shaping:
 
 
 PLAIN = Shaping()
-"""Nothing is taken."""
+"""No penalties."""
 
 
 def samples_of(
     episodes: Iterable[Episode], shaping: Shaping = PLAIN, adapter_of: Callable[[str], str] | None = None
 ) -> list[Sample]:
-    """The episodes that tell something about the model; faults, agent errors and cancelled ones are left out.
+    """Convert episodes to samples. Environment faults, agent errors and cancelled episodes are excluded.
 
     Args:
-        episodes: Finished ones.
-        shaping: What is taken from their rewards.
-        adapter_of: Of a role, the weights it teaches: each trainable trajectory is a sample then, with the reward of
-            its own, compared with those of the same role in its group. ``None``: an episode is a sample.
+        episodes: Completed episodes.
+        shaping: Penalties subtracted from their rewards.
+        adapter_of: Maps a role to the weights trained on it. Each trainable trajectory becomes a sample with its own
+            reward, compared with those of the same role in its group. ``None``: each episode becomes one sample.
 
     Raises:
         TokensMissing: An episode has no token ids.
@@ -160,7 +162,7 @@ def _sample(episode: Episode, played: Sequence[Trajectory], reward: float, shapi
         sequences,
         episode.greedy,
         terminated=episode.stop_reason in _TERMINATED,
-        # In an environment of one turn a reply that was cut ends the episode as any other does.
+        # In a single-turn environment, a truncated reply ends the episode with an ordinary stop reason.
         overlong=episode.stop_reason in _OVERLONG or any(_cut(mine.steps) for mine in played),
         turn_rewards=tuple(
             _settled([step.reward - part * _invalid(step) for step in trajectory.steps], reward)
@@ -171,7 +173,7 @@ def _sample(episode: Episode, played: Sequence[Trajectory], reward: float, shapi
 
 
 def _settled(rewards: list[float], total: float) -> tuple[float, ...]:
-    """The rewards of the turns, the last one with what the episode's reward has beyond them."""
+    """Return the rewards of the turns, with the rest of the episode's reward added to the last one."""
     if rewards:
         rewards[-1] += total - sum(rewards)
     return tuple(rewards)

@@ -1,4 +1,4 @@
-"""The sampler that serves the policy while it learns, by the name of its backend; each is imported only when used."""
+"""Creation of the sampler that serves the policy during training. Backends are imported only when used."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from trainers.config import TrainConfig
 from trainers.config.roles import BASE
 from trainers.model import Policy
 
-# Letters, digits and signs of several kinds, so that hardly any change of the weights leaves all of them as they were.
+# Various letters, digits and symbols, so that nearly every change of the weights changes some of the log-probs.
 _PROBE_TEXT = "The quick brown fox jumps over 13 lazy dogs. 7 x 6 = 42; f(a, b) -> {'c': [d]}?"
 _PROBE_TOKENS = 32
 
 
 def make_sampler(policy: Policy, config: TrainConfig) -> Sampler:
-    """A sampler with the base weights of the policy; pushes bring it up to date.
+    """Create a sampler with the base weights of the policy; weight syncs update it.
 
     Raises:
-        SamplerError: It did not start; says why.
+        SamplerError: The sampler did not start; the message says why.
     """
     options = config.sampler
     if options.backend == "torch":
         from rllm_gym.samplers import TorchSampler
 
         return TorchSampler(
-            policy.sampling_model(),  # not the model on disk: a base in 4 bits computes something else
+            policy.sampling_model(),  # not the model on disk: a 4-bit base computes different results
             policy.tokenizer,
             max_batch=config.env.parallel,
             deterministic=config.deterministic,
@@ -71,8 +71,8 @@ def make_sampler(policy: Policy, config: TrainConfig) -> Sampler:
 
 
 def weights_for(policy: Policy, config: TrainConfig) -> list[WeightUpdate]:
-    """The present weights of every adapter as the backend takes them, each with a probe for one that loads them into
-    code of its own."""
+    """Return the current weights of every adapter in the backend's format. For vLLM, which runs its own model code,
+    each update has a probe."""
     updates = []
     for adapter in policy.adapters:
         policy.activate(adapter)
@@ -84,13 +84,13 @@ def weights_for(policy: Policy, config: TrainConfig) -> list[WeightUpdate]:
 
 
 def base_weights() -> WeightUpdate:
-    """The model as it was before training, to be served by name: an adapter that adapts nothing."""
+    """Return an update that serves the model before training by name: an adapter without tensors."""
     return WeightUpdate((), "lora", {"r": 1}, name=BASE)
 
 
 @torch.no_grad()
 def make_probe(policy: Policy) -> Probe:
-    """What the present weights say of a fixed short text, at temperature 1."""
+    """Compute the current weights' log-probs of a fixed short text, at temperature 1."""
     ids = list(policy.tokenizer(_PROBE_TEXT, add_special_tokens=False)["input_ids"])[:_PROBE_TOKENS]
     ids_BT = torch.tensor([ids], device=policy.device)
     with torch.autocast(policy.device.type, dtype=torch.bfloat16, enabled=policy.config.dtype == "bfloat16"):

@@ -1,4 +1,4 @@
-"""Reading a configuration: YAML file first, then the command line over it. An unknown key is an error."""
+"""Read configurations from a YAML file and the command line, which takes precedence. An unknown key is an error."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from trainers.config import ConfigError
 Config = TypeVar("Config")
 
 RECIPES = Path(__file__).resolve().parent / "recipes"
-"""Presets that come with the package; `--config frozen_lake_lora` names one without its folder and suffix."""
+"""Folder of the presets in this package; ``--config frozen_lake_lora`` names one without folder and suffix."""
 
 
 def read_command_line(config_type: type[Config], argv: Sequence[str], *, program: str, description: str) -> Config:
-    """A configuration from ``[--config FILE] [--option value …]``.
+    """Read a configuration from ``[--config FILE] [--option value …]``.
 
     Raises:
-        ConfigError: The file or a key in it is wrong.
-        SystemExit: The command line is wrong, or asks for help; tyro has printed why.
+        ConfigError: The file or a key in it is invalid.
+        SystemExit: The command line is invalid or asks for help; tyro has printed the message.
     """
     words, file = _take_config_option(list(argv))
     default = load_yaml(config_type, file) if file else config_type()
@@ -39,10 +39,10 @@ def read_command_line(config_type: type[Config], argv: Sequence[str], *, program
 
 
 def load_yaml(config_type: type[Config], file: str | Path) -> Config:
-    """A configuration from a YAML file, or from a recipe of this package by its bare name.
+    """Read a configuration from a YAML file, or from a recipe of this package by its bare name.
 
     Raises:
-        ConfigError: No such file, no mapping, an unknown key, or a value of the wrong type.
+        ConfigError: The file does not exist or is not a mapping, a key is unknown, or a value has the wrong type.
     """
     path = find_file(file)
     try:
@@ -57,7 +57,7 @@ def load_yaml(config_type: type[Config], file: str | Path) -> Config:
 
 
 def find_file(file: str | Path) -> Path:
-    """The file itself, or the recipe of that name."""
+    """Return the path of the file, or of the recipe with that name."""
     path = Path(file)
     if path.is_file():
         return path
@@ -69,16 +69,17 @@ def find_file(file: str | Path) -> Path:
 
 
 def from_mapping(config_type: type[Config], content: Mapping[str, Any], *, where: str = "configuration") -> Config:
-    """A dataclass from nested mappings, such as a YAML file holds. What is left out keeps its default.
+    """Build a dataclass from nested mappings, for example the content of a YAML file. Missing options keep their
+    defaults.
 
     Raises:
-        ConfigError: An unknown key (the nearest known one is named) or a value of the wrong type.
+        ConfigError: A key is unknown (the message names the nearest known one), or a value has the wrong type.
     """
     return cast(Config, _build(config_type, None, content, where, ""))
 
 
 def to_mapping(config: Any) -> dict[str, Any]:
-    """The inverse of :func:`from_mapping`: plain YAML and JSON types."""
+    """Convert a configuration to plain YAML and JSON types: the inverse of :func:`from_mapping`."""
     return {
         entry.name: to_mapping(value) if dataclasses.is_dataclass(value) else _plain(value)
         for entry in dataclasses.fields(config)
@@ -87,7 +88,7 @@ def to_mapping(config: Any) -> dict[str, Any]:
 
 
 def known_keys(config_type: type) -> list[str]:
-    """Every option as a dotted path."""
+    """Return every option as a dotted path."""
     keys = []
     for name, hint in get_type_hints(config_type).items():
         keys.append(name)
@@ -146,7 +147,7 @@ def _convert(hint: Any, value: Any, where: str, path: str) -> Any:
             return value
         raise ConfigError(f"{where}: {path}={value!r} is not one of {', '.join(map(str, arguments))}")
     if hint is float and not isinstance(value, bool):
-        # YAML 1.1 reads 1e-4 as text.
+        # YAML 1.1 parses 1e-4 as a string.
         try:
             return float(value)
         except (TypeError, ValueError):
@@ -168,7 +169,7 @@ def _plain(value: Any) -> Any:
 
 
 def _take_config_option(words: list[str]) -> tuple[list[str], str | None]:
-    """Split off ``--config FILE`` (or ``--config=FILE``), wherever it stands."""
+    """Split off ``--config FILE`` (or ``--config=FILE``) at any position."""
     file: str | None = None
     rest: list[str] = []
     position = 0
@@ -188,5 +189,5 @@ def _take_config_option(words: list[str]) -> tuple[list[str], str | None]:
 
 
 def write_yaml(path: Path, config: Any) -> None:
-    """Write a configuration so that :func:`load_yaml` reads it back."""
+    """Write a configuration that :func:`load_yaml` can read."""
     path.write_text(yaml.safe_dump(to_mapping(config), sort_keys=False))

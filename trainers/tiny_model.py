@@ -1,7 +1,7 @@
-"""A language model small enough to train on two CPU cores, made on the spot: tokenizer, weights, chat template.
+"""Creation of a language model small enough to train on two CPU cores: tokenizer, weights, chat template.
 
-It is an ordinary Hugging Face folder, so that transformers, PEFT and vLLM load it like any other. Nothing is
-downloaded. It knows nothing yet: a short supervised fine-tuning gives it an answer format.
+The result is an ordinary Hugging Face folder that transformers, PEFT and vLLM can load. Nothing is downloaded. The
+weights are random: a short supervised fine-tuning teaches an answer format.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ END_OF_TEXT, TURN_END = "<|endoftext|>", "<|end|>"
 _ROLES = ("system", "user", "assistant", "tool")
 SPECIAL_TOKENS = (END_OF_TEXT, TURN_END, *(f"<|{role}|>" for role in _ROLES))
 
-# Two tokens a turn: ChatML would spend six, and the turns of a small world have forty. There is no default system
-# prompt: what the agent does not say, the model does not read.
+# Two tokens per turn: ChatML would use six, in turns of about forty tokens. There is no default system prompt: the
+# model only reads what the agent writes.
 CHAT_TEMPLATE = (
     "{%- for message in messages -%}"
     "{{- '<|' + message['role'] + '|>' + (message['content'] or '') + '<|end|>' -}}"
@@ -38,18 +38,17 @@ CHAT_TEMPLATE = (
     "{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%}"
 )
 
-# Tokens are learnt from words alone: digits, signs and capitals outside words stay single characters, so that the
-# cells of a drawn board and the digits of a number each keep a token of their own, which is what makes them learnable
-# for a model this small.
+# Tokens are trained on words only: digits, symbols and capitals outside words stay single characters, so that each
+# cell of a drawn board and each digit of a number has its own token. Models this small need that to learn them.
 _LEARNT_PIECES = r" ?[A-Z]?[a-z]+| ?[^a-z0-9\s]|[^a-z]"
 
-# Text is cut as Qwen2's tokenizer cuts it. transformers loads every model of type qwen2 with that tokenizer and puts
-# its own normalizer and pattern in place of the saved ones: with any other the loaded tokenizer would differ.
+# The same pattern as in Qwen2's tokenizer. transformers loads every model of type qwen2 with that tokenizer and
+# replaces the saved normalizer and pattern by its own: with any other pattern the loaded tokenizer would differ.
 _QWEN2_PIECES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-# Words that instructions, answers and plain arithmetic use: what is learnt from when no corpus is given.
+# Words that instructions, answers and plain arithmetic use; the training text if no corpus is given.
 _WORDS = """\
 a about above across act action actions after again all an and answer any apples are around as at away back ball be
 because before below between board book books boxed box but buy buys by call called can cannot cell cells center
@@ -90,25 +89,26 @@ def make_tiny_model(
     rope_theta: float = 10_000.0,
     corpus: Iterable[str] = (),
 ) -> Path:
-    """Write a tiny model with its tokenizer to ``path`` and return the folder. The same arguments give the same bytes.
+    """Write a tiny model with its tokenizer to ``path`` and return the folder. The files are reproducible byte for
+    byte.
 
     Args:
-        path: The folder; made if absent.
-        seed: Of the initial weights.
+        path: The folder; created if absent.
+        seed: Seed of the initial weights.
         architecture: ``"qwen2"`` or ``"llama"``.
-        hidden_size: Width of the residual stream; a multiple of ``num_heads``, each head of an even size.
-        num_layers: Transformer blocks.
-        num_heads: Attention heads.
+        hidden_size: Hidden size; a multiple of ``num_heads``, with an even size per head.
+        num_layers: Number of transformer blocks.
+        num_heads: Number of attention heads.
         intermediate_size: Width of the feed-forward layers; twice ``hidden_size`` by default.
-        vocab_size: Most tokens: 256 bytes, 6 special tokens and the words learnt by byte-pair encoding.
-        max_position_embeddings: Longest context in tokens.
-        init_std: Standard deviation of the initial weights; small models learn faster from larger ones.
-        rope_theta: Base of the rotary position embedding; short texts are told apart better with a small one.
-        corpus: Further texts to learn tokens from, beside the built-in words: texts like those of your environment
-            make its observations shorter.
+        vocab_size: Maximum number of tokens: 256 bytes, 6 special tokens and the tokens of byte-pair encoding.
+        max_position_embeddings: Context length in tokens.
+        init_std: Standard deviation of the initial weights; small models learn faster with a larger one.
+        rope_theta: Base of the rotary position embedding; a small one distinguishes positions of short texts better.
+        corpus: Additional texts to train the tokenizer on, besides the built-in words. Texts similar to your
+            environment's observations make those observations shorter.
 
     Raises:
-        ValueError: The sizes do not fit together.
+        ValueError: The sizes are inconsistent.
     """
     if architecture not in ("qwen2", "llama"):
         raise ValueError(f"architecture={architecture!r} is not known; use 'qwen2' or 'llama'")
@@ -151,7 +151,9 @@ def make_tiny_model(
 
 
 def _make_tokenizer(vocab_size: int, corpus: Iterable[str], context_length: int) -> Any:
-    """Byte-level BPE: any Unicode text in normal form round-trips, common words are one token, digits stay single."""
+    """Build byte-level BPE: any normalized Unicode text round-trips, common words are one token, digits are single
+    tokens.
+    """
     core = Tokenizer(BPE())
     core.pre_tokenizer = _cut(_LEARNT_PIECES)
     trainer = BpeTrainer(
@@ -161,7 +163,7 @@ def _make_tokenizer(vocab_size: int, corpus: Iterable[str], context_length: int)
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    # Texts of the caller count for more than the built-in words, which fill what room is left.
+    # The caller's texts have a higher weight than the built-in words.
     texts = [text for text in corpus for _ in range(8)]
     texts.append(_WORDS)
     core.train_from_iterator(texts, trainer)
@@ -180,7 +182,7 @@ def _make_tokenizer(vocab_size: int, corpus: Iterable[str], context_length: int)
 
 
 def _cut(pattern: str) -> Any:
-    """Pieces of the text by ``pattern``, as bytes."""
+    """Split the text by ``pattern``, as bytes."""
     return pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(pattern), behavior="isolated"),
@@ -190,6 +192,6 @@ def _cut(pattern: str) -> Any:
 
 
 def vocabulary(path: str | Path) -> list[str]:
-    """The learnt tokens of a model made here, in order of their ids, for people who want to look."""
+    """Return the vocabulary of a model created here, in the order of the ids, for inspection."""
     table: dict[str, int] = json.loads((Path(path) / "tokenizer.json").read_text())["model"]["vocab"]
     return sorted(table, key=table.__getitem__)

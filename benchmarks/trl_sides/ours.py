@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-# First: it keeps standard output for the answers.
+# Imported first, because it reserves standard output for the answers.
 from protocol import answer, load_adapters, next_command, reward, serve  # isort: skip
 
 import torch
@@ -78,7 +78,7 @@ def describe(data: dict[str, Any]) -> str:
 
 
 class Update:
-    """The update alone: samples and rewards to new weights."""
+    """The update alone: from samples and rewards to new weights."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         config = config_of(data, 1000, "")
@@ -101,7 +101,7 @@ class Update:
 
     @torch.no_grad()
     def _with_logprobs(self, samples: list[Sample]) -> list[Sample]:
-        """The same samples with the log-probs that the sampler would have given."""
+        """Return the same samples with the log-probs that the sampler would have returned."""
         rows = rows_of(samples, {})
         logprobs: list[list[float]] = [[] for _ in rows]
         batches = make_micro_batches(rows, tokens_per_microbatch=self.config.optimizer.tokens_per_microbatch)
@@ -142,7 +142,7 @@ def _sample(name: str, group: str, value: float, ids: Sequence[int], prompt: int
 
 
 class Prompts(TextEnv):
-    """Shows its task's text and rewards one reply as the other side's reward function does."""
+    """Shows its task's text and rewards one reply like the reward function of the other side."""
 
     def __init__(self, *, tasks: Any) -> None:
         super().__init__(tasks=tasks, max_turns=1)
@@ -155,9 +155,9 @@ class Prompts(TextEnv):
 
 
 class OneAtATime:
-    """The embedded sampler, which lets the trainer's own loop take a step only when asked and tells its CPU time.
+    """The embedded sampler; it lets the trainer's own loop take a step only on request and reports its CPU time.
 
-    A step ends with the push of its weights.
+    A step ends with the sync of its weights.
     """
 
     returns_tokens = True

@@ -1,4 +1,4 @@
-"""TRL's side of ``vs_trl.py``; runs in an interpreter that has TRL and knows nothing of this project."""
+"""TRL's side of ``vs_trl.py``; it runs in an interpreter with TRL and does not import this project."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-# First: it keeps standard output for the answers.
+# Imported first, because it reserves standard output for the answers.
 from protocol import answer, load_adapters, next_command, reward, serve  # isort: skip
 
 import torch
@@ -83,7 +83,7 @@ def describe(data: dict[str, Any]) -> str:
 
 
 class Update:
-    """The update alone, on completions that are given: what ``GRPOTrainer`` does with them, without its loop."""
+    """The update alone, on given completions: the operations of ``GRPOTrainer`` without its loop."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         self.trainer = make_trainer(data, 1)
@@ -106,7 +106,7 @@ class Update:
 
 
 def inputs_of(data: dict[str, Any], pad: int) -> dict[str, Any]:
-    """Prompts padded on the left, completions on the right, as the trainer's own preparation leaves them."""
+    """Return prompts padded on the left and completions padded on the right, as prepared by the trainer."""
     rows = [(p, c) for p, group in zip(data["prompts"], data["completions"], strict=True) for c in group]
     left, right = max(len(prompt) for prompt, _ in rows), max(len(completion) for _, completion in rows)
     reward_PG = torch.tensor(data["rewards"])
@@ -122,7 +122,7 @@ def inputs_of(data: dict[str, Any], pad: int) -> dict[str, Any]:
 
 
 class OneAtATime(TrainerCallback):
-    """Lets the trainer's own loop take a step only when asked, and tells its CPU time."""
+    """Lets the trainer's own loop take a step only on request, and reports its CPU time."""
 
     def __init__(self) -> None:
         self.trainer: GRPOTrainer | None = None

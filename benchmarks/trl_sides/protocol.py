@@ -1,4 +1,4 @@
-"""What both sides of ``vs_trl.py`` share: commands and answers line by line, first adapters, gradients, memory."""
+"""Shared code of both sides of ``vs_trl.py``: commands and answers as lines, initial adapters, gradients, memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-# Libraries print; the answers have the pipe to themselves.
+# Libraries print to standard output, so the answers use a separate pipe.
 _ANSWERS = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
@@ -25,9 +25,10 @@ def answer(**content: Any) -> None:
 
 
 def next_command() -> dict[str, Any]:
-    """
+    """Read the next command.
+
     Raises:
-        SystemExit: Nobody asks any more.
+        SystemExit: The input is closed.
     """
     line = sys.stdin.readline()
     if not line:
@@ -37,12 +38,12 @@ def next_command() -> dict[str, Any]:
 
 
 def reward(text: str) -> float:
-    """Some number of a reply that differs from reply to reply; the other side uses the same."""
+    """Return a number that differs between replies; the other side uses the same function."""
     return zlib.crc32(text.encode()) % 1000 / 1000
 
 
 def load_adapters(parameters: dict[str, torch.nn.Parameter], file: str) -> None:
-    """Take the first adapters from the file, or draw them and write it: both sides begin with the same."""
+    """Load the initial adapters from the file, or draw them and write it, so that both sides start with the same."""
     path = Path(file)
     if not path.exists():
         generator = np.random.default_rng(0)
@@ -59,7 +60,7 @@ def load_adapters(parameters: dict[str, torch.nn.Parameter], file: str) -> None:
 
 
 def gradient_of(parameters: dict[str, torch.nn.Parameter], step: Callable[[], float], file: str) -> float:
-    """Run one step and write the gradient that it made, before clipping. Returns its loss."""
+    """Run one step and write its gradient before clipping. Return its loss."""
     gradient: dict[str, Any] = {}
 
     def keep(name: str) -> Callable[[torch.Tensor], None]:
@@ -75,8 +76,8 @@ def gradient_of(parameters: dict[str, torch.nn.Parameter], step: Callable[[], fl
 
 
 def grown_mib(step: Callable[[], float]) -> float:
-    """How far the resident memory rose during a step above what it was before."""
-    Path("/proc/self/clear_refs").write_text("5")  # forgets the high-water mark
+    """Return how far the resident memory rose during a step."""
+    Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
     before = _status("VmRSS")
     step()
     return (_status("VmHWM") - before) / 1024
@@ -88,7 +89,7 @@ def _status(key: str) -> int:
 
 
 def serve(side: Any, describe: Callable[[dict[str, Any]], str], begin: Callable[..., None]) -> None:
-    """Answer commands until nobody asks."""
+    """Answer commands until the input is closed."""
     update: Any = None
     while True:
         command = next_command()

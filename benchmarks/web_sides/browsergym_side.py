@@ -1,6 +1,6 @@
-"""One BrowserGym environment a task, played by the script; told what to play, and telling of it, in lines of JSON.
+"""One BrowserGym environment per task, played by the script; commands and results are lines of JSON.
 
-Runs in an interpreter that has ``browsergym-miniwob``; ``benchmarks/web.py`` starts one process a context.
+Runs in an interpreter with ``browsergym-miniwob``; ``benchmarks/web.py`` starts one process per context.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scripted import TASKS, number_of, solve
 
 def main() -> None:
     sleeps = json.loads(sys.argv[1])["sleeps"]
-    # The pages that the package `miniwob` ships.
+    # The pages in the package `miniwob`.
     package = Path(importlib.util.find_spec("miniwob").origin).parent
     os.environ["MINIWOB_URL"] = f"file://{package}/html/miniwob/"
     import browsergym.miniwob  # noqa: F401  registers the tasks
@@ -50,7 +50,7 @@ def play(env: Any, task: str, seed: int) -> dict[str, Any]:
         steps.append(clock() - began)
         if done:
             break
-    # The next episode may be another task's: what this one holds would otherwise stay open beside it.
+    # The next episode may be another task's; without this, the resources of this one would stay open.
     began = clock()
     env.unwrapped.close()
     return {"reset": reset, "steps": steps, "close": clock() - began, "reward": float(reward)}

@@ -1,4 +1,4 @@
-"""The script both sides play: three MiniWoB tasks, solved from the goal alone by role, name and order of elements."""
+"""The script that both sides play: three MiniWoB tasks, solved from the goal by role, name and order of elements."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TASKS = ("click-test", "click-checkboxes", "login-user")
 
 @dataclass(frozen=True)
 class Move:
-    """Click on, or fill with ``text``, the ``nth`` element of a role (and of a name, where one is given)."""
+    """Click on, or fill with ``text``, the ``nth`` element of a role (and of a name, if one is given)."""
 
     role: str
     name: str = ""
@@ -19,7 +19,7 @@ class Move:
 
 
 def solve(task: str, goal: str) -> list[Move]:
-    """The moves that solve a task of :data:`TASKS`."""
+    """Return the moves that solve a task of :data:`TASKS`."""
     if task == "click-test":
         return [Move("button", "Click Me!")]
     if task == "click-checkboxes":
@@ -34,7 +34,7 @@ def solve(task: str, goal: str) -> list[Move]:
 
 
 def number_of(move: Move, tree: str) -> str:
-    """The number of the element in either side's tree of the page: ``[12] button 'OK'`` or ``[12] button "OK"``."""
+    """Return the element's number in either side's tree of the page: ``[12] button 'OK'`` or ``[12] button "OK"``."""
     found = re.findall(r"^\s*\[(\w+)\] (\w+) (?:'([^'\n]*)'|\"([^\"\n]*)\")?", tree, re.MULTILINE)
     fitting = [
         number

@@ -1,4 +1,4 @@
-"""Agents: observations become messages, replies become actions; system prompts live here and nowhere else."""
+"""Agents: convert observations to messages and replies to actions. All system prompts are in this package."""
 
 from rllm_gym.agents.base import Action, BaseAgent
 from rllm_gym.agents.chat import ChatAgent

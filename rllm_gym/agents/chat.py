@@ -1,4 +1,4 @@
-"""The plain conversation: a system prompt, the environment's texts as user messages, the replies as they are."""
+"""A plain chat agent: a system prompt, observations as user messages, and raw replies as actions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _END_OF_THOUGHT = "</think>"
 
 
 class ChatAgent(BaseAgent):
-    """Keeps the conversation and hands the model's raw reply to the environment, which parses it.
+    """Keeps the conversation and passes the model's raw reply to the environment, which parses it.
 
     Args:
         system_prompt: First message of the conversation; ``""`` for none.
-        history: ``"full"`` shows the model the whole conversation, ``"latest"`` the system prompt and the newest
-            observation alone (for environments whose every observation shows the whole state).
-        keep_thoughts: ``False`` drops what stands before the last ``</think>`` from all replies but the newest;
-            each turn that does so starts a new branch of the trajectory.
+        history: ``"full"`` gives the model the whole conversation, ``"latest"`` only the system prompt and the newest
+            observation (for environments whose observations contain the whole state).
+        keep_thoughts: ``False`` removes the text before the last ``</think>`` from all replies except the newest.
+            Each turn that does so starts a new branch of the trajectory.
     """
 
     system_prompt: str = ""
@@ -77,7 +77,7 @@ class ChatAgent(BaseAgent):
         return action
 
     def act(self, response: str) -> str:
-        """The action for a reply: the reply itself. Override to send the environment something else."""
+        """Return the action for a reply, by default the reply itself. Override it to send something else."""
         return response
 
 

@@ -1,4 +1,4 @@
-"""One agent a family of environments, and the table that says which."""
+"""The agents of the environment families, and the table that maps an environment id to its agent."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class CodeAgent(ChatAgent):
 
 
 class FrozenLakeAgent(ChatAgent):
-    """A :class:`ChatAgent` with a system prompt for the frozen lake; tiny models want ``system_prompt=""``."""
+    """A :class:`ChatAgent` with a system prompt for FrozenLake. For tiny models, use ``system_prompt=""``."""
 
     system_prompt = "You walk on a frozen lake. Reach the goal in as few moves as you can and keep out of the holes."
 
 
-# The beginning of an id -> the agent; the longest beginning that fits wins.
+# Id prefix -> agent; the longest matching prefix wins.
 _FAMILIES: dict[str, type[BaseAgent]] = {
     "rllm/FrozenLake": FrozenLakeAgent,
     "rllm/Math": MathAgent,
@@ -45,12 +45,12 @@ _FAMILIES: dict[str, type[BaseAgent]] = {
 
 
 def register_agent(id_prefix: str, agent: type[BaseAgent]) -> None:
-    """Make ``agent`` the default for every environment whose id begins with ``id_prefix``."""
+    """Make ``agent`` the default agent of every environment whose id begins with ``id_prefix``."""
     _FAMILIES[id_prefix] = agent
 
 
 def default_agent(env_id: str) -> type[BaseAgent]:
-    """The agent class for an environment id; :class:`ChatAgent` where no family fits.
+    """Return the agent class for an environment id; :class:`ChatAgent` if no family matches.
 
     >>> default_agent("rllm/MathMultiTurn-v0").__name__
     'MathAgent'

@@ -1,4 +1,4 @@
-"""The agent that works for a user with the tools of servers, where what it changes counts as much as what it says."""
+"""The agent for MCP tool servers, where the changes it makes are graded as well as its answer."""
 
 from __future__ import annotations
 

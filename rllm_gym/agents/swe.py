@@ -1,4 +1,4 @@
-"""The agent that works in repositories, in either of the forms models are trained with."""
+"""The agent for software repositories, with shell commands or with tool calls, as models are trained for."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class SWEAgent(ChatAgent):
     """A :class:`ChatAgent` with a system prompt for ``rllm/SWE-v0``.
 
     Args:
-        system_prompt: Another system prompt.
-        form: ``"bash"``: one fenced command a turn, as mini-swe-agent; the tools' schemas stay out of the prompt.
+        system_prompt: Replaces the default system prompt.
+        form: ``"bash"``: one fenced command per turn, as mini-swe-agent; tool schemas are not in the prompt.
             ``"tools"``: function calls, with the schemas rendered by the model's own chat template.
         **arguments: See :class:`ChatAgent`.
     """

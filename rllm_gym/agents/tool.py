@@ -1,4 +1,4 @@
-"""The agent that calls tools, in whatever notation its model was trained with."""
+"""The agent that calls tools, in the notation that its model was trained on."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from rllm_gym.agents.chat import ChatAgent
 
 
 class ToolAgent(ChatAgent):
-    """A :class:`ChatAgent` with a system prompt for calling tools. The schemas that the environment offers are rendered
-    by the model's own chat template; the calls are part of the raw reply, which the environment parses.
+    """A :class:`ChatAgent` with a system prompt for tool calls. The model's own chat template renders the schemas that
+    the environment offers. The calls are part of the raw reply, which the environment parses.
 
     Args:
-        system_prompt: Another system prompt.
-        results: What the results of calls are in the conversation: ``"user"`` messages, which every template and
-            endpoint takes, or ``"tool"`` messages, for models whose template has them.
+        system_prompt: Replaces the default system prompt.
+        results: Role of the messages with the results of calls: ``"user"``, which every template and endpoint
+            accepts, or ``"tool"``, for models whose template supports it.
         **arguments: See :class:`ChatAgent`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The agent of web pages: the actions in its system prompt, the newest pages in full, pictures where there are some."""
+"""The agent for web pages: describes the actions in its system prompt and keeps the newest pages, with screenshots."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class WebAgent(ChatAgent):
     """A :class:`ChatAgent` with a system prompt for ``rllm/Web-v0`` and MiniWoB++.
 
     Args:
-        system_prompt: Another system prompt.
-        pages: How many of the newest pages the model is shown in full; earlier ones are left out with a note, and
-            each turn that does so starts a new branch of the trajectory. ``None`` keeps all.
+        system_prompt: Replaces the default system prompt.
+        pages: Number of newest pages that the model sees in full. Earlier pages are replaced by a note, and each turn
+            that does so starts a new branch of the trajectory. ``None`` keeps all pages.
         **arguments: See :class:`ChatAgent`.
 
     Raises:
@@ -48,7 +48,7 @@ class WebAgent(ChatAgent):
         super().__init__(default if system_prompt is None else system_prompt, **arguments)
 
     def update_from_env(self, observation: Any, reward: float, done: bool, info: dict[str, Any], **kwargs: Any) -> None:
-        """As :class:`ChatAgent`; an observation with a picture becomes a message of two parts, OpenAI's form."""
+        """Process an observation. One with a screenshot becomes a message of two parts, in OpenAI format."""
         content = _with_picture(observation) if isinstance(observation, dict) else observation
         super().update_from_env(content, reward, done, info, **kwargs)
         if self.pages is not None:
@@ -56,7 +56,7 @@ class WebAgent(ChatAgent):
 
     def _leave_out_old_pages(self, kept: int) -> None:
         users = [at for at, message in enumerate(self._messages) if message["role"] == "user"]
-        for at in users[1:-kept]:  # the first has the goal and how to write actions
+        for at in users[1:-kept]:  # keep the first: it contains the goal and the format of actions
             self._messages[at] = {"role": "user", "content": _LEFT_OUT}
 
 

@@ -1,4 +1,4 @@
-"""A real Chromium: one process, an isolated context an episode, and walls around it. No tasks and no rewards here."""
+"""A Chromium browser with an isolated context per episode and a network policy. Contains no tasks and no rewards."""
 
 from rllm_gym.browser.errors import BrowserFault, SiteFault
 from rllm_gym.browser.executable import find_chromium

@@ -1,6 +1,6 @@
-// Where an element can be clicked, and what only a script can do to a field.
+// Finds where an element can be clicked, and does what only a script can do to a field.
 //
-// Every function answers with an object; "error" in it says, for the model, why the element cannot be used so.
+// Every function returns an object. Its "error" tells the model why the element does not allow this use.
 
 const SET_BY_VALUE = new Set(["date", "time", "month", "week", "datetime-local", "color", "range"]);
 const TYPED = new Set(["text", "search", "email", "url", "tel", "password", "number"]);
@@ -22,7 +22,7 @@ function deepest(x, y) {
   return hit;
 }
 
-// The parent in the tree that is drawn.
+// The parent in the rendered tree.
 function above(node) {
   if (nodeType(node) === FRAGMENT) return node.host;
   return (nodeType(node) === ELEMENT && assignedSlot(node)) || parentNode(node);
@@ -31,26 +31,26 @@ function above(node) {
 function within(node, element) {
   for (let at = node, steps = 0; at && steps < 1000; at = above(at), steps++) {
     if (at === element) return true;
-    // A click on a label is one on its field, and the other way round for fields that are not drawn.
+    // A click on a label is a click on its field, and vice versa for fields that are not rendered.
     if (is(at, "label") && at.control === element) return true;
   }
   return is(element, "label") && element.control === node;
 }
 
-// Shares of a box: the middle, around it, then its edges and corners, which what lies over it may leave free.
+// Relative positions in a box: the middle, around it, then edges and corners, which may be left uncovered.
 const PLACES = [
   [0.5, 0.5], [0.2, 0.5], [0.8, 0.5], [0.5, 0.2], [0.5, 0.8],
   [0, 0.5], [1, 0.5], [0.5, 0], [0.5, 1], [0, 0], [1, 0], [0, 1], [1, 1],
 ];
 const EDGE_PX = 3;
 
-// A share of a stretch as a place in it, not nearer to its ends than a hand would come.
+// Convert a relative position to a coordinate that keeps a small distance from both ends.
 function along(start, length, share) {
   const edge = Math.min(EDGE_PX, length / 4);
   return start + Math.min(Math.max(length * share, edge), length - edge);
 }
 
-// The places of an element where a click may reach it, likely ones first.
+// The positions at which a click may reach an element, likely ones first.
 function* places(element) {
   let boxes = [...element.getClientRects()].filter((box) => box.width > 0 && box.height > 0).slice(0, 6);
   if (!boxes.length) boxes = [rectOf(element)].filter((box) => box.width > 0 && box.height > 0);
@@ -76,7 +76,7 @@ function reveal(element) {
   element.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
 }
 
-// What covers an element, in words: {number, tag, text}.
+// Describe what covers an element: {number, tag, text}.
 function described(cover) {
   let number;
   for (let at = cover, steps = 0; at && steps < 8 && number === undefined; at = above(at), steps++) number = numbers.get(at);
@@ -108,7 +108,7 @@ function clickable(number) {
   return locate(number, false);
 }
 
-// The offset of a frame's contents in this document, and whether a place in it is free.
+// Convert a position in a frame to one in this document, and check that it is not covered.
 function frameAt(index, x, y) {
   for (const element of document.querySelectorAll("iframe, frame")) {
     if (element.contentWindow !== window[index]) continue;
@@ -124,7 +124,7 @@ function frameAt(index, x, y) {
     let place = at();
     if (!inView(place.x, place.y)) {
       reveal(element);
-      // A frame taller than the view: what matters is the place in it.
+      // The frame may be taller than the view, so scroll to the position in it.
       box = rectOf(element);
       scrollBy({ left: 0, top: inView(at().x, at().y) ? 0 : at().y - innerHeight / 2, behavior: "instant" });
       box = rectOf(element);
@@ -137,9 +137,9 @@ function frameAt(index, x, y) {
   return { gone: true };
 }
 
-// Fields ----------------------------------------------------------------------------------------------------------
+// Fields
 
-// The field that is meant: the element itself, the control of a label, or the only field within.
+// The field of an element: the element itself, the control of a label, or the only field inside.
 function fieldOf(number) {
   const element = find(number);
   if (!element) return null;
@@ -164,7 +164,7 @@ function unwritable(field, number) {
   return "";
 }
 
-// Make ready for text that is typed over the whole content ("all") or behind it ("end").
+// Prepare a field for text that replaces its content ("all") or is appended to it ("end").
 function prepare(number, text, where) {
   const field = fieldOf(number);
   if (!field) return { gone: true };
@@ -212,7 +212,7 @@ function announce(field) {
   field.dispatchEvent(new Event("change", { bubbles: true }));
 }
 
-// Whether a field holds what was put there.
+// Check that a field kept its new content.
 function verify(number, text) {
   const field = fieldOf(number);
   if (!field || isEditingHost(field) || typeof field.value !== "string") return {};
@@ -224,7 +224,7 @@ function verify(number, text) {
   return {};
 }
 
-// Lists -----------------------------------------------------------------------------------------------------------
+// Lists
 
 function select(number, wanted) {
   const field = fieldOf(number);
@@ -281,7 +281,7 @@ function focus(number) {
   return focusedElement() === target ? {} : { error: "does not take the focus" };
 }
 
-// Scrolling -------------------------------------------------------------------------------------------------------
+// Scrolling
 
 function scroll(number, direction) {
   const vertical = direction === "up" || direction === "down";
@@ -318,7 +318,7 @@ function rolls(element, vertical) {
   return scrollable(vertical ? style.overflowY : style.overflowX) || is(element, "textarea");
 }
 
-// The largest element of the view that can be scrolled: in many applications the page itself cannot.
+// The largest scrollable element in the view: in many applications the page itself does not scroll.
 function largest(vertical) {
   let best = null, area = 0, looked = 0;
   for (const element of document.querySelectorAll("*")) {
@@ -331,7 +331,7 @@ function largest(vertical) {
   return best;
 }
 
-// Chromium itself says what it makes of a URL. The base is for pages that have no address of their own.
+// Resolve a URL as Chromium does. The base is for pages without a URL of their own.
 function resolve(text, base) {
   try {
     const url = new URL(text, location.protocol.startsWith("http") ? location.href : base);
@@ -342,14 +342,14 @@ function resolve(text, base) {
   }
 }
 
-// Waiting ---------------------------------------------------------------------------------------------------------
+// Waiting
 
 const later = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const frame = (ms) => Promise.race([new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve, 0))), later(ms)]);
 
-// Until the page has been still: two frames in which nothing changed and no animation that ends is under way;
-// where something changed, until a frame was drawn in which nothing did. A page that never is still is not waited for
-// longer than this many milliseconds, and a frame that does not come no longer than a tenth of that.
+// Wait until the page is still: two frames without changes and without a running finite animation; after a change,
+// until one frame was drawn without changes. `changes` limits the wait for a page that is never still, in ms; a frame
+// that does not come is waited for at most a tenth of that.
 async function still(changes, loading) {
   if (document.readyState !== "complete") {
     await Promise.race([new Promise((resolve) => addEventListener("load", resolve, { once: true })), later(loading)]);
@@ -359,7 +359,7 @@ async function still(changes, loading) {
   const watcher = new MutationObserver(() => (changed = true));
   watcher.observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
   try {
-    // What the page put off to the next frame, and from there to the one after it, is done by then: its own come first.
+    // After two frames, work that the page deferred by one or two frames is done: the page's callbacks run first.
     await frame(changes / 10);
     await frame(changes / 10);
     while ((changed || moving()) && performance.now() < end) {
@@ -380,7 +380,7 @@ function moving() {
   });
 }
 
-// Whether the mouse has begun to drag something, other than by the page's own listeners.
+// Whether the mouse has started a native drag, which the page's own listeners did not prevent.
 let dragged = null;
 
 function watchDrag() {
@@ -393,7 +393,7 @@ function dragBegan() {
   return { began: dragged !== null && !dragged.defaultPrevented };
 }
 
-// Which of its parent's frames this one is.
+// The index of this frame among its parent's frames.
 function position() {
   let own = 0;
   while (own < 100 && window.parent[own] !== window) own++;
@@ -402,6 +402,6 @@ function position() {
 
 const calls = { observe, locate, clickable, frameAt, prepare, verify, select, checked, focus, scroll, resolve, position, still, watchDrag, dragBegan };
 
-// The one door: a name and arguments, an answer as JSON.
+// The single entry point: takes a function name and arguments, returns JSON.
 const door = async (name, ...args) => JSON.stringify(await calls[name](...args));
 Object.assign(door, { noteListening, noteClosed, takeHosts });

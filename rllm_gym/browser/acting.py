@@ -1,4 +1,4 @@
-"""Actions on a page, with the events of a real mouse and keyboard: the model's hands. What cannot be done is said."""
+"""Actions on a page with real mouse and keyboard events. Impossible actions return an error message."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ _MOST_FRAMES_DEEP = 20
 
 
 class CannotAct(Exception):
-    """An action that cannot be carried out; the message is for the model."""
+    """An action that cannot be carried out. The message is for the model."""
 
 
 async def act(session: BrowserSession, action: BrowserAction) -> str:
-    """Carry out an action in the active tab and wait until what it began has ended.
+    """Carry out an action in the active tab and wait until everything it started has ended.
 
     Args:
-        session: Whose tab.
-        action: Any but ``answer`` and ``report_infeasible``, which are no business of a browser.
+        session: The session of the tab.
+        action: Any action except ``answer`` and ``report_infeasible``, which do not concern the browser.
 
     Returns:
-        ``""``, or why it could not be done, in full.
+        ``""``, or a full explanation of why the action is impossible.
 
     Raises:
-        BrowserFault: The browser broke.
+        BrowserFault: The browser failed.
         ValueError: There is no such action here.
     """
     doing = _DOING.get(action.name)
@@ -66,7 +66,7 @@ async def act(session: BrowserSession, action: BrowserAction) -> str:
         except CannotAct as error:
             return str(error)
         except WorldLost:
-            pass  # the page went away under the action, as it does when the action was to leave it
+            pass  # the page disappeared during the action, as happens when the action leaves the page
         await _settled(session, sight, tab, since, opened, arrived)
     finally:
         session.tabs.context.remove_listener("page", window)
@@ -80,7 +80,7 @@ async def act(session: BrowserSession, action: BrowserAction) -> str:
 async def _settled(
     session: BrowserSession, sight: Sight, tab: Tab, since: Mark, opened: list[Page], arrived: asyncio.Event
 ) -> None:
-    """Wait for the page that was acted on, for the windows it opened, and for the page that is now in front."""
+    """Wait for the page that was acted on, for the windows it opened, and for the page that is now active."""
     note = ""
     if tab.page in session.pages:
         note = await settle(tab.world, tab.activity, since)
@@ -90,7 +90,7 @@ async def _settled(
                 arrived.clear()
                 await arrived.wait()
     except TimeoutError:
-        pass  # one that was not let through
+        pass  # a window that was blocked
     if session.page is not tab.page and session.pages:
         front = await sight.tab(session, session.page)
         note = await settle(front.world, front.activity, front.activity.mark())
@@ -102,7 +102,7 @@ def _within(session: BrowserSession, url: str) -> bool:
     return url in ("", "about:blank") or session.walls.admits(url)
 
 
-# One action ------------------------------------------------------------------------------------------------------
+# Execution of one action
 
 
 class _Turn:
@@ -117,7 +117,7 @@ class _Turn:
         """Call a function of ``act.js`` on an element.
 
         Raises:
-            CannotAct: There is no such element, or it cannot be used so.
+            CannotAct: There is no such element, or it does not allow this use.
         """
         assert number is not None
         frame = self.frame_of(number)
@@ -131,13 +131,13 @@ class _Turn:
         return answer
 
     async def place_of(self, number: int | None, call: str = "locate", *arguments: Any) -> tuple[float, float]:
-        """Where in the viewport an element can be reached by the mouse; scrolls there."""
+        """Scroll to an element; return the position in the viewport at which the mouse can reach it."""
         found = await self.on_element(number, call, *arguments)
         assert number is not None
         return await self._in_viewport(number, found["x"], found["y"])
 
     async def _in_viewport(self, number: int, x: float, y: float) -> tuple[float, float]:
-        """A place in a frame's document as one in the viewport."""
+        """Convert a position in a frame's document to one in the viewport."""
         frame = self.frame_of(number)
         for parent, index in await self._way_up(frame):
             found = await self.tab.world.call("frameAt", index, x, y, frame=parent)
@@ -148,7 +148,7 @@ class _Turn:
         return x, y
 
     async def _way_up(self, frame: str) -> list[tuple[str, int]]:
-        """From a frame to the main one: each parent, and which of its frames is the one below."""
+        """Return the path from a frame to the main one: each parent, and the index of the child frame in it."""
         world = self.tab.world
         if frame == world.main_frame:
             return []
@@ -190,7 +190,7 @@ class _Turn:
         return f"The nearest numbers are {near}."
 
     async def mouse(self, *events: dict[str, Any]) -> None:
-        """Mouse events of the browser itself, one after the other."""
+        """Send mouse events of the browser itself, in order."""
         cdp = self.tab.world
         await asyncio.gather(*(cdp.send("Input.dispatchMouseEvent", deadline_s=INPUT_S, **event) for event in events))
 
@@ -215,7 +215,7 @@ def _options(answer: dict[str, Any]) -> str:
     return f" It has {', '.join(map(quoted, answer['options'])) or 'none'}{more}."
 
 
-# The mouse -------------------------------------------------------------------------------------------------------
+# Mouse actions
 
 
 async def _click(turn: _Turn, action: BrowserAction) -> None:
@@ -258,7 +258,7 @@ async def _set_checked(turn: _Turn, action: BrowserAction) -> None:
     await turn.click_at(*await turn.place_of(action.element, "clickable"))
 
 
-# Fields and keys -------------------------------------------------------------------------------------------------
+# Fields and keys
 
 
 async def _fill(turn: _Turn, action: BrowserAction) -> None:
@@ -310,7 +310,7 @@ async def _wait(turn: _Turn, action: BrowserAction) -> None:
     await asyncio.sleep(_WAIT_S)
 
 
-# Places ----------------------------------------------------------------------------------------------------------
+# Navigation and tabs
 
 
 async def _goto(turn: _Turn, action: BrowserAction) -> None:
@@ -335,10 +335,10 @@ async def _open(turn: _Turn, tab: Tab, url: str) -> None:
 
 
 async def _allowed(turn: _Turn, text: str) -> str:
-    """The URL that Chromium makes of a text, if the task may open it.
+    """Return the URL that Chromium makes of a text, if the task allows opening it.
 
     Raises:
-        CannotAct: It is none, or lies beyond the task.
+        CannotAct: It is not a URL, or the task does not allow it.
     """
     shown = quoted(text[:300])
     walls = turn.session.walls
@@ -367,7 +367,7 @@ async def _resolved(turn: _Turn, text: str) -> dict[str, Any]:
         try:
             found: dict[str, Any] = await world.call("resolve", text, base)
             return found
-        except WorldLost:  # the page is being replaced by another, perhaps without end
+        except WorldLost:  # another page is replacing this one, possibly endlessly
             with contextlib.suppress(WorldLost):
                 await world.send("Page.stopLoading")
 

@@ -1,4 +1,4 @@
-"""Dragging with the mouse: for pages that listen to the mouse, and for those that take drags of the browser."""
+"""Dragging with the mouse, for pages that handle mouse events or use the browser's drag and drop."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _LEFT = {"button": "left", "buttons": 1}
 
 
 class Drag:
-    """The left button held from one place to another; let go at the end, whatever happens between.
+    """A drag with the left button from one position to another. The button is always released at the end.
 
-    A browser's own drag is not carried out by its mouse but told to whoever drives it, who then moves it.
+    The browser's mouse does not perform a native drag itself. It reports the drag to the client, which then moves it.
 
     Args:
-        world: Of the page.
-        frame: Where the drag begins.
+        world: The page's world.
+        frame: The frame in which the drag starts.
     """
 
     def __init__(self, world: World, frame: str) -> None:
@@ -51,7 +51,7 @@ class Drag:
                 await self._world.send("Input.setInterceptDrags", enabled=False)
 
     async def begin(self, x: float, y: float) -> None:
-        """Press the button at a place."""
+        """Press the button at a position."""
         self._at = (x, y)
         await self._world.call("watchDrag", frame=self._frame)
         await self._mouse("mouseMoved")
@@ -59,7 +59,7 @@ class Drag:
         self._pressed = True
 
     async def to(self, x: float, y: float) -> None:
-        """Move to a place, in steps."""
+        """Move to a position, in steps."""
         from_x, from_y = self._at
         for step in range(1, _STEPS + 1):
             part = step / _STEPS
@@ -69,7 +69,7 @@ class Drag:
                 continue
             await self._mouse("mouseMoved", **_LEFT)
             if (await self._world.call("dragBegan", frame=self._frame))["began"]:
-                # Its data comes by another way than the answer to the mouse.
+                # The drag data arrives separately from the response to the mouse event.
                 async with asyncio.timeout(_DRAG_S):
                     self._data = await self._told
                 await self._drag("dragEnter")

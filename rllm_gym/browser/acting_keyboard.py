@@ -1,4 +1,4 @@
-"""A keyboard of the United States, whose keys send what a browser gets of a real one."""
+"""A US keyboard, whose keys send the same events to the browser as a real one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BITS = {"Alt": 1, "Control": 2, "Meta": 4, "Shift": 8}
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """A key: ``code`` is where it is, ``key`` what it means, ``number`` what Windows calls it."""
+    """A key: ``code`` is its position, ``key`` its meaning, ``number`` its Windows key code."""
 
     code: str
     key: str
@@ -57,11 +57,11 @@ _SHIFTED = dict(zip("1234567890;=,-./`[\\]'", '!@#$%^&*():+<_>?~{|}"', strict=Tr
 
 
 async def press_key(world: World, name: str) -> None:
-    """Press a key and let it go, with others held.
+    """Press and release a key, with modifiers held.
 
     Args:
-        world: Of the page that has the keyboard.
-        name: As :func:`~rllm_gym.browser.acting_keys.checked_key` gives it: ``"Control+a"``.
+        world: The world of the page that has the keyboard focus.
+        name: As returned by :func:`~rllm_gym.browser.acting_keys.checked_key`: ``"Control+a"``.
     """
     *held, last = [*name[:-2].split("+"), "+"] if name.endswith("++") else name.split("+") if name != "+" else ["+"]
     modifiers = 0
@@ -69,12 +69,12 @@ async def press_key(world: World, name: str) -> None:
         modifiers |= _BITS[modifier]
         await _send(world, "rawKeyDown", _KEYS[modifier], modifiers)
     key = _KEYS.get(last)
-    if key is None:  # of another keyboard
+    if key is None:  # a key of another keyboard layout
         await world.send("Input.insertText", text=last)
     else:
         if "Shift" in held and len(last) == 1:
             key = _KEYS[_SHIFTED.get(last, last.upper())]
-        # With anything but Shift held a key is a command, and types nothing.
+        # With any modifier other than Shift, a key is a command and types nothing.
         text = key.text if set(held) <= {"Shift"} else ""
         pressed = modifiers | _BITS.get(last, 0)
         await _send(world, "keyDown" if text else "rawKeyDown", key, pressed, text)
@@ -85,7 +85,7 @@ async def press_key(world: World, name: str) -> None:
 
 
 async def type_text(world: World, text: str) -> None:
-    """Type a text, a key for each character that has one."""
+    """Type a text, with a key press for each character that has a key."""
     for character in text:
         if character in _KEYS:
             await press_key(world, character)

@@ -1,4 +1,4 @@
-"""The names of keys: which there are, what else they are called, and which are not for a model."""
+"""Names of keys: the valid ones, their aliases, and those that a model may not press."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _ALSO = {
     "return": "Enter", "esc": "Escape", "del": "Delete", "up": "ArrowUp", "down": "ArrowDown", "left": "ArrowLeft",
     "right": "ArrowRight", "page_up": "PageUp", "page_down": "PageDown", "spacebar": "Space", "ctrl": "Control",
 }  # fmt: skip
-# All contexts of a browser share its clipboard: what one episode copies, another could paste.
+# All contexts of a browser share one clipboard: one episode could paste what another copied.
 _CLIPBOARD = frozenset(("Control+c", "Control+x", "Control+v", "Control+Insert", "Shift+Insert", "Shift+Delete"))
 
 
 class UnknownKey(ValueError):
-    """There is no such key; the message is for the model."""
+    """There is no such key. The message is for the model."""
 
 
 def checked_key(text: str) -> str:
-    """A key or combination by its name among browsers, modifiers before it.
+    """Return the browser's name of a key or combination, with the modifiers first.
 
     >>> checked_key("ctrl+a"), checked_key("Esc"), checked_key("+")
     ('Control+a', 'Escape', '+')
 
     Raises:
-        UnknownKey: There is none of that name, or it is one of the clipboard.
+        UnknownKey: There is no key of that name, or the combination uses the clipboard.
     """
     *modifiers, key = _parts(text)
     held = [_MODIFIERS.get(each.strip().lower()) for each in modifiers]
@@ -54,7 +54,7 @@ def checked_key(text: str) -> str:
 
 
 def _parts(text: str) -> list[str]:
-    """The names between the plus signs; a plus sign at the end is the key itself."""
+    """Return the names between the plus signs; a plus sign at the end is the key itself."""
     if text in ("", "+"):
         return [text]
     if text.endswith("++"):

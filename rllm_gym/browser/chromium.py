@@ -1,4 +1,4 @@
-"""One Chromium, which Playwright starts and ends and whose protocol this process speaks. Knows nothing of episodes."""
+"""A Chromium process, started and ended by Playwright and driven directly over its protocol."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _CLOSE_S = 5.0
 _FOLDER = "rllm-gym-browser-"
 
 _MEMORY_BYTES = 3 * 2**30
-"""What each process of the browser may hold. A page that wants more ends its own renderer, not the machine."""
+"""Memory limit of each process of the browser. A page that exceeds it ends its own renderer, not the machine."""
 
 _FLAGS = (
-    # Nothing of the browser's own goes out, or is shown.
+    # Disable the browser's own network traffic and user interface.
     "--disable-background-networking",
     "--disable-domain-reliability",
     "--disable-client-side-phishing-detection",
@@ -45,29 +45,29 @@ _FLAGS = (
     "--disable-print-preview",
     "--deny-permission-prompts",
     "--mute-audio",
-    # WebRTC and QUIC go past a proxy, over UDP.
+    # WebRTC and QUIC bypass a proxy, over UDP.
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--disable-quic",
     # Pages look the same on every machine.
     "--font-render-hinting=none",
     "--disable-lcd-text",
     "--hide-scrollbars",
-    # The clipboard is one for all contexts: what one episode copies, a middle click would paste in another. The other
-    # settings are Playwright's own, which this flag takes the place of.
+    # The clipboard is shared by all contexts: a middle click would paste in one episode what another copied. The other
+    # settings are those of Playwright, which this flag replaces.
     "--blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4,"
     "middleClickPasteAllowed=false",
     # A renderer that fills its heap ends itself and its own tab.
     "--js-flags=--max-old-space-size=512",
-    # All episodes draw in one GPU process. A page that fills it with pictures ends it, and after some times in a few
-    # minutes the browser would end itself: it starts another as long as it lives.
+    # All episodes draw in one GPU process. A page that fills it with images ends it. Without this flag the browser
+    # would end itself after several such crashes within a few minutes; with it, it starts a new GPU process each time.
     "--disable-gpu-process-crash-limit",
 )
-# Playwright's own flags that take away what holds hostile pages back.
+# Flags of Playwright that disable the protection against hostile pages.
 _FLAGS_OFF = ("--disable-ipc-flooding-protection", "--disable-popup-blocking", "--disable-hang-monitor")
 _BLINK_FEATURES_OFF = "WebTransport,DirectSockets,SharedStorageAPI,Fledge,InterestGroupStorage,BackgroundFetch"
 
-# The driver is told to end when the thread that started it does, however that came about: a fork of the trainer may
-# hold the other end of its pipe, so that a hung-up pipe is no sign. TERM lets it close the browser and tidy up.
+# The driver ends when the thread that started it ends, for any reason. A closed pipe is not a reliable sign, because a
+# fork of the trainer may hold the other end. TERM lets the driver close the browser and clean up.
 _DRIVER = """#!/bin/sh
 export TMPDIR={folder} HOME={folder}
 exec {python} -I -S -c '
@@ -82,14 +82,14 @@ if os.getppid() != {owner}:
 os.execv(sys.argv[1], sys.argv[1:])
 ' {node} --require {tidy} "$@"
 """
-# The driver outlives a trainer that was killed, by the time it takes to end the browser: the folder is its to remove.
+# The driver survives a killed trainer for the time it takes to end the browser, so it removes the folder.
 _TIDY = """
 process.on("exit", () => require("fs").rmSync(__dirname, {recursive: true, force: true}));
 process.on("SIGTERM", () => setTimeout(() => process.exit(143), 2000).unref());
 """
-# Playwright starts this for the browser. It hands the pipe that Playwright would speak through over to this process and
-# makes the browser another, whose ends it hands over too: what Playwright's driver relays costs it, Playwright's Python
-# side and the browser 80 of the 260 ms of processor time of an episode of MiniWoB.
+# Playwright starts this script as the browser. It passes the pipe to Playwright over to this process, creates another
+# one for the browser and passes its ends over too. Relaying through Playwright's driver would cost 80 of the 260 ms of
+# processor time of an episode of MiniWoB, in the driver, Playwright's Python side and the browser.
 _BROWSER = """#!/bin/sh
 exec {python} -I -S -c '
 import os, socket, sys
@@ -107,12 +107,13 @@ _environment_lock = threading.Lock()
 
 
 class Chromium:
-    """A running browser. Everything here happens on one event loop; the processes end with the loop's thread.
+    """A running browser. All methods run on one event loop; the processes end with the loop's thread.
 
     Attributes:
         contexts: Its contexts.
-        gateway_host: A name for this machine's loopback address that only this browser knows, and the only name it
-            can resolve; numbers it cannot reach either. Contexts name it for their proxy, pages never learn it.
+        gateway_host: A name for this machine's loopback address that only this browser knows. It is the only name that
+            the browser can resolve; IP addresses are unreachable too. Contexts use it for their proxy; pages never see
+            it.
     """
 
     def __init__(
@@ -129,10 +130,10 @@ class Chromium:
 
     @classmethod
     async def start(cls, executable: Path) -> Chromium:
-        """Start it, within a minute.
+        """Start the browser within one minute.
 
         Args:
-            executable: Which Chromium.
+            executable: The Chromium to start.
 
         Raises:
             BrowserFault: It cannot be started; ``kind`` is ``"browser_unavailable"``.
@@ -163,7 +164,7 @@ class Chromium:
         return chromium
 
     async def alive(self) -> bool:
-        """Ask it."""
+        """Return whether the browser answers."""
         if self.dead:
             return False
         try:
@@ -174,7 +175,7 @@ class Chromium:
         return not self.dead
 
     async def close(self) -> None:
-        """End the browser and its driver, by force where they do not end on their own. Safe to call twice."""
+        """End the browser and its driver, by force if they do not end on their own. May be called twice."""
         self._mark_dead()
         with contextlib.suppress(Exception):
             async with asyncio.timeout(_CLOSE_S):
@@ -196,7 +197,7 @@ async def _launch(
             *_FLAGS,
             f"--disable-blink-features={_BLINK_FEATURES_OFF}",
             f"--host-resolver-rules=MAP {gateway_host} 127.0.0.1, MAP * ~NOTFOUND",
-            # A request without a context's own proxy (there should be none) finds a door that is shut.
+            # A request without a context's own proxy (there should be none) goes to a closed port.
             f"--proxy-server=http://{gateway_host}:9",
             "--proxy-bypass-list=<-loopback>",
         ],
@@ -224,7 +225,7 @@ async def _launch(
 
 
 async def _joined(launching: Awaitable[Browser], folder: Path, connection: Connection) -> Browser:
-    """Playwright's browser, once its words pass through the connection."""
+    """Return Playwright's browser once its messages pass through the connection."""
     with _door(folder) as door:
         joining = asyncio.ensure_future(_take_pipes(door, connection))
         try:
@@ -246,13 +247,13 @@ async def _take_pipes(door: socket.socket, connection: Connection) -> None:
 
 
 def _door(folder: Path) -> socket.socket:
-    """A socket in the folder, which is this user's alone."""
+    """Create a socket in the folder, which only this user can access."""
     door = socket.socket(socket.AF_UNIX)
     place = folder / "door"
     place.unlink(missing_ok=True)
     inside = os.open(folder, os.O_RDONLY)
     try:
-        # A socket's path may be 108 bytes long, a folder's more.
+        # A socket's path is limited to 108 bytes; the folder's may be longer.
         door.bind(f"/proc/self/fd/{inside}/door" if sys.platform == "linux" else str(place))
     except BaseException:
         door.close()
@@ -284,7 +285,7 @@ async def _start_driver(folder: Path) -> Playwright:
         started = await api.async_playwright().start()
         return started
     script = folder / "driver"
-    # Playwright asks the environment which program runs its driver, and offers no other way to say it.
+    # Playwright reads the driver's program only from the environment.
     with _environment_lock:
         before = os.environ.get("PLAYWRIGHT_NODEJS_PATH")
         node = before or str(Path(str(api.__file__)).parent.parent / "driver" / "node")
@@ -313,7 +314,7 @@ async def _stop(playwright: Playwright) -> None:
 
 
 def _own_folder() -> Path:
-    """A folder for profiles and downloads, after those of processes that were killed are swept away."""
+    """Create a folder for profiles and downloads, after removing those of killed processes."""
     parent = Path(tempfile.gettempdir())
     for folder in parent.glob(f"{_FOLDER}*"):
         pid = folder.name.removeprefix(_FOLDER).partition("-")[0]
@@ -328,7 +329,7 @@ def _is_playwright_error(error: BaseException) -> bool:
 
 
 def _quiet_loop() -> None:
-    """Futures that Playwright abandons when its driver dies are no news: whoever waited has been told."""
+    """Silence futures that Playwright abandons when its driver dies: their callers have already received the error."""
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if "driver" not in str(context.get("exception")) and not _is_playwright_error(

@@ -1,8 +1,8 @@
-// What an element of a page is: its number, role, name and state. Reads and never writes: the page cannot tell.
+// Determines the number, role, name and state of an element. Only reads, so that the page cannot detect it.
 //
-// This file, observe.js and act.js are joined, in this order, into one function that runs in an isolated world. No
-// script of the page can replace the built-ins there. What a page can still do is name things: <form><input
-// name="localName"> hides form.localName. So what is asked of any element goes through the prototypes.
+// This file, observe.js and act.js are joined, in this order, into one function that runs in an isolated world. Scripts
+// of the page cannot replace the built-ins there. Names in the page can still shadow properties: <form><input
+// name="localName"> hides form.localName. Properties of elements are therefore read through the prototypes.
 
 const getter = (prototype, name) => {
   const { get } = Object.getOwnPropertyDescriptor(prototype, name);
@@ -41,18 +41,18 @@ const querySelectorAll = method(Document.prototype, "querySelectorAll");
 
 const ELEMENT = 1, TEXT = 3, FRAGMENT = 11;
 const HTML = "http://www.w3.org/1999/xhtml", SVG = "http://www.w3.org/2000/svg";
-// Not instanceof: an element may have its prototype from the frame it was made or first seen in.
+// Not instanceof: the prototype of an element may come from the frame in which it was created or first seen.
 const is = (node, tag) => Boolean(node) && nodeType(node) === ELEMENT && localName(node) === tag && namespaceURI(node) === HTML;
 const MOST_NUMBERED = 5000, MOST_OPTIONS = 50, DEEPEST = 400, MOST_HOSTS = 50;
 const NAME_CHARS = 300, TEXT_CHARS = 4000, VALUE_CHARS = 2000;
 
-// Numbers ---------------------------------------------------------------------------------------------------------
+// Numbers
 
 const numbers = new WeakMap();
 const byNumber = new Map(); // number -> WeakRef
-const listening = new WeakSet(); // elements with listeners of the mouse, told by the browser
-const closedRoots = new WeakMap(); // host -> root of a closed shadow tree, told by the browser
-const knownHosts = new WeakSet(); // elements of which the browser was asked whether they have one
+const listening = new WeakSet(); // elements with mouse listeners, reported by the browser
+const closedRoots = new WeakMap(); // host -> root of a closed shadow tree, reported by the browser
+const knownHosts = new WeakSet(); // elements already checked for a closed shadow tree
 let next = 0;
 
 function numberOf(element) {
@@ -70,7 +70,7 @@ function find(number) {
   return element !== undefined && isConnected(element) ? element : null;
 }
 
-// Text ------------------------------------------------------------------------------------------------------------
+// Text
 
 function clean(text, most) {
   if (!text) return "";
@@ -82,7 +82,7 @@ function clean(text, most) {
 
 const given = (element, name) => clean(attribute(element, name), NAME_CHARS);
 
-// The text below a node, for names: also what only screen readers are told, not what is not rendered.
+// The text below a node, for names: includes text for screen readers only, excludes text that is not rendered.
 function textBelow(node, except, budget = { nodes: 300, chars: NAME_CHARS }) {
   if (--budget.nodes < 0 || budget.chars <= 0 || node === except) return "";
   const type = nodeType(node);
@@ -123,7 +123,7 @@ function* childrenOf(element) {
   for (let child = firstChild(element); child; child = nextSibling(child)) yield child;
 }
 
-// Whether an element may have a closed shadow tree: one of the page's own kind, or one that is empty and yet takes room.
+// Whether an element may have a closed shadow tree: a custom element, or an empty one with a height.
 function mayHideTree(element, tag, rect) {
   if (knownHosts.has(element) || closedRoots.has(element) || shadowRoot(element)) return false;
   return tag.includes("-") || (PLAIN_HOSTS.has(tag) && !firstChild(element) && rect !== null && rect.height > 0);
@@ -131,7 +131,7 @@ function mayHideTree(element, tag, rect) {
 
 const PLAIN_HOSTS = new Set(["div", "section", "article", "main", "aside", "header", "footer", "nav", "p"]);
 
-// Names -----------------------------------------------------------------------------------------------------------
+// Names
 
 function referenced(element, name) {
   const ids = attribute(element, name);
@@ -140,7 +140,7 @@ function referenced(element, name) {
   return ids.slice(0, 500).split(/\s+/).slice(0, 8).map((id) => root.getElementById?.(id)).filter(Boolean);
 }
 
-// aria-labelledby and aria-label: what the page says the name is, whatever is inside.
+// The name given by aria-labelledby or aria-label, whatever the content.
 function statedName(element) {
   const labels = referenced(element, "aria-labelledby");
   const text = labels.map((label) => textBelow(label, element)).join(" ");
@@ -155,7 +155,7 @@ function fieldName(element) {
   return text || given(element, "title") || given(element, "placeholder") || given(element, "alt");
 }
 
-// Roles -----------------------------------------------------------------------------------------------------------
+// Roles
 
 const SKIPPED = new Set(
   ("script style noscript template head meta link title base source track param datalist map col colgroup " +
@@ -183,7 +183,7 @@ const INPUT_ROLES = {
 };
 const PLAIN_TEXT = new Set(["text", "search", "password"]);
 const FIELDS = new Set(["textbox", "searchbox", "spinbutton", "slider", "colorpicker", "combobox", "listbox", "file"]);
-// Their contents are their name: nothing of it is listed beneath, where it is text alone.
+// Roles named by their content. The content is not listed below the element if it is only text.
 const NAMED_BY_CONTENT = new Set(
   ("button link tab menuitem menuitemcheckbox menuitemradio option treeitem switch checkbox radio clickable " +
     "gridcell cell columnheader rowheader heading tooltip").split(" "),
@@ -211,7 +211,7 @@ function controlRole(element, tag) {
 const isEditingHost = (element) =>
   namespaceURI(element) === HTML && hasAttribute(element, "contenteditable") && isContentEditable(element);
 
-// Clickable though nothing says what it is: by a listener, a cursor, a tab stop.
+// Clickable without a role: because of a listener, a cursor or a tab stop.
 function seemsClickable(element, tag, newPointer) {
   if (tag === "body" || tag === "html") return false;
   if (tag === "label" && element.control) return false;
@@ -222,7 +222,7 @@ function seemsClickable(element, tag, newPointer) {
   return stop !== null && Number.parseInt(stop, 10) >= 0;
 }
 
-// State -----------------------------------------------------------------------------------------------------------
+// State
 
 function flagsOf(element, role, focused) {
   const flags = [];
@@ -280,12 +280,12 @@ function fieldState(node, element, role) {
   return attributes;
 }
 
-// A value keeps its line breaks and blanks: they are part of it.
+// Line breaks and blanks are part of a value and are kept.
 function shown(value) {
   return value.length <= VALUE_CHARS ? value.toWellFormed() : `${value.slice(0, VALUE_CHARS).toWellFormed()}… (${value.length} characters)`;
 }
 
-// What tells nameless things apart: what their author calls them, where they are and which colour they have.
+// Distinguishes elements without a name: their class, position and colour.
 function looks(element, style, rect) {
   const colour = namespaceURI(element) === SVG ? style.fill : style.backgroundColor;
   const looks = { box: `${Math.round(rect.left)},${Math.round(rect.top)} ${Math.round(rect.width)}x${Math.round(rect.height)}` };

@@ -1,4 +1,4 @@
-"""What can break in a browser, as a fault of the world; what a page or a model does wrong is none."""
+"""Environment faults of the browser. Mistakes of a page or a model are not faults."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from rllm_gym.core.errors import EnvironmentFault
 
 
 class BrowserFault(EnvironmentFault):
-    """The browser broke under an episode. The other episodes go on, and the next one gets a browser that works.
+    """The browser failed during an episode. Other episodes continue, and the next one gets a working browser.
 
-    ``kind`` is ``"browser_unavailable"`` (none can be started here), ``"browser_died"`` (its process ended),
-    ``"page_crashed"`` (a renderer died and no new one could be had) or ``"browser_deadline"`` (it did not answer).
+    ``kind`` is ``"browser_unavailable"`` (no browser can be started here), ``"browser_died"`` (its process ended),
+    ``"page_crashed"`` (a renderer died and could not be replaced) or ``"browser_deadline"`` (it did not answer).
     """
 
 
 class SiteFault(EnvironmentFault):
-    """A site of the task raised an exception or cannot be reached where the task begins; ``kind`` is ``"site"``."""
+    """A site of the task raised an exception, or is unreachable at the start of the task; ``kind`` is ``"site"``."""
 
     def __init__(self, message: str, *, kind: str = "site") -> None:
         super().__init__(message, kind=kind)

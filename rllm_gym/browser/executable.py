@@ -1,4 +1,4 @@
-"""Which Chromium is driven: the one that is named, else the first that this machine has, the headless shell first."""
+"""Finds the Chromium to use: the named one, otherwise the first one on this machine, preferring the headless shell."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VARIABLE = "RLLM_GYM_CHROMIUM"
 
 INSTALL = "apt-get install chromium-headless-shell"
 
-# Debian's wrapper in /usr/bin starts the browser as a child of a shell, which then stands between it and signals.
+# Debian's wrapper in /usr/bin starts the browser as a child of a shell, which would then receive the signals.
 _HEADLESS = (
     "/usr/lib/chromium/chromium-headless-shell",
     "chromium-headless-shell",
@@ -24,13 +24,14 @@ _FULL = ("/usr/lib/chromium/chromium", "chromium", "chromium-browser", "google-c
 
 
 def find_chromium(executable: str | os.PathLike[str] | None = None) -> Path:
-    """The Chromium to start.
+    """Return the Chromium to start.
 
-    Looked for in this order: ``executable``, the variable ``RLLM_GYM_CHROMIUM``, a headless shell of the system or of
+    The search order is: ``executable``, the variable ``RLLM_GYM_CHROMIUM``, a headless shell of the system or of
     ``playwright install``, a full Chromium or Chrome, which needs about five times the processor time.
 
     Raises:
-        BrowserFault: There is none, or the named one is not there; says what was tried and the way out.
+        BrowserFault: There is no Chromium, or the named one does not exist; the message says what was tried and how to
+            fix it.
     """
     for origin, name in (("executable", executable), (VARIABLE, os.environ.get(VARIABLE))):
         if name:
@@ -59,7 +60,7 @@ def _which(name: str) -> Path | None:
 
 
 def _downloaded(pattern: str) -> list[str]:
-    """Browsers that ``playwright install`` brought, newest first."""
+    """Return the browsers that ``playwright install`` downloaded, newest first."""
     named = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
     folder = Path(named) if named and named != "0" else Path.home() / ".cache" / "ms-playwright"
     names = ("chrome-headless-shell", "headless_shell", "chrome")

@@ -1,4 +1,4 @@
-"""The only way out of the browser: a proxy in this process that answers for the sites and lets through the origins."""
+"""The only network access of the browser: a proxy in this process that serves the sites and forwards to the origins."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _HOP_BY_HOP = frozenset(
 class Gateway:
     """A proxy on a loopback port, for one browser context. Started and closed on one event loop.
 
-    Requests wait in the browser while the proxy is busy, so that a page that asks without end keeps only itself
-    waiting. (Interception through Playwright was measured too: it queues every request of such a page in the driver,
-    where the other episodes then waited half a minute.) Other users of the machine are not let in.
+    Requests wait in the browser while the proxy is busy, so that a page with endless requests delays only itself.
+    (Interception through Playwright was measured too: it queues every request of such a page in the driver, where the
+    other episodes then waited half a minute.) Other users of the machine cannot use the proxy.
     """
 
     def __init__(self, walls: Walls) -> None:
@@ -53,7 +53,7 @@ class Gateway:
         self.port = self._server.sockets[0].getsockname()[1]
 
     def close(self) -> None:
-        """Cut off whatever still comes. Does not wait; safe to call twice."""
+        """Close all connections. Does not wait; may be called twice."""
         if self._server is not None:
             self._server.close()
         for task in self._connections:
@@ -68,7 +68,7 @@ class Gateway:
                 while await self._serve_one(reader, writer):
                     pass
         except (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError, asyncio.CancelledError):
-            pass  # the browser hung up, fell silent, or the context is closed
+            pass  # the browser closed the connection or sent nothing, or the context is closed
         finally:
             self._connections.discard(task)
             writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
@@ -92,7 +92,7 @@ class Gateway:
             return await _answer(walls, handler, method, target, headers, reader, writer)
         walls.note_blocked(f"{method} {target}", navigation="upgrade-insecure-requests" in headers)
         if "upgrade-insecure-requests" in headers:
-            # A navigation: nothing comes of it, and the page that was there stays.
+            # For a navigation, the browser ignores this response and keeps the current page.
             return await _send(writer, 204, b"", keep=False)
         return await _send(writer, 403, f"{origin} is not one of the task's origins.".encode(), keep=False)
 
@@ -106,7 +106,7 @@ async def _answer(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> bool:
-    """Let a site of this process answer."""
+    """Answer a request with a site of this process."""
     if "transfer-encoding" in headers:
         return await _send(writer, 411, b"", keep=False)
     length = headers.get("content-length", "0")
@@ -152,7 +152,7 @@ async def _forward(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> bool:
-    """Ask a real server for one thing, over a connection of its own."""
+    """Send one request to a real server, over a new connection."""
     split = urlsplit(url)
     upstream = await _connect(split.hostname or "", split.port or 80)
     if upstream is None:
@@ -182,7 +182,7 @@ async def _forward(
 
 
 async def _tunnel(walls: Walls, target: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Join the browser to a server of the task byte by byte."""
+    """Relay bytes between the browser and a server of the task."""
     host, _, port = target.rpartition(":")
     host = host.strip("[]")
     if not port.isdecimal() or not walls.admits_tunnel(host, int(port)):
@@ -211,7 +211,7 @@ async def _connect(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, most: int) -> bool:
-    """Pass bytes on until one side ends. Returns whether there were too many."""
+    """Copy bytes until one side ends. Returns whether the limit was exceeded."""
     with contextlib.suppress(OSError):
         while piece := await reader.read(_PIECE):
             writer.write(piece)
@@ -256,7 +256,7 @@ async def _send(
     headers: Mapping[str, str] | None = None,
     bare: bool = False,
 ) -> bool:
-    """Answer the browser. ``bare``: with the length of the body, but without it. Returns ``keep``."""
+    """Send a response to the browser. ``bare``: with the length of the body, but without the body. Returns ``keep``."""
     try:
         phrase = HTTPStatus(status).phrase
     except ValueError:
@@ -270,7 +270,7 @@ async def _send(
     if not empty:
         lines["content-length"] = str(len(body))
     head = _head(f"HTTP/1.1 {status} {phrase}", lines)
-    # Together: the browser's network process wakes up once.
+    # In one write, so that the browser's network process wakes up once.
     writer.writelines((head,) if bare or empty else (head, body))
     await writer.drain()
     return keep

@@ -1,4 +1,4 @@
-"""What a session's pages show, as text with numbered elements: the model's eyes. Reads, and changes nothing."""
+"""Observations: the pages of a session as text with numbered elements. Reads the page without changing it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rllm_gym.browser.session import BrowserSession
 
 CHARS = 20_000
-"""Characters of an observation, where nothing else is asked for."""
+"""Default maximum length of an observation in characters."""
 
 _NODES = 20_000
 _TREE_CHARS = 300_000
@@ -35,17 +35,18 @@ _MOUSE_EVENTS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """Something on a page that can be acted on.
+    """An element of a page that can be acted on.
 
     Attributes:
-        number: What it is called in actions. It keeps the number as long as it lives; no other ever gets it.
-        role: ``button``, ``link``, ``textbox`` …; ``clickable`` where nothing but a listener or cursor tells.
-        name: What it is called on the page.
-        value: What a field holds; of a list the chosen options, separated by line breaks.
-        options: The options of a list, the first fifty.
-        flags: ``checked``, ``disabled``, ``focused`` … in the order they are shown.
-        attributes: What else is shown of it, such as ``type`` or ``placeholder``.
-        text: The element as it stands in the observation.
+        number: The element's number in actions. It is kept for the element's lifetime and never reused.
+        role: ``button``, ``link``, ``textbox`` …; ``clickable`` if only a listener or cursor indicates that it can be
+            clicked.
+        name: Its name on the page.
+        value: The content of a field; for a list the chosen options, separated by line breaks.
+        options: The first fifty options of a list.
+        flags: ``checked``, ``disabled``, ``focused`` … in display order.
+        attributes: Other displayed attributes, such as ``type`` or ``placeholder``.
+        text: The element as displayed in the observation.
     """
 
     number: int
@@ -60,17 +61,17 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class PageView:
-    """The active tab, as it was seen.
+    """A snapshot of the active tab.
 
     Attributes:
-        text: All of it for the model: URL, title, tabs, what happened, and the page as an outline.
-        url: Of the document.
-        title: Of the document, on one line.
-        elements: What can be acted on, by number, also what did not fit into the text.
-        tabs: URLs of all tabs in their order.
-        active: Which of them is shown.
-        left_out: How many lines did not fit into the text.
-        image: Height x width x 3 bytes, where a screenshot was asked for.
+        text: The observation for the model: URL, title, tabs, events, and the page as an outline.
+        url: URL of the document.
+        title: Title of the document, on one line.
+        elements: Elements that can be acted on, by number, including those omitted from the text.
+        tabs: URLs of all tabs in order.
+        active: Index of the active tab.
+        left_out: Number of lines omitted from the text.
+        image: Height x width x 3 bytes, if a screenshot was requested.
     """
 
     text: str
@@ -85,7 +86,7 @@ class PageView:
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """A page, our world in it, and what it is at."""
+    """A page, the isolated world in it, and its activity."""
 
     page: Page
     world: World
@@ -93,14 +94,14 @@ class Tab:
 
 
 class Sight:
-    """What a session has seen: its tabs, and the numbers it has given away.
+    """The state of a session's observations: its tabs, and the assigned numbers.
 
     Attributes:
-        next_number: The next element that is new gets this one.
-        places: Of each numbered element of the latest views, its tab and frame.
+        next_number: Number for the next new element.
+        places: Tab and frame of each numbered element of the latest views.
         shown: The numbered elements of the latest view.
-        titles: Of the tabs that were looked at.
-        base: Address of the latest page that was seen and has one.
+        titles: Titles of the observed tabs.
+        base: URL of the latest observed page that has one.
     """
 
     def __init__(self) -> None:
@@ -112,7 +113,7 @@ class Sight:
         self._tabs: dict[Page, Tab] = {}
 
     async def tab(self, session: BrowserSession, page: Page) -> Tab:
-        """What is needed to see and use a tab. Its events are followed from the first call on."""
+        """Return what is needed to observe and use a tab. Its events are tracked from the first call on."""
         tab = self._tabs.get(page)
         if tab is None:
             cdp = session.cdp(page)
@@ -128,17 +129,17 @@ _sights: weakref.WeakKeyDictionary[BrowserSession, Sight] = weakref.WeakKeyDicti
 
 
 def sight_of(session: BrowserSession) -> Sight:
-    """The one of this session."""
+    """Return the state of a session's observations."""
     return _sights.setdefault(session, Sight())
 
 
 async def observe(session: BrowserSession, *, screenshot: bool = False, chars: int = CHARS) -> PageView:
-    """Look at the active tab.
+    """Observe the active tab.
 
     Args:
-        session: Whose tab.
-        screenshot: Whether to bring a picture as well.
-        chars: The most characters of text.
+        session: The session of the tab.
+        screenshot: Whether to include a screenshot.
+        chars: Maximum characters of text.
 
     Raises:
         BrowserFault: The page does not answer.
@@ -155,18 +156,18 @@ async def observe(session: BrowserSession, *, screenshot: bool = False, chars: i
                 await world.send("Page.stopLoading")
             seen = await _whole_page(sight, world)
             break
-        except WorldLost:  # it is being replaced by another document
+        except WorldLost:  # another document is replacing it
             continue
     if seen.url.startswith("http"):
         sight.base = seen.url
     numbered = {node["n"]: node for node, _ in seen.numbered}
-    # Numbers of other tabs stay known: an action on one of them is told where its element is.
+    # Numbers of other tabs stay known: an action on one of them gets an error message that names the element's tab.
     sight.places = {number: place for number, place in sight.places.items() if place[0] is not page}
     sight.places.update({node["n"]: (page, frame) for node, frame in seen.numbered})
     sight.shown = numbered
     sight.titles[page] = seen.title
     head = _head(session, sight, seen)
-    # Blank lines around the page keep it apart from what we say.
+    # Blank lines separate the page from the text of the environment.
     room = chars - sum(len(line) + 1 for line in head)
     lines, left_out = fitted(lines_of(seen.tree), max(room, 500))
     if not lines:
@@ -183,7 +184,7 @@ async def observe(session: BrowserSession, *, screenshot: bool = False, chars: i
     )
 
 
-# The document and its frames -------------------------------------------------------------------------------------
+# The document and its frames
 
 
 @dataclass
@@ -210,7 +211,7 @@ async def _whole_page(sight: Sight, world: World) -> _Seen:
 
 
 def _number_and_holes(tree: list[Node], frame: str, numbered: list[tuple[Node, str]]) -> dict[int, dict[str, Any]]:
-    """Collects the numbered elements of a document; returns its frames, by their position among its frames."""
+    """Collect the numbered elements of a document; return its frames by index."""
     holes: dict[int, dict[str, Any]] = {}
     waiting = list(reversed(tree))
     while waiting:
@@ -231,7 +232,7 @@ async def _fill(
     numbered: list[tuple[Node, str]],
     budget: list[int],
 ) -> None:
-    """Put into each frame of a document what its own document shows."""
+    """Insert the content of each frame's document into the tree."""
     for child in frames.get("childFrames", ()):
         budget[0] -= 1
         if budget[0] < 0:
@@ -246,17 +247,17 @@ async def _fill(
                 await _fill(sight, world, inner, child, numbered, budget)
             holes[seen["own"]]["c"] = seen["tree"]
         except WorldLost:
-            continue  # the frame went away, or is loading; the page is shown without it
+            continue  # the frame disappeared or is loading; the page is shown without it
 
 
 async def _document(sight: Sight, world: World, frame: str) -> dict[str, Any]:
-    """One frame's document, with the elements that listen for the mouse marked."""
+    """Return one frame's document, with the elements that listen for the mouse marked."""
     if not world.knows(frame):
         await _mark_listeners(world, frame)
         seen, again = await _tree(sight, world, frame), False
     else:
         seen, again = await asyncio.gather(_tree(sight, world, frame), _mark_listeners(world, frame))
-    # There seldom is anything new that only the browser can tell.
+    # Only rarely does the browser provide something that the page's document does not.
     if seen["hosts"]:
         again = await world.open_closed_trees(frame) or again
     return await _tree(sight, world, frame) if again else seen
@@ -264,7 +265,7 @@ async def _document(sight: Sight, world: World, frame: str) -> dict[str, Any]:
 
 async def _tree(sight: Sight, world: World, frame: str) -> dict[str, Any]:
     limits = {"first": sight.next_number, "nodes": _NODES, "chars": _TREE_CHARS}
-    # Should the answer be lost, its numbers are never given again.
+    # If the answer is lost, its numbers are never reused.
     sight.next_number += _NODES
     seen: dict[str, Any] = await world.call("observe", limits, frame=frame)
     sight.next_number = seen["next"]
@@ -272,7 +273,7 @@ async def _tree(sight: Sight, world: World, frame: str) -> dict[str, Any]:
 
 
 async def _mark_listeners(world: World, frame: str) -> bool:
-    """Tell our world which elements have listeners for the mouse: the page cannot be asked, but the browser can.
+    """Mark the elements with mouse listeners in the isolated world: only the browser, not the page, can list them.
 
     Returns:
         Whether there were new ones.
@@ -303,7 +304,7 @@ def _element(node: Node) -> Element:
     )
 
 
-# What stands above the page --------------------------------------------------------------------------------------
+# The header above the page
 
 
 def _head(session: BrowserSession, sight: Sight, seen: _Seen) -> list[str]:

@@ -1,4 +1,4 @@
-"""From the tree of a page to the lines a model reads. Text of the page stands in quotes: a line is what it says."""
+"""Converts the tree of a page to text lines. Text of the page is quoted, so that it cannot imitate other lines."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 Node = Mapping[str, Any]
-"""As ``observe.js`` describes it: ``t`` text, ``r`` role, ``n`` number, ``s`` name, ``v`` value, ``o`` options, ``a``
-attributes, ``f`` flags, ``c`` children, ``y`` side of the view, ``b`` a block, ``i`` part of a line."""
+"""A node as ``observe.js`` defines it: ``t`` text, ``r`` role, ``n`` number, ``s`` name, ``v`` value, ``o`` options,
+``a`` attributes, ``f`` flags, ``c`` children, ``y`` side of the view, ``b`` a block, ``i`` part of a line."""
 
 _DEEPEST = 20
 _LINE_CHARS = 1_500
 _ROW_CHARS = 1_000
-# What some reader might take for the end of a line, beyond what JSON escapes.
+# Characters that a reader might treat as a line break, in addition to those that JSON escapes.
 _BREAKS = re.compile("[\x7f-\x9f\u2028\u2029]")
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-# What reads best as part of a line of text; a button or field has a line to itself.
+# Roles that are part of a line of text; a button or field has its own line.
 _FLOWING = frozenset(("link", "image", "clickable", "code", "definition", "term"))
-# What has its contents behind it, where they are one line of text and links.
+# Roles whose content follows on the same line if it is one line of text and links.
 _TEXTUAL = frozenset(
     (
         "heading",
@@ -39,14 +39,14 @@ _TEXTUAL = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line, and where what it shows stands: -1 above the view, 0 in it, 1 below."""
+    """A line and its position: -1 above the view, 0 in it, 1 below."""
 
     text: str
     side: int
 
 
 def quoted(text: str) -> str:
-    r"""In double quotes, on one line, as JSON: what is in it cannot be taken for anything else.
+    r"""Quote a text as JSON, on one line, so that its content cannot be taken for anything else.
 
     >>> print(quoted('[12] button "Pay"\n'))
     "[12] button \"Pay\"\n"
@@ -57,7 +57,7 @@ def quoted(text: str) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """A text of ours that may hold words of a page, without its line breaks and control characters."""
+    """Escape line breaks and control characters in a generated text that may contain text of a page."""
     return _CONTROLS.sub(_escape, text)
 
 
@@ -66,19 +66,19 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def lines_of(tree: Sequence[Node]) -> list[Line]:
-    """The outline of a tree: one line an element, two blanks a level, texts and links of a paragraph on one line."""
+    """Return the outline of a tree: one line per element or paragraph, indented by two blanks per level."""
     return list(_lines(tree, 0))
 
 
 def in_short(node: Node) -> str:
-    """An element in a few words: ``[12] button "Add to cart"``."""
+    """Return the short form of an element: ``[12] button "Add to cart"``."""
     number = f"[{node['n']}] " if "n" in node else ""
     name = f" {quoted(node['s'])}" if node.get("s") else ""
     return f"{number}{node['r']}{name}"
 
 
 def described(node: Node) -> str:
-    """An element with its state, as it stands in a line."""
+    """Return an element with its state, as displayed in a line."""
     parts = [in_short(node)]
     if "v" in node:
         value = node["v"]
@@ -118,7 +118,7 @@ def _lines(nodes: Sequence[Node], depth: int) -> Iterator[Line]:
 
 
 def _ungrouped(nodes: Sequence[Node]) -> Iterator[Node | None]:
-    """The nodes with groups dissolved; ``None`` where a block begins or ends."""
+    """Yield the nodes with groups dissolved; ``None`` where a block begins or ends."""
     for node in nodes:
         if "t" in node or "r" in node:
             yield node
@@ -131,7 +131,7 @@ def _ungrouped(nodes: Sequence[Node]) -> Iterator[Node | None]:
 
 
 def _flows(node: Node) -> bool:
-    """Whether it is part of a line of text, as a link is."""
+    """Return whether a node is part of a line of text, as a link is."""
     return "i" in node and not node.get("c") and node["r"] in _FLOWING
 
 
@@ -168,7 +168,7 @@ def _element_lines(node: Node, depth: int, indent: str) -> Iterator[Line]:
 
 
 def _inline(children: Sequence[Node]) -> str | None:
-    """The contents of a heading or list item on its own line, where they are one line of text and links."""
+    """Return the content of a heading or list item if it is one line of text and links."""
     pieces: list[str] = []
     length = 0
     for node in _ungrouped(children):
@@ -187,7 +187,7 @@ def _inline(children: Sequence[Node]) -> str | None:
 
 
 def _more_than_one(children: Sequence[Node]) -> bool:
-    """Whether the blocks among them hold more than one line."""
+    """Return whether the blocks among the nodes hold more than one line."""
     lines = 0
     last: Node | None = None
     for node in _ungrouped(children):
@@ -198,7 +198,7 @@ def _more_than_one(children: Sequence[Node]) -> bool:
 
 
 def _row(row: Node) -> str | None:
-    """The cells of a table's row on one line, or ``None`` where they hold too much for that."""
+    """Return the cells of a table row on one line, or ``None`` if they are too long."""
     cells: list[str] = []
     for cell in _ungrouped(row.get("c", ())):
         if cell is None:
@@ -235,14 +235,14 @@ def _cell(cell: Node) -> str | None:
 
 
 def fitted(lines: Sequence[Line], room: int) -> tuple[list[str], int]:
-    """As many lines as there is room for, what is in the view before all else; and how many are left out.
+    """Select lines that fit into ``room`` characters; return them and the number of omitted lines.
 
-    A page that fits is given whole, also what is to be scrolled to. Of a longer one come first the lines in the view,
-    then those that follow them, then those before; a note stands for each gap and says how to see what is there.
+    A page that fits is returned whole, including what is outside the view. Of a longer one, the lines in the view come
+    first, then those below it, then those above. A note in place of each gap says how to reach the omitted lines.
     """
     if sum(len(line.text) + 1 for line in lines) <= room:
         return [line.text for line in lines], 0
-    room -= 400  # the notes
+    room -= 400  # reserved for the notes
     kept: set[int] = set()
     seen = [index for index, line in enumerate(lines) if line.side == 0]
     last = seen[-1] if seen else next((index for index, line in enumerate(lines) if line.side > 0), 0) - 1

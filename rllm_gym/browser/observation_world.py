@@ -1,4 +1,4 @@
-"""Our own world in every frame of a page: scripts that see the document and that the page's scripts cannot touch."""
+"""Isolated worlds in the frames of a page: scripts that see the document and are hidden from the page's scripts."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from rllm_gym.browser.protocol import Handler, ProtocolError, Session
 _NAME = "rllm-gym"
 _SEARCHED = "rllm-gym listeners"
 ANSWER_S = 20.0
-"""Seconds a page may take to answer. One that computes forever is not waited for."""
+"""Seconds a page may take to answer, for pages that compute forever."""
 
 INPUT_S = 8.0
-"""Seconds the listeners of a page may take over one event of the mouse."""
+"""Seconds the listeners of a page may take for one mouse event."""
 
 
 class WorldLost(Exception):
-    """The document went away while it was asked: a navigation. Ask the next one."""
+    """The document was replaced during a request, by a navigation. Retry with the next one."""
 
 
 class World:
-    """The isolated worlds of one page, one a frame, made when they are first asked.
+    """The isolated worlds of one page, one per frame, created on first use.
 
     Args:
         cdp: The page's session.
@@ -46,16 +46,16 @@ class World:
         cdp.on("Page.frameDetached", lambda event: self._forget(event["frameId"]))
 
     async def frames(self) -> dict[str, Any]:
-        """The tree of frames, as ``Page.getFrameTree`` gives it."""
+        """Return the tree of frames from ``Page.getFrameTree``."""
         answer: dict[str, Any] = (await self.send("Page.getFrameTree"))["frameTree"]
         return answer
 
     async def send(self, method: str, *, deadline_s: float = ANSWER_S, **parameters: Any) -> dict[str, Any]:
-        """A command of the protocol, with a deadline.
+        """Send a command of the protocol, with a deadline.
 
         Raises:
-            BrowserFault: No answer in time, or the page or browser is gone.
-            WorldLost: The document went away meanwhile.
+            BrowserFault: No answer in time, or the page or browser has ended.
+            WorldLost: The document was replaced meanwhile.
         """
         try:
             async with asyncio.timeout(deadline_s):
@@ -69,11 +69,11 @@ class World:
             raise
 
     def on(self, event: str, handler: Handler) -> None:
-        """Follow an event of the page."""
+        """Subscribe to an event of the page."""
         self._cdp.on(event, handler)
 
     def off(self, event: str, handler: Handler) -> None:
-        """Follow it no longer."""
+        """Unsubscribe from an event of the page."""
         self._cdp.off(event, handler)
 
     async def call(self, expression: str, *arguments: Any, frame: str | None = None) -> Any:
@@ -102,10 +102,10 @@ class World:
         return json.loads(answer["result"]["value"])
 
     async def document(self, frame: str) -> str:
-        """A handle of a frame's document, for questions about its nodes.
+        """Return a handle of a frame's document, for queries about its nodes.
 
-        It is of a world that is used for nothing else: a search for listeners can leave elements behind in the world of
-        its handle that do not belong to it (Chromium 156), and whose getters then say "Illegal invocation".
+        The handle belongs to a world that is used for nothing else: a search for listeners can leave foreign elements
+        in the world of its handle (Chromium 156), whose getters then raise "Illegal invocation".
         """
         if frame not in self._documents:
             made = await self.send("Page.createIsolatedWorld", frameId=frame, worldName=_SEARCHED)
@@ -115,12 +115,12 @@ class World:
         return self._documents[frame]
 
     async def hand_over(self, frame: str, name: str, nodes: Sequence[int]) -> bool:
-        """Call a function of ours with nodes of the frame that the protocol found. Returns whether there were any."""
+        """Call a function of our scripts with nodes of the frame from the protocol. Returns whether there were any."""
         context = await self._context(frame)
         asked = [self.send("DOM.resolveNode", backendNodeId=node, executionContextId=context) for node in nodes]
         found = await asyncio.gather(*asked, return_exceptions=True)
         for each in found:
-            # A node of another frame, or one that is gone, is none of ours.
+            # Skip nodes of another frame and nodes that have been removed.
             if isinstance(each, BaseException) and not isinstance(each, WorldLost):
                 raise each
         objects = [each["object"] for each in found if not isinstance(each, BaseException)]
@@ -130,7 +130,7 @@ class World:
         return bool(handles)
 
     async def open_closed_trees(self, frame: str) -> bool:
-        """Tell our world the closed shadow trees of the elements it asks about. Returns whether there were any."""
+        """Pass the closed shadow trees of the requested elements to our scripts. Returns whether there were any."""
         context = await self._context(frame)
         hosts = await self.send("Runtime.evaluate", expression=f"globalThis.{self._key}.takeHosts()", contextId=context)
         listed = await self.send("Runtime.getProperties", objectId=hosts["result"]["objectId"], ownProperties=True)
@@ -150,7 +150,7 @@ class World:
         return bool(handles)
 
     async def _tell(self, frame: str, name: str, handles: Sequence[str]) -> None:
-        """Call a function of ours with objects, and let go of them."""
+        """Call a function of our scripts with objects, and release them."""
         await self.send(
             "Runtime.callFunctionOn",
             functionDeclaration=f"function(...found) {{ globalThis.{self._key}.{name}(...found) }}",
@@ -160,11 +160,11 @@ class World:
         await asyncio.gather(*(self.send("Runtime.releaseObject", objectId=each) for each in handles))
 
     def knows(self, frame: str) -> bool:
-        """Whether a frame's document was looked at before."""
+        """Return whether a frame's document was observed before."""
         return frame in self._listening
 
     def listening(self, frame: str) -> set[int]:
-        """Of a frame's document, the nodes whose listeners are known."""
+        """Return the nodes of a frame's document whose listeners are known."""
         return self._listening.setdefault(frame, set())
 
     async def _context(self, frame: str) -> int:
@@ -172,7 +172,7 @@ class World:
             if frame not in self._contexts:
                 answer = await self.send("Page.createIsolatedWorld", frameId=frame, worldName=_NAME)
                 context: int = answer["executionContextId"]
-                # The key is what our world alone has: numbers of contexts come again after a navigation.
+                # The key identifies our world: context numbers are reused after a navigation.
                 define = f"globalThis.{self._key} ??= {_source()}; 0"
                 await self.send("Runtime.evaluate", expression=define, contextId=context)
                 self._contexts[frame] = context
@@ -186,14 +186,14 @@ class World:
 
 @cache
 def _source() -> str:
-    """Our scripts as one expression: the function that answers calls by name."""
+    """Return our scripts as one expression: the function that answers calls by name."""
     folder = files("rllm_gym.browser")
     scripts = [folder.joinpath(name).read_text(encoding="utf-8") for name in ("elements.js", "observe.js", "act.js")]
     return '(() => {\n"use strict";\n' + "\n".join(scripts) + "\nreturn door;\n})()"
 
 
 def _navigated(error: Exception) -> bool:
-    """Whether an error of the protocol means that the document went away."""
+    """Return whether an error of the protocol means that the document was replaced."""
     lost = (
         "context", "navigated", "collected", "No frame", "Frame with", "find node", "Node with given id", "belong",
         "Not attached to an active page",

@@ -1,9 +1,9 @@
-// What a page shows, as a tree for rllm_gym.browser.observation_text: a walk over what is drawn.
+// Builds the tree of a page for rllm_gym.browser.observation_text by walking over the rendered elements.
 //
 // A node of the tree: {t: text} or {r: role, n: number, s: name, v: value, o: options, a: attributes, f: flags,
-// c: children, y: -1 above the view, 1 below}; without r it is a group: a block when b, else part of the line.
+// c: children, y: -1 above the view, 1 below}; without r it is a group: a block if b is set, else part of the line.
 
-let walk; // of the observation under way: {visited, numbered, chars, cut, focused, frames}
+let walk; // state of the running observation: {visited, numbered, chars, cut, focused, frames}
 
 function visitAll(parent, into, place) {
   for (const child of childrenOf(parent)) {
@@ -25,7 +25,7 @@ function addText(data, into, place) {
     walk.cut = true;
     return;
   }
-  // Text in several elements of one line is one text: <b>1</b>2 is 12, <b>1</b> 2 is 1 2.
+  // Text in several elements of one line is joined: <b>1</b>2 is 12, <b>1</b> 2 is 1 2.
   const last = into[into.length - 1];
   const apart = into.space || /^\s/.test(data);
   if (last && last.t !== undefined && (last.y ?? 0) === place.side) last.t += (apart ? " " : "") + text;
@@ -128,7 +128,7 @@ function visitPlain(element, tag, display, into, inner) {
   const children = [];
   visitContents(element, tag, children, inner);
   let kept = children;
-  // The text of a label is the name of its field, which is listed itself.
+  // The text of a label is the name of its field, which has its own entry.
   if (tag === "label" && element.control && isShown(element.control) && !statedName(element.control)) {
     kept = children.filter((child) => child.t === undefined);
   }
@@ -137,7 +137,7 @@ function visitPlain(element, tag, display, into, inner) {
   else into.push({ b: 1, c: kept });
 }
 
-// A hidden checkbox behind a label that is drawn as one: the label is what is clicked.
+// A hidden checkbox whose label is styled as one: clicks go to the label.
 function visitStandIn(label, role, into, inner) {
   const box = label.control;
   const node = { r: role, n: numberOf(label), s: clean(textBelow(label, box), NAME_CHARS) || fieldName(box) };
@@ -157,12 +157,12 @@ function isShown(element) {
   return style.display !== "none" && (style.clip === "auto" || style.clip === "") && rect.right + scrollX > 0 && rect.bottom + scrollY > 0;
 }
 
-// Where an element and its contents are seen, or null where nothing of them can be.
+// The visibility of an element and its content, or null if nothing of them can be visible.
 function placeWithin(element, tag, style, display, place) {
   if (style.opacity === "0" && !is(element, "input")) return null;
   const hidden = style.visibility !== "visible";
   const within = { ...place, rect: null, unseen: hidden || place.outside, depth: place.depth + 1 };
-  if (display === "inline" || display === "contents") return within; // where the line is that it is part of
+  if (display === "inline" || display === "contents") return within; // has the position of its line
   if (style.contentVisibility === "hidden") return null;
   const position = style.position;
   if (position === "fixed" || (position === "absolute" && place.clip && !place.clipPositioned)) within.clip = null;
@@ -178,7 +178,7 @@ function placeWithin(element, tag, style, display, place) {
   if (tag === "body" || tag === "html") return within;
   const overflowX = style.overflowX, overflowY = style.overflowY;
   if (overflowX === "visible" && overflowY === "visible") return within;
-  if (rect.width <= 1 || rect.height <= 1) return null; // folded up, or for screen readers alone
+  if (rect.width <= 1 || rect.height <= 1) return null; // collapsed, or for screen readers only
   if (scrollable(overflowX) || scrollable(overflowY)) {
     within.view = intersection(place.view, rect);
     within.clip = null;
@@ -202,7 +202,7 @@ function scrollsItself(element, tag, style) {
   return scrollable(style.overflowY) && scrollHeight(element) > clientHeight(element) + 2 && clientHeight(element) > 20;
 }
 
-// The name, and what of the contents is left to be listed beneath.
+// Set the name of a node, and the part of its content that is listed below it.
 function nameNode(node, element, role, tag, children, isField) {
   let name = "";
   if (is(element, "input") && role === "button") name = statedName(element) || buttonText(element);
@@ -242,7 +242,7 @@ function legendOf(fieldset, children) {
   return "";
 }
 
-// All text of a list of nodes, and whether there is nothing else in it: no number, no table.
+// The text of a list of nodes, and whether they contain only text: no number, no table.
 function flat(nodes) {
   let text = "", plain = true;
   for (const node of nodes) {
@@ -350,7 +350,7 @@ function focusedElement() {
   return element === body(document) || element === documentElement(document) ? null : element;
 }
 
-// Calls of rllm_gym.browser ---------------------------------------------------------------------------------------
+// Called by rllm_gym.browser
 
 function observe(limits) {
   next = Math.max(next, limits.first);
@@ -381,7 +381,7 @@ function observe(limits) {
   return result;
 }
 
-// What of the latest walk may have a closed shadow tree; asked for once.
+// Elements of the latest walk that may have a closed shadow tree; each is requested once.
 let hosts = [];
 
 function takeHosts() {

@@ -1,4 +1,4 @@
-"""Contexts of the browser and the pages in them, as far as episodes need them: opened, followed by events, closed."""
+"""Contexts and pages of the browser: opening, events and closing, as far as episodes need them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MOST_KEPT = 100
 _MOST_EARLY = 1_000
 _ATTACH = {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": True}
 _ONLY_PAGES = [{"type": "page"}]
-_FRAMES_AND_WORKERS = [{"type": "iframe"}, {"type": "worker"}]  # a worker that nobody let go on would wait for ever
+_FRAMES_AND_WORKERS = [{"type": "iframe"}, {"type": "worker"}]  # a paused worker never continues by itself
 
-# Pages look the same whatever the machine's own settings are.
+# Pages look the same whatever the settings of the machine.
 _LOOKS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("Emulation.setUserAgentOverride", {"userAgent": "", "acceptLanguage": "en-US"}),
     ("Emulation.setLocaleOverride", {"locale": "en-US"}),
@@ -51,11 +51,11 @@ _LOOKS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 class PageClosed(ProtocolError):
-    """The page is gone."""
+    """The page is closed."""
 
 
 class _Emitter:
-    """Calls listeners by the names of events."""
+    """A registry of listeners by event name."""
 
     def __init__(self) -> None:
         self._listeners: dict[str, list[Callable[[Any], object]]] = {}
@@ -72,12 +72,12 @@ class _Emitter:
 
 
 class Contexts:
-    """All contexts of one browser, and whose each page is that the browser tells of."""
+    """All contexts of one browser; assigns each reported page to its context."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._contexts: dict[str, Context] = {}
-        self._pages: dict[str, Page] = {}  # by their sessions
+        self._pages: dict[str, Page] = {}  # by session name
 
     def __len__(self) -> int:
         return len(self._contexts)
@@ -91,10 +91,10 @@ class Contexts:
         await root.send("Target.setAutoAttach", {**_ATTACH, "filter": _ONLY_PAGES})
 
     async def new(self, *, proxy: str, viewport: tuple[int, int]) -> Context:
-        """A context that shares nothing with others, without any page.
+        """Create a context without pages that shares nothing with others.
 
         Args:
-            proxy: ``http://host:port``, through which everything goes.
+            proxy: ``http://host:port``; all traffic goes through it.
             viewport: Width and height of its pages in pixels.
         """
         root = self._connection.root
@@ -124,7 +124,7 @@ class Contexts:
         if target["type"] != "page":
             return
         session = self._connection.session(name)
-        if context is None:  # nobody's: a page that comes as its context goes
+        if context is None:  # a page that opens while its context closes
             session.begin("Runtime.runIfWaitingForDebugger")
             return
         page = self._pages[name] = Page(context, session, self._connection, target)
@@ -149,11 +149,11 @@ class Contexts:
 
 
 class Context(_Emitter):
-    """An isolated context. Its event ``page`` tells of each page that is ready.
+    """An isolated context. Its event ``page`` reports each page that is ready.
 
     Attributes:
         viewport: Width and height of its pages in pixels.
-        scripts: What runs in each document before its own scripts.
+        scripts: Scripts that run in each document before its own.
     """
 
     def __init__(self, contexts: Contexts, root: Session, name: str, viewport: tuple[int, int]) -> None:
@@ -167,7 +167,7 @@ class Context(_Emitter):
         self._coming: dict[str, asyncio.Task[Page]] = {}  # by target
 
     async def add_init_script(self, script: str) -> None:
-        """Run a script in each document from now on, before its own."""
+        """Run a script in each document from now on, before the document's own scripts."""
         self.scripts.append(script)
         source = {"source": script, "runImmediately": True}
         await asyncio.gather(
@@ -175,15 +175,15 @@ class Context(_Emitter):
         )
 
     async def new_page(self) -> Page:
-        """An empty page.
+        """Open an empty page.
 
         Raises:
-            ProtocolError: The context is gone.
+            ProtocolError: The context is closed.
         """
         width, height = self.viewport
         wanted = {"url": "about:blank", "browserContextId": self.name, "width": width, "height": height}
         target: str = (await self._root.send("Target.createTarget", wanted))["targetId"]
-        # The browser tells of a page before it answers; it is kept there until it has been waited for.
+        # The browser reports a page before it answers; ``_coming`` keeps it until this wait.
         coming = self._coming.get(target)
         if coming is None:
             raise PageClosed(GONE)
@@ -193,16 +193,16 @@ class Context(_Emitter):
         return page
 
     async def close(self) -> None:
-        """End it, with all it stored."""
+        """Close the context and delete what it stored."""
         self._contexts.forget(self)
         await self._root.send("Target.disposeBrowserContext", {"browserContextId": self.name})
 
     def opening(self, page: Page) -> None:
-        """A page has come, and waits for what is to be set in it."""
+        """Handle a new page, which is paused until it is set up."""
         self._coming[page.target] = asyncio.ensure_future(self._ready(page))
 
     def gone(self, page: Page) -> None:
-        """A page has been closed."""
+        """Handle a closed page."""
         if page in self.pages:
             self.pages.remove(page)
         self._coming.pop(page.target, None)
@@ -218,14 +218,14 @@ class Context(_Emitter):
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A file that a page offered."""
+    """A file download started by a page."""
 
     suggested_filename: str
 
 
 @dataclass(frozen=True, slots=True)
 class Dialog:
-    """A dialog that waits for its answer: ``type`` is ``alert``, ``confirm``, ``prompt`` or ``beforeunload``."""
+    """A dialog waiting for an answer: ``type`` is ``alert``, ``confirm``, ``prompt`` or ``beforeunload``."""
 
     page: Page
     session: Session
@@ -245,12 +245,12 @@ class Page(_Emitter):
     """A tab, or a window that a page opened.
 
     Its events: ``close`` and ``crash`` (with the page), ``dialog``, ``download``, ``filechooser``, and ``navigated``
-    (with the page) where its address has changed.
+    (with the page) when its URL has changed.
 
     Attributes:
         session: For commands of the protocol.
-        target: Its name, which is that of its main frame.
-        url: Of its document.
+        target: Its name, which is also the name of its main frame.
+        url: URL of its document.
         frames: Names of its frames.
     """
 
@@ -266,9 +266,9 @@ class Page(_Emitter):
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loaded = asyncio.Event()
         self._news = asyncio.Event()
-        self._commits: deque[str] = deque(maxlen=_MOST_KEPT)  # the loads of the main frame, the latest ones
-        self._begun: deque[str] = deque(maxlen=_MOST_KEPT)  # those that were begun there
-        self._early: list[tuple[str, Any]] | None = []  # events of before anybody knew of it
+        self._commits: deque[str] = deque(maxlen=_MOST_KEPT)  # the latest loads of the main frame
+        self._begun: deque[str] = deque(maxlen=_MOST_KEPT)  # the loads started there
+        self._early: list[tuple[str, Any]] | None = []  # events from before the page was announced
         self._chores: set[asyncio.Task[None]] = set()
         session.on("Page.frameNavigated", self._navigated)
         session.on("Page.frameStartedNavigating", self._begins)
@@ -278,7 +278,7 @@ class Page(_Emitter):
         self._follow(session)
 
     async def ready(self) -> None:
-        """Set what every page has, let it go on, and wait until it has a document: the first one is of no address."""
+        """Apply the settings of every page, resume it, and wait for a document: the first one has no URL."""
         width, height = self._context.viewport
         metrics = {"width": width, "height": height, "screenWidth": width, "screenHeight": height}
         orientation = {"angle": 0, "type": "landscapePrimary" if width > height else "portraitPrimary"}
@@ -301,20 +301,21 @@ class Page(_Emitter):
             self._early.append((event, what))
 
     def announced(self) -> None:
-        """Now it is known: what happened before is told."""
+        """Announce the page: emit the events that happened before."""
         early, self._early = self._early, None
         for event, what in early or ():
             self.emit(event, what)
 
     async def goto(self, url: str, *, seconds: float) -> None:
-        """Open an address and wait until its document has come, not until it is loaded.
+        """Open a URL and wait until its document has arrived, not until it has loaded.
 
         Args:
-            url: Where to.
-            seconds: How long it may take.
+            url: The URL.
+            seconds: Timeout.
 
         Raises:
-            ProtocolError: The page cannot be opened (``net::…``), was "interrupted by another navigation", or is gone.
+            ProtocolError: The page cannot be opened (``net::…``), was "interrupted by another navigation", or is
+                closed.
         """
         self._commits.clear()
         self._begun.clear()
@@ -334,13 +335,13 @@ class Page(_Emitter):
             raise ProtocolError(f"{url} did not answer within {seconds:g} s") from None
 
     def _overtaken(self, load: str) -> bool:
-        """Whether a load that was begun after this one has come. One that was begun before it may still come first."""
+        """Return whether a load started after this one has arrived. One started before it may still arrive first."""
         begun = list(self._begun)
         later = begun[begun.index(load) + 1 :] if load in begun else list(self._commits)
         return any(commit in later for commit in self._commits)
 
     async def loaded(self, seconds: float) -> bool:
-        """Wait until the document is loaded, or the time is over. Returns whether it is."""
+        """Wait until the document is loaded or the timeout expires. Returns whether it is loaded."""
         try:
             async with asyncio.timeout(seconds):
                 await self._loaded.wait()
@@ -349,7 +350,7 @@ class Page(_Emitter):
         return True
 
     async def go_back(self, *, seconds: float) -> None:
-        """To the page before, where there is one; waits until its document has come."""
+        """Go back in the history, if possible, and wait until the document has arrived."""
         history = await self.session.send("Page.getNavigationHistory")
         at = history["currentIndex"] - 1
         if at < 0:
@@ -361,7 +362,7 @@ class Page(_Emitter):
                 await self._next()
 
     async def close(self) -> None:
-        """Close it and wait until it is gone."""
+        """Close the page and wait until it is closed."""
         if not self._closed:
             await self._connection.root.send("Target.closeTarget", {"targetId": self.target})
             await asyncio.shield(self._gone)
@@ -370,7 +371,7 @@ class Page(_Emitter):
         return self._closed
 
     def gone(self) -> None:
-        """The browser has closed it."""
+        """Handle the closing of the page by the browser."""
         if self._closed:
             return
         self._closed = True
@@ -391,11 +392,12 @@ class Page(_Emitter):
         for script in self._context.scripts:
             commands.append(("Page.addScriptToEvaluateOnNewDocument", {"source": script, "runImmediately": True}))
         answers = [session.begin(*command) for command in (*commands, ("Runtime.runIfWaitingForDebugger", {}))]
-        # Pages of one process share what is set of it: the second to set it is refused. One that is gone is seen so.
+        # Pages of one process share settings: the second page to set one is refused. A closed page is detected
+        # elsewhere.
         await asyncio.gather(*answers, return_exceptions=True)
 
     def _follow(self, session: Session) -> None:
-        """What every document of the page may do, in whichever process."""
+        """Subscribe to the events of every document of the page, in any process."""
         session.on("Page.frameAttached", lambda event: self.frames.add(event["frameId"]))
         session.on("Page.frameDetached", self._frame_gone)
         session.on("Page.javascriptDialogOpening", lambda event: self._dialog(session, event))
@@ -404,7 +406,7 @@ class Page(_Emitter):
         session.on("Target.detachedFromTarget", lambda event: self._connection.end_session(event["sessionId"]))
 
     def _frame_attached(self, event: dict[str, Any]) -> None:
-        """A worker, or a frame that has a process of its own."""
+        """Handle a worker, or a frame with its own process."""
         session = self._connection.session(event["sessionId"])
         if event["targetInfo"]["type"] != "iframe":
             session.begin("Runtime.runIfWaitingForDebugger")
@@ -439,7 +441,7 @@ class Page(_Emitter):
             self._begun.append(event.get("loaderId", ""))
 
     async def _next(self) -> None:
-        """Until there is something new."""
+        """Wait for the next event."""
         if self._closed:
             raise PageClosed(GONE)
         self._news.clear()

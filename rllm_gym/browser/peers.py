@@ -1,4 +1,4 @@
-"""Whose the other end of a loopback connection is: the kernel knows, and is asked about that one connection."""
+"""Finds the user at the other end of a loopback connection by asking the kernel about that connection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SOCK_DIAG_BY_FAMILY = 20
 _NLM_F_REQUEST = 1
 _ANY_STATE = 2**32 - 1
 _ANY_COOKIE = 2**64 - 1
-# sock_diag(7): a struct nlmsghdr, what inet_diag_req_v2 begins with, and its inet_diag_sockid, in network order.
+# sock_diag(7): a struct nlmsghdr, the beginning of inet_diag_req_v2, and its inet_diag_sockid, in network order.
 _MESSAGE = struct.Struct("=IHHII")
 _QUESTION = struct.Struct("=BBBxI")
 _CONNECTION = struct.Struct("!HH4s12x4s12x4xQ")
@@ -22,11 +22,11 @@ _USER_AT = _MESSAGE.size + 4 + _CONNECTION.size + 12
 
 
 def of_this_user(peer: tuple[str, int] | None, own: tuple[str, int]) -> bool:
-    """Whether the peer of a TCP connection on loopback belongs to the user of this process, as far as can be seen.
+    """Return whether the peer of a loopback TCP connection belongs to this process's user, if that can be determined.
 
     Args:
-        peer: Its IPv4 address and port; ``None``, as asyncio says it, where it hung up at once.
-        own: Ours.
+        peer: Its IPv4 address and port; ``None``, as in asyncio, if it closed the connection at once.
+        own: This end's address and port.
     """
     if peer is None:
         return False
@@ -35,9 +35,10 @@ def of_this_user(peer: tuple[str, int] | None, own: tuple[str, int]) -> bool:
 
 
 def _diagnosed(peer: tuple[str, int], own: tuple[str, int]) -> int | None:
-    """The peer's user, asked of the kernel directly: reading a list would take as long as there are sockets.
+    """Query the peer's user from the kernel directly.
 
-    ``None`` where it is not to be asked, or does not find the connection.
+    Reading a list would take time proportional to the number of sockets. Returns ``None`` if the kernel cannot be
+    asked, or does not find the connection.
     """
     family: int | None = getattr(socket, "AF_NETLINK", None)
     if family is None:  # not Linux
@@ -54,14 +55,14 @@ def _diagnosed(peer: tuple[str, int], own: tuple[str, int]) -> int | None:
         return None
     if len(answer) < _USER_AT + _USER.size or _MESSAGE.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY:
         return None
-    # Of a connection that is gone the kernel finds whoever listens at its port: that is another's socket.
+    # For a closed connection the kernel returns the socket that listens at its port, which may belong to another user.
     if _CONNECTION.unpack_from(answer, _MESSAGE.size + 4)[:4] != _CONNECTION.unpack(ends)[:4]:
         return None
     return int(_USER.unpack_from(answer, _USER_AT)[0])
 
 
 def _listed(peer: tuple[str, int], own: tuple[str, int]) -> bool:
-    """By the list of all connections."""
+    """Return whether the peer belongs to this user, from the list of all connections."""
     theirs, ours = _as_listed(*peer), _as_listed(*own)
     try:
         with open("/proc/net/tcp", encoding="ascii") as table:

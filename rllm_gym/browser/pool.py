@@ -1,4 +1,4 @@
-"""The pool: browsers and contexts that are ready, for episodes on any event loop or on none."""
+"""The browser pool: browsers and contexts that are ready for episodes, with or without an event loop."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ _SIDES = (64, 4096)
 
 
 class BrowserPool:
-    """Opens isolated browser sessions: one Chromium process, started when first needed, a fresh context for each.
+    """A pool of isolated browser sessions: one Chromium process, started on demand, and a fresh context per session.
 
-    A Chromium that dies is a fault of the episodes in it, and the next session gets a new one. Everything runs on an
-    event loop of the pool's own, so that sessions may be used from any. The processes die with this one, even when it
-    is killed by SIGKILL. Close the pool with ``with``, ``async with``, :meth:`close` or :meth:`aclose`; one left open
-    is closed when it is collected or the interpreter exits. A fork of this process cannot use it (``RuntimeError``).
+    If a Chromium dies, the episodes in it raise a fault, and the next session gets a new one. Everything runs on the
+    pool's own event loop, so that sessions can be used from any loop. The processes end with this process, even if it
+    is killed by SIGKILL. Close the pool with ``with``, ``async with``, :meth:`close` or :meth:`aclose`; an unclosed
+    pool is closed when it is garbage-collected or the interpreter exits. A fork of this process cannot use it
+    (``RuntimeError``).
 
     Args:
-        executable: A Chromium or its headless shell; the first one found by default, see
+        executable: A Chromium or its headless shell; by default the first one found, see
             :func:`~rllm_gym.browser.executable.find_chromium`.
-        browsers: Chromium processes; more than one pays off where there are many processors.
-        ahead: Contexts each Chromium makes ready while others are played, at 16 MiB each.
+        browsers: Number of Chromium processes; more than one helps on machines with many processors.
+        ahead: Number of contexts that each Chromium prepares while others are in use, at 16 MiB each.
 
     Raises:
-        BrowserFault: There is no such browser here; says the way out.
+        BrowserFault: There is no such browser here; the message says how to install one.
         ValueError: ``browsers`` below 1 or ``ahead`` below 0.
 
     >>> with BrowserPool() as pool:                                              # doctest: +SKIP
@@ -49,7 +50,7 @@ class BrowserPool:
         self.executable = find_chromium(executable)
         self._pid = os.getpid()
         self._loop = BackgroundLoop("rllm-gym browser")
-        # The loop and the stock do not know the pool: a forgotten pool is closed all the same.
+        # The loop and the stock hold no reference to the pool, so that an unclosed pool can be collected and closed.
         self._stock = self._loop.run(_new_stock(self, browsers, ahead))
         self._finalizer = weakref.finalize(self, _close, self._loop, self._stock, self._pid)
 
@@ -61,18 +62,18 @@ class BrowserPool:
         viewport: tuple[int, int] = (1280, 720),
         init_script: str | None = None,
     ) -> BrowserSession:
-        """A session in a context of its own, with one blank tab.
+        """Open a session in its own context, with one blank tab.
 
         Args:
-            sites: By origin (``"http://shop.test"``), functions of this process that answer for it.
-            origins: Real servers it may reach (``"http://127.0.0.1:8000"``). It reaches nothing else.
+            sites: Request handlers of this process by origin (``"http://shop.test"``).
+            origins: Real servers that the session may reach (``"http://127.0.0.1:8000"``). It reaches nothing else.
             viewport: Width and height in pixels, 64 to 4096 each.
-            init_script: JavaScript that runs in every frame before the page's own.
+            init_script: JavaScript that runs in every frame before the page's own scripts.
 
         Raises:
-            BrowserFault: No browser can be had.
+            BrowserFault: No browser is available.
             RuntimeError: The pool belongs to another process, or is closed.
-            ValueError: An origin or the viewport cannot be.
+            ValueError: An origin or the viewport is invalid.
         """
         self._check_owner()
         if len(viewport) != 2 or not all(isinstance(side, int) and _SIDES[0] <= side <= _SIDES[1] for side in viewport):
@@ -82,11 +83,11 @@ class BrowserPool:
         return await self._loop.arun(opening)
 
     def close(self) -> None:
-        """End the browsers; sessions that are open raise ``BrowserFault`` from then on. Closing twice is harmless."""
+        """End the browsers. Open sessions raise ``BrowserFault`` from then on. Closing twice is allowed."""
         self._finalizer()
 
     async def aclose(self) -> None:
-        """:meth:`close`, awaited."""
+        """Run :meth:`close` without blocking the event loop."""
         await asyncio.to_thread(self.close)
 
     def _check_owner(self) -> None:
@@ -115,10 +116,10 @@ _shared_lock = threading.Lock()
 
 
 def shared_pool(executable: str | os.PathLike[str] | None = None) -> BrowserPool:
-    """The pool that all environments of this process with the same browser use; made anew after a fork.
+    """Return the pool shared by all environments of this process with the same browser; re-created after a fork.
 
     Raises:
-        BrowserFault: There is no such browser here; says the way out.
+        BrowserFault: There is no such browser here; the message says how to install one.
     """
     found = str(find_chromium(executable))
     with _shared_lock:

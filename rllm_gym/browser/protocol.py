@@ -1,4 +1,4 @@
-"""The browser's own protocol, spoken over its pipe beside Playwright's driver: commands, their answers, and events."""
+"""The browser's protocol over its pipe, shared with Playwright's driver: commands, answers and events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 GONE = "Target page, context or browser has been closed"
 
 _OURS = 2**30
-"""Commands of this process have numbers from here on, those of Playwright's driver lower ones."""
+"""The first id of commands of this process. Playwright's driver uses lower ones."""
 
 _MESSAGE_BYTES = 512 * 2**20
 
@@ -21,11 +21,11 @@ Handler = Callable[[dict[str, Any]], object]
 
 
 class ProtocolError(Exception):
-    """The browser refused a command, or is gone."""
+    """The browser refused a command, or has ended."""
 
 
 class Session:
-    """One target's end of the connection: a tab, a frame with a process of its own, or the browser itself (``""``)."""
+    """The connection to one target: a tab, a frame with its own process, or the browser itself (``""``)."""
 
     def __init__(self, connection: Connection, name: str) -> None:
         self.closed = False
@@ -35,7 +35,7 @@ class Session:
         self._waiting: set[asyncio.Future[dict[str, Any]]] = set()
 
     def begin(self, method: str, parameters: dict[str, Any] | None = None) -> asyncio.Future[dict[str, Any]]:
-        """Send a command now; its answer is the future's result. Commands are carried out in their order."""
+        """Send a command now; the future's result is the answer. Commands are executed in order."""
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         if self.closed:
             future.set_exception(ProtocolError(f"{method}: {GONE}"))
@@ -47,10 +47,10 @@ class Session:
         return future
 
     async def send(self, method: str, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Carry out a command.
+        """Execute a command.
 
         Raises:
-            ProtocolError: It was refused, or the target is gone.
+            ProtocolError: It was refused, or the target is closed.
         """
         return await self.begin(method, parameters)
 
@@ -67,7 +67,7 @@ class Session:
             handler(parameters)
 
     def close(self) -> None:
-        """Whoever still waits for an answer is told that there will be none."""
+        """Close the session; pending requests fail."""
         self.closed = True
         for future in tuple(self._waiting):
             if not future.done():
@@ -76,14 +76,14 @@ class Session:
 
 
 class Connection:
-    """The browser's pipe, which this process holds and Playwright's driver speaks through.
+    """The browser's pipe, which this process holds and shares with Playwright's driver.
 
-    The driver starts and ends the browser, which takes few words; everything else does not go the long way through it.
+    The driver starts and ends the browser, which takes few messages. All other messages bypass it.
 
     Attributes:
         root: The session of the browser itself.
         ends: The descriptors of its pipes.
-        closed: Done when the browser, or the driver, has hung up.
+        closed: Done when the browser, or the driver, has closed the connection.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Connection:
         self._transports = [self._browser, self._driver, from_them, from_it]
 
     def session(self, name: str) -> Session:
-        """The session of this name; made when it is first asked for."""
+        """Return the session of this name; created on first use."""
         if name not in self._sessions:
             self._sessions[name] = Session(self, name)
         return self._sessions[name]
@@ -128,7 +128,7 @@ class Connection:
     ) -> None:
         if self.closed.done():
             answer.set_exception(ProtocolError(f"{method}: {GONE}"))
-            answer.exception()  # should nobody wait for it, that is no news
+            answer.exception()  # an unread failure should not be logged
             return
         self._last += 1
         self._answers[self._last] = (method, answer)
@@ -138,7 +138,7 @@ class Connection:
         self._browser.write(json.dumps(message, separators=(",", ":")).encode("ascii") + b"\0")
 
     def close(self) -> None:
-        """Hang up on both sides: the browser ends then. Safe to call twice."""
+        """Close both connections, which ends the browser. May be called twice."""
         if self.closed.done():
             return
         self.closed.set_result(None)
@@ -165,7 +165,7 @@ class Connection:
         else:
             method, answer = self._answers.pop(number, ("", None))
             if answer is None or answer.done():
-                return  # nobody waits for it any more
+                return  # no caller waits for it any more
             if "error" in message:
                 answer.set_exception(ProtocolError(f"{method}: {message['error'].get('message', '')}"))
                 answer.exception()
@@ -174,11 +174,11 @@ class Connection:
 
 
 class _Writer(asyncio.Protocol):
-    """What goes out is held by the transport until the other side reads it: commands are few and short."""
+    """A writer without back-pressure: the transport buffers the output, because commands are few and short."""
 
 
 class _Reader(asyncio.Protocol):
-    """Cuts what comes in at its NULs."""
+    """Splits the input at NUL bytes."""
 
     def __init__(self, heard: Callable[[bytes], None], ended: Callable[[], None]) -> None:
         self._heard = heard
@@ -204,7 +204,7 @@ _open: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """A fork must not hold the pipes open: by their hanging up the browser sees that this process has ended."""
+    """Close the pipes in a fork: the browser detects the end of this process when its pipes are closed."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for connection in tuple(_open):
         for end in connection.ends:

@@ -1,14 +1,14 @@
-// Runs in every document before the page's own scripts, and takes away what a page could disturb others with.
+// Runs in every document before the page's own scripts and disables what one page could disturb other episodes with.
 (() => {
-  // The browser sends no UDP past its proxy; pages do not even get what would ask it to.
+  // The browser sends no UDP around its proxy; this also removes the API that would request it.
   for (const name of ["RTCPeerConnection", "webkitRTCPeerConnection"]) delete globalThis[name];
 
-  // What a service worker answers, the gateway does not see.
+  // The gateway does not see requests that a service worker answers.
   if (globalThis.ServiceWorkerContainer) ServiceWorkerContainer.prototype.register = async () => {};
 
-  // Every request of a page is told to this process, every console message and uncaught error to the browser's own, and
-  // those of a script that makes them in a loop keep the episodes waiting that share it. Nobody here reads messages and
-  // errors, and past a hundred requests that wait for an answer, more fail at once.
+  // Every request of a page is reported to this process, and every console message and uncaught error to the browser's
+  // process. A script that produces them in a loop delays the episodes that share these processes. Messages and errors
+  // are not used, so they are dropped; with a hundred requests pending, further requests fail at once.
   for (const name of Object.keys(console)) {
     if (typeof console[name] === "function") console[name] = () => {};
   }

@@ -1,4 +1,4 @@
-"""One episode in the browser: an isolated context, its tabs, and a deadline on everything that is asked of it."""
+"""The browser session of one episode: an isolated context, its tabs, and a deadline on every request."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 GOTO_S = 30.0
-"""Seconds the first bytes of a start page may take."""
+"""Seconds until the first bytes of a start page must arrive."""
 
 LOAD_S = 10.0
-"""Seconds a start page may go on loading. What is there by then is shown."""
+"""Seconds a start page may continue to load. After that it is shown as it is."""
 
 ANSWER_S = 15.0
-"""Seconds the browser may take to answer anything else."""
+"""Seconds the browser may take for any other answer."""
 
 ACT_S = 60.0
-"""Seconds an action may take, with all that it begins."""
+"""Seconds an action may take, including everything it starts."""
 
 LOOK_S = 30.0
 """Seconds an observation may take."""
 
 PATIENCE_S = 10.0
-"""Seconds a page may keep its thread to itself between two turns. A script that runs longer is stopped."""
+"""Seconds a page may block its thread between two turns. A script that runs longer is stopped."""
 
 STOP_S = 20.0
-"""Seconds a stopped script may take to end. A tab whose script does not is closed, with all that was in it: on a busy
-machine an honest page may take a while."""
+"""Seconds a stopped script may take to end. If it does not, its tab is closed with everything in it. The limit is
+generous because on a busy machine an honest page may take a while."""
 
 _LOOKS = 3
 _WORLD = "rllm-gym checks"
@@ -59,14 +59,14 @@ _NEXT_FRAME = "new Promise(requestAnimationFrame)"
 
 
 class BrowserSession:
-    """An isolated browser context with its tabs. Opened by :meth:`BrowserPool.open`; close it.
+    """An isolated browser context with its tabs. Open it with :meth:`BrowserPool.open`, and close it.
 
-    Its coroutines may be awaited on any event loop, one at a time. One that is forgotten is closed when it is
-    collected.
+    Its coroutines may be awaited on any event loop, one at a time. An unclosed session is closed when it is
+    garbage-collected.
 
     Attributes:
         viewport: Width and height in pixels.
-        walls: What it may reach; ``walls.admits(url)`` tells.
+        walls: What the session may reach; see ``walls.admits(url)``.
     """
 
     def __init__(self, loop: BackgroundLoop, stand: Stand, viewport: tuple[int, int]) -> None:
@@ -77,51 +77,53 @@ class BrowserSession:
         self._stand = stand
         self._finalizer = weakref.finalize(self, _let_go, loop, stand, self.tabs)
 
-    # What an environment does ------------------------------------------------------------------------------
+    # Used by environments
 
     async def goto(self, url: str) -> None:
-        """Open a page in the active tab, for the environment: not held to what the model may open.
+        """Open a page in the active tab, for the environment: not restricted to what the model may open.
 
         Raises:
-            BrowserFault: The browser broke, or did not answer in time.
-            SiteFault: The page cannot be reached, or its site broke.
+            BrowserFault: The browser failed, or did not answer in time.
+            SiteFault: The page cannot be reached, or its site failed.
         """
         await self._run(lambda: self.within(self._goto(url), GOTO_S + LOAD_S, f"opening {url}"))
 
     async def observe(self, *, screenshot: bool = False, chars: int = 20_000) -> PageView:
-        """The active tab as text of at most so many characters, with its elements numbered. Raises as :meth:`goto`."""
+        """Return the active tab as text of at most ``chars``, with numbered elements. Raises as :meth:`goto`."""
         return await self._run(lambda: self._observe(screenshot, chars))
 
     async def act(self, action: BrowserAction) -> str:
-        """Carry out a model's action and wait for what it begins. Returns ``""``, or the error for the model.
+        """Carry out a model's action and wait for its effects. Returns ``""``, or the error message for the model.
 
-        A page that crashes or computes for ever over it is one such error. Raises as :meth:`goto`.
+        A page that crashes or computes forever during the action is also reported as an error message. Raises as
+        :meth:`goto`.
         """
         return await self._run(lambda: self._act(action))
 
     async def evaluate(self, script: str, *, world: Literal["isolated", "main"] = "isolated") -> Any:
-        """The value of a JavaScript expression on the active page, as JSON; a promise is awaited.
+        """Return the value of a JavaScript expression on the active page, as JSON; a promise is awaited.
 
         Args:
             script: The expression.
-            world: ``"isolated"``: the page's scripts cannot see or fake it; ``"main"``: among the page's own.
+            world: ``"isolated"``: hidden from the page's scripts, which cannot falsify it; ``"main"``: together with
+                the page's own scripts.
 
         Raises:
-            ValueError: The script raised; what it said is told.
-            BrowserFault: The browser broke, or did not answer in time.
+            ValueError: The script raised an exception; the message contains it.
+            BrowserFault: The browser failed, or did not answer in time.
         """
         return await self._run(lambda: self.within(self._evaluate(script, world), ANSWER_S, "evaluating a script"))
 
     async def screenshot(self) -> npt.NDArray[np.uint8]:
-        """What the active tab shows, as height x width x 3 bytes."""
+        """Return a screenshot of the active tab, as height x width x 3 bytes."""
         return await self._run(lambda: self.within(self._screenshot(), ANSWER_S, "taking a screenshot"))
 
     async def close(self) -> None:
-        """End the episode: the context goes with all it stored. Does not wait for a browser that hangs. Idempotent."""
+        """End the episode and delete its context. Does not wait for a browser that hangs. Idempotent."""
         if self._finalizer.detach() is not None and not self._stand.lost:
             await self._loop.arun(_closed(self._stand, self.tabs))
 
-    # What the files beside this one use, on the pool's loop -------------------------------------------------
+    # Used by the other modules of this package, on the pool's loop
 
     @property
     def page(self) -> Page:
@@ -139,23 +141,23 @@ class BrowserSession:
 
     @property
     def blocked(self) -> Sequence[str]:
-        """What pages tried to reach beyond the walls."""
+        """What pages tried to reach against the network policy."""
         return self.walls.blocked
 
     def cdp(self, page: Page | None = None) -> Session:
-        """A tab's end of the browser's protocol, the active one's by default."""
+        """Return a tab's session of the browser's protocol, by default that of the active tab."""
         return self.tabs.cdp(page)
 
     async def within(self, doing: Coroutine[Any, Any, T], seconds: float, what: str) -> T:
-        """Await something of the browser, with a deadline, its errors turned into faults.
+        """Await an operation of the browser with a deadline, converting its errors to faults.
 
         Raises:
-            BrowserFault: It took longer, or the page crashed, or the browser is gone.
-            SiteFault: A site of this process raised meanwhile.
+            BrowserFault: It exceeded the deadline, the page crashed, or the browser has ended.
+            SiteFault: A site of this process raised an exception meanwhile.
         """
         task = asyncio.ensure_future(doing)
         try:
-            # A crash is announced, but does not end what waits for the page that crashed.
+            # A crash is reported, but does not end requests to the page that crashed.
             waited: list[asyncio.Future[Any]] = [task, self.tabs.crash]
             await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if self.walls.fault is not None:
@@ -170,10 +172,10 @@ class BrowserSession:
             raise BrowserFault(f"{what}: the page crashed", kind="page_crashed")
         raise BrowserFault(f"{what} took longer than {seconds:g} s", kind="browser_deadline")
 
-    # ---------------------------------------------------------------------------------------------------------
+    # Implementation
 
     async def _run(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Do something on the pool's loop."""
+        """Run a coroutine on the pool's loop."""
         if self._stand.lost or not self._finalizer.alive:
             raise BrowserFault("this browser session or its pool is closed; open another", kind="browser_died")
         return await self._loop.arun(begin())
@@ -192,7 +194,7 @@ class BrowserSession:
                 async with self._held_still():
                     return await self._look(screenshot, chars)
             except BrowserFault as fault:
-                # A page that crashed over it, or whose scripts were just stopped, and ours with them.
+                # The page crashed during the observation, or its scripts, and ours with them, were just stopped.
                 await self._survive(fault)
         return await self._look(screenshot, chars)
 
@@ -204,7 +206,7 @@ class BrowserSession:
 
     @contextlib.asynccontextmanager
     async def _held_still(self) -> AsyncIterator[None]:
-        """For a page that replaces itself faster than it can be looked at: the next document runs no scripts."""
+        """Disable scripts in the next document, for a page that replaces itself too fast to be observed."""
         self.tabs.note("The page went on opening itself anew; its scripts were held back to look at it.")
         cdp = self.cdp()
         await self.within(_run_scripts(cdp, False), ANSWER_S, "stopping a page")
@@ -225,17 +227,17 @@ class BrowserSession:
         return error
 
     async def _survive(self, fault: BrowserFault) -> None:
-        """After a fault: go on with a page that works, if the browser does.
+        """After a fault, continue with a working page if the browser works.
 
         Raises:
-            BrowserFault: It does not.
+            BrowserFault: The browser does not work.
         """
         if not await self._stand.chromium.alive():
             raise BrowserFault(f"the browser died ({fault})", kind="browser_died") from fault
         await self._see_to_page()
 
     async def _see_to_page(self) -> None:
-        """See that the active tab answers: stop a script that does not end, replace a tab that crashed or hangs."""
+        """Ensure that the active tab answers: stop an endless script, replace a tab that crashed or hangs."""
         self.tabs.begin_anew()
         await self.tabs.hushed()
         if not self.pages:
@@ -251,7 +253,7 @@ class BrowserSession:
                 await self._replace(self.page, f"The tab with {self.page.url[:200]} hung; this is a new one.")
 
     async def _answers(self, seconds: float, *, stop: bool = False) -> bool:
-        """Whether the active tab's scripts do. ``stop``: end what they are doing first."""
+        """Return whether the active tab's scripts answer. ``stop``: stop the running script first."""
         with contextlib.suppress(Exception):
             async with asyncio.timeout(seconds):
                 cdp = self.cdp()
@@ -265,7 +267,7 @@ class BrowserSession:
         self.tabs.note(why)
         page = await self.within(self._stand.context.new_page(), GOTO_S, "opening a tab")
         if gone is not None:
-            # Closing kills a process that hangs, in a second or so; one that crashed is gone already.
+            # Closing kills a hanging process within about a second; a crashed process has already ended.
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(ANSWER_S):
                     await gone.close()
@@ -276,7 +278,7 @@ class BrowserSession:
             await self._see_to_page()
         page = self.page
         if page.url != _BLANK:
-            # By way of a blank one: what the page that is left is about to open could take the new one's place.
+            # Go through a blank page: otherwise a navigation of the old page could replace the new page.
             await self._arrive(page, _BLANK)
         try:
             await self._arrive(page, url)
@@ -291,7 +293,7 @@ class BrowserSession:
             try:
                 return await page.goto(url, seconds=GOTO_S)
             except ProtocolError as error:
-                # What the page before was just opening came in between: go there again.
+                # A pending navigation of the previous page interrupted this one: try again.
                 if "interrupted by another navigation" not in str(error):
                     raise
 
@@ -307,7 +309,8 @@ class BrowserSession:
             try:
                 answer = await cdp.send("Runtime.evaluate", order)
             except Exception as error:
-                # A navigation took the document away between the two calls, before the script began: ask the next.
+                # A navigation replaced the document between the two calls, before the script started: retry on the next
+                # one.
                 if "Cannot find context" not in str(error):
                     raise
         if problem := answer.get("exceptionDetails"):
@@ -328,7 +331,7 @@ class BrowserSession:
             try:
                 shot = await cdp.send("Page.captureScreenshot", {"format": "png", "optimizeForSpeed": True})
             except ProtocolError as error:
-                # There is no frame to show while the GPU process begins (anew): ask again with the next one.
+                # There is no frame to capture while the GPU process (re)starts: try again with the next one.
                 if "Unable to capture screenshot" not in str(error):
                     raise
                 await cdp.send("Runtime.evaluate", {"expression": _NEXT_FRAME, "awaitPromise": True})
@@ -344,7 +347,7 @@ async def _run_scripts(cdp: Session, run: bool) -> None:
 
 
 def _let_go(loop: BackgroundLoop, stand: Stand, tabs: Tabs) -> None:
-    """For a session that nobody closed: may be called in any thread, and waits for nothing."""
+    """Close a session that was not closed by its owner. Callable from any thread; does not wait."""
     loop.call_soon(lambda: asyncio.ensure_future(_closed(stand, tabs)))
 
 

@@ -1,4 +1,4 @@
-"""Waiting for what an action began and nothing else: navigations, requests, changes of the page. With deadlines."""
+"""Waits, with deadlines, for exactly what an action started: navigations, requests and changes of the page."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ REQUESTS_S = 3.0
 """Seconds that requests of a page's scripts may take, counted from the action."""
 
 _CHANGES_MS = 1_000
-# A navigation that was asked for and never begins: a mailto: link, one that the page took back.
+# For a navigation that was requested and never begins: a mailto: link, or one that the page cancelled.
 _ASKED_S = 1.0
-# What goes on for as long as it likes, and nobody waits for.
+# Requests of unlimited duration, which are not waited for.
 _ENDLESS = frozenset(("EventSource", "WebSocket", "Ping", "Media", "Prefetch", "CSPViolationReport", "TextTrack"))
 _MOST_REQUESTS = 10_000
 _MOST_KEPT = 20
@@ -27,7 +27,7 @@ _MOST_DOCUMENTS = 10
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A moment in the life of a page: what was under way then is not waited for."""
+    """A point in the activity of a page. What was already running then is not waited for."""
 
     at: float
     requests: frozenset[str]
@@ -38,16 +38,16 @@ class Mark:
 
 
 class Activity:
-    """What a page is at, told by the events of its CDP session. Listens from its making on.
+    """The activity of a page, tracked by the events of its CDP session from construction on.
 
     Attributes:
-        given_up: Its document never came to its end within the deadline; it is not waited for again.
+        given_up: Its document did not finish loading within the deadline; it is not waited for again.
     """
 
     def __init__(self, cdp: Any) -> None:
         self.given_up = False
         self._asked: dict[str, float] = {}
-        self._begun: dict[str, int] = {}  # frame -> which of all loads it is
+        self._begun: dict[str, int] = {}  # frame -> sequence number of its load
         self._loads = 0
         self._requests: dict[str, tuple[str, str]] = {}  # request -> frame and load it belongs to
         self._documents: dict[str, str] = {}  # request -> URL
@@ -73,7 +73,7 @@ class Activity:
         cdp.on("Network.loadingFailed", self._request_failed)
 
     def mark(self) -> Mark:
-        """This moment."""
+        """Return the current point in the page's activity."""
         return Mark(
             at=asyncio.get_running_loop().time(),
             requests=frozenset(self._requests),
@@ -84,31 +84,31 @@ class Activity:
         )
 
     def navigating(self, since: Mark) -> bool:
-        """Whether a document is about to be replaced, or one is being loaded that was begun since then."""
+        """Return whether a navigation is pending, or a load that started after ``since`` continues."""
         now = asyncio.get_running_loop().time()
         self._asked = {frame: at for frame, at in self._asked.items() if now - at < _ASKED_S}
         return bool(self._asked) or any(load > since.loads for load in self._begun.values())
 
     def requesting(self, since: Mark) -> bool:
-        """Whether something that was asked for since then is still awaited."""
+        """Return whether a request made after ``since`` is unanswered."""
         return not self._requests.keys() <= since.requests
 
     def failed(self, since: Mark) -> list[str]:
-        """URLs of the documents that were asked for since then and did not come, the latest ones."""
+        """Return the latest URLs of documents that were requested after ``since`` and failed."""
         return _last(self._failed, self._failures - since.failures)
 
     def opened(self, since: Mark) -> list[str]:
-        """URLs of the windows that were opened since then, the latest ones."""
+        """Return the latest URLs of windows that were opened after ``since``."""
         return _last(self._opened, self._windows - since.windows)
 
     def restless(self, since: Mark) -> bool:
-        """Whether the page has replaced its document so often since then that it seems to have no end."""
+        """Return whether the page has replaced its document so often after ``since`` that it seems endless."""
         return self._replacements - since.documents > _MOST_DOCUMENTS
 
     async def change(self, seconds: float) -> None:
-        """Until something begins or ends, or the time is over."""
+        """Wait until something starts or ends, or the timeout expires."""
         self._changed.clear()
-        # What was asked for and never began is forgotten after a while, without any event.
+        # A navigation that was requested and never began is dropped after a while, without any event.
         wait = min(seconds, _ASKED_S) if self._asked else seconds
         try:
             async with asyncio.timeout(max(wait, 0.0)):
@@ -136,7 +136,7 @@ class Activity:
         self._changed.set()
 
     def _replaced(self, frame: dict[str, Any]) -> None:
-        """A new document: nobody hears any more of what the old one was waiting for."""
+        """Handle a new document: requests of the old one get no further events."""
         mine, load = frame["id"], frame.get("loaderId", "")
         if "parentId" not in frame:
             self._replacements += 1
@@ -182,10 +182,10 @@ def _last(urls: deque[str], count: int) -> list[str]:
 
 
 async def settle(world: World, activity: Activity, since: Mark) -> str:
-    """Wait until a page has ended what it began since a moment.
+    """Wait until a page has finished what it started after ``since``.
 
     Returns:
-        ``""``, or a note where it has not within the deadlines: the page is then shown as it is.
+        ``""``, or a note if it has not finished within the deadlines: the page is then shown as it is.
 
     Raises:
         BrowserFault: It does not answer.

@@ -1,4 +1,4 @@
-"""Browsers that run and contexts that are ready, on the pool's own loop: made ahead, handed out once, thrown away."""
+"""Running browsers and prepared contexts on the pool's own loop: created in advance, used once, discarded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DISCARD_S = 10.0
 
 
 class Stand:
-    """A fresh browser context with one blank page, behind walls that nothing is let through yet."""
+    """A fresh browser context with one blank page, whose network policy does not allow anything yet."""
 
     def __init__(
         self, stock: Stock, chromium: Chromium, context: Context, page: Page, walls: Walls, gateway: Gateway
@@ -40,23 +40,23 @@ class Stand:
 
     @property
     def lost(self) -> bool:
-        """Whether the pool was closed around it."""
+        """Whether the pool has been closed."""
         return self._stock.closed
 
     def discard(self) -> None:
-        """Throw it away, without waiting. Safe to call twice; on the pool's loop."""
+        """Discard the context without waiting. May be called twice; on the pool's loop."""
         if not self._gone:
             self._gone = True
             self._stock.throw_away(self)
 
 
 class Stock:
-    """Everything a pool holds. Lives on one event loop.
+    """The resources of a pool. Runs on one event loop.
 
     Args:
-        executable: Which Chromium.
-        browsers: How many of it.
-        ahead: Contexts each browser has ready beyond those in use, once there has been a first.
+        executable: The Chromium to start.
+        browsers: Number of browsers.
+        ahead: Number of contexts that each browser prepares in addition to those in use, after the first request.
     """
 
     def __init__(self, executable: Path, browsers: int, ahead: int) -> None:
@@ -68,10 +68,10 @@ class Stock:
         self.closed = False
 
     async def take(self, viewport: Viewport) -> Stand:
-        """A context nobody has used.
+        """Return an unused context.
 
         Raises:
-            BrowserFault: None can be had.
+            BrowserFault: No context is available.
         """
         slot = min(self._slots, key=lambda slot: slot.used)
         slot.used += 1
@@ -80,7 +80,7 @@ class Stock:
             stand = await asyncio.shield(taking)
         except BaseException:
             slot.used -= 1
-            # Whoever wanted it has left; what is half made can only be thrown away whole.
+            # The caller was cancelled; a partly created context can only be discarded once it is complete.
             taking.add_done_callback(_discard_unwanted)
             raise
         slot.out.add(stand)
@@ -142,7 +142,7 @@ class Stock:
                 async with slot.making:
                     stand = await self._make(chromium, viewport)
             except Exception:
-                return  # whoever wants one next makes it, and is told what is wrong
+                return  # the next caller creates it and gets the error
             finally:
                 slot.being_made -= 1
             if self.closed or slot.viewport != viewport or slot.chromium is not chromium:
@@ -159,7 +159,7 @@ class Stock:
         self._do(_close_context(stand))
 
     async def close(self) -> None:
-        """End every browser. Sessions still open raise from then on."""
+        """End every browser. Open sessions raise from then on."""
         self.closed = True
         async with self._starting:
             for task in self._tasks - {asyncio.current_task()}:
@@ -181,7 +181,7 @@ def _discard_unwanted(taking: asyncio.Future[Stand]) -> None:
 
 
 class _Slot:
-    """The place of one browser: it may be empty, and is filled again when the browser dies."""
+    """The slot of one browser. It may be empty, and is refilled when the browser dies."""
 
     def __init__(self) -> None:
         self.chromium: Chromium | None = None
@@ -190,7 +190,7 @@ class _Slot:
         self.out: set[Stand] = set()
         self.used = 0
         self.being_made = 0
-        # More at a time only make each other wait, in the browser, where nobody keeps the order.
+        # More at a time only delay each other in the browser, in no particular order.
         self.making = asyncio.Semaphore(4)
 
     def discard_ready(self) -> None:

@@ -1,4 +1,4 @@
-"""The tabs of one episode: which there are, which is in front, and what pages spring on whoever looks at them."""
+"""The tabs of one episode: the list of tabs, the active one, and dialogs, downloads and windows that pages open."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MOST_TABS = 8
 MOST_DIALOGS = 10
-"""Dialogs a page may open between two looks at it. One more, and its scripts are stopped."""
+"""Number of dialogs that a page may open between two observations. After one more, its scripts are stopped."""
 
 _MOST_NOTES = 30
 _NOTE_CHARS = 500
@@ -27,7 +27,7 @@ _HUSH_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class DialogSeen:
-    """A dialog and how it was answered: ``kind`` is ``alert``, ``confirm``, ``prompt`` or ``beforeunload``."""
+    """A dialog and its answer: ``kind`` is ``alert``, ``confirm``, ``prompt`` or ``beforeunload``."""
 
     kind: str
     message: str
@@ -35,13 +35,13 @@ class DialogSeen:
 
 
 class Tabs:
-    """Kept by the listeners on a browser context, on the pool's loop.
+    """The tabs of a context, updated by event listeners on the pool's loop.
 
     Attributes:
         pages: Open tabs, oldest first; never empty while the browser works.
-        page: The one in front.
+        page: The active tab.
         crashed: Tabs whose process died.
-        crash: Done when that happens to the one in front.
+        crash: Done when the active tab has crashed.
         dialogs: Dialogs that appeared since the last :meth:`take_notes`.
     """
 
@@ -68,7 +68,7 @@ class Tabs:
         context.on("page", self._add)
 
     def cdp(self, page: Page | None = None) -> Session:
-        """A tab's end of the browser's protocol."""
+        """Return a tab's session of the browser's protocol."""
         return (page or self.page).session
 
     def bring_to_front(self, page: Page) -> None:
@@ -78,31 +78,31 @@ class Tabs:
             self.page = page
 
     async def hushed(self) -> None:
-        """Wait for the end of the stopping of scripts, if that is under way: it would stop ours as well."""
+        """Wait until scripts have been stopped, if that is in progress: it would stop our scripts as well."""
         if self._hushing is not None:
             await asyncio.wait([self._hushing], timeout=_HUSH_S)
 
     async def let_scripts_run(self) -> None:
-        """Undo what was done to pages that opened dialogs or tabs without end: the model acts, so they may."""
+        """Re-enable scripts of pages that opened endless dialogs or tabs, because the model acts again."""
         hushed, self._hushed = self._hushed, set()
         for page in hushed.intersection(self.pages) - self.crashed:
             session = self.cdp(page)
             await session.send("Emulation.setScriptExecutionDisabled", {"value": False})
 
     def begin_anew(self) -> None:
-        """Forget the crash of an active tab: whoever was waiting for that tab has been told."""
+        """Reset the crash of an active tab after its waiters have been notified."""
         if self.crash.done():
             self.crash = asyncio.get_running_loop().create_future()
 
     def note(self, text: str) -> None:
-        """Something the next observation should say, as a sentence."""
+        """Add a sentence to the next observation."""
         if len(self._notes) < _MOST_NOTES:
             self._notes.append(text[:_NOTE_CHARS])
         else:
             self._notes_lost += 1
 
     def take_notes(self) -> list[str]:
-        """What happened since the last call: dialogs, downloads, tabs, crashes, blocked addresses. At most 31 lines."""
+        """Return the events since the last call: dialogs, downloads, tabs, crashes, blocked URLs. At most 31 lines."""
         notes, lost = self._notes, self._notes_lost
         self._notes, self._notes_lost, self.dialogs = [], 0, []
         self._dialogs_open = self._tabs_refused = 0
@@ -112,7 +112,7 @@ class Tabs:
         for chore in self._chores:
             chore.cancel()
 
-    # What pages do -----------------------------------------------------------------------------------------
+    # Event handlers
 
     def _add(self, page: Page) -> None:
         if page in self.pages:
@@ -172,14 +172,15 @@ class Tabs:
             else:
                 await dialog.accept()
         except Exception as error:
-            # It opened while its page was being left, and holds it for ever: Chromium lets nobody answer it.
+            # The dialog opened while its page was being left, and blocks the page: Chromium does not allow an answer to
+            # it.
             if "Not attached to an active page" in str(error):
                 self.note("A dialog of a page that was being left could not be answered. Its tab was closed.")
                 self._has_crashed(dialog.page)
                 await dialog.page.close()
 
     def _hush(self) -> None:
-        """Stop the scripts of all tabs, unless that is being done, until the model acts next."""
+        """Stop the scripts of all tabs until the model's next action, unless that is in progress."""
         if self._hushing is None or self._hushing.done():
             self._hushing = self._do(self._stop_scripts())
 
@@ -188,7 +189,7 @@ class Tabs:
             self._hushed.add(page)
             session = self.cdp(page)
             await session.send("Emulation.setScriptExecutionDisabled", {"value": True})
-            # What runs already goes on; this takes effect where a dialog gives the script back its thread.
+            # A running script continues; this takes effect when a dialog returns control to the script.
             await session.send("Runtime.terminateExecution")
 
     def _outside(self, what: str) -> None:
@@ -209,9 +210,9 @@ class Tabs:
             self._do(self._leave(page))
 
     async def _leave(self, page: Page) -> None:
-        """Go back, once a tab; where that does not help, or the page comes again, to an empty page."""
+        """Go back, once per tab; if that fails, or the page comes back, go to an empty page."""
         if page in self._leaving:
-            return  # two that leave at once would interrupt each other; the first looks again when it has gone
+            return  # two concurrent navigations would interrupt each other; the first one checks again at its end
         self._leaving.add(page)
         try:
             if page not in self._left:
@@ -221,7 +222,7 @@ class Tabs:
             for _ in range(_LEAVE_TRIES):
                 if _is_page(page.url):
                     return
-                # The page may have begun something else meanwhile, and that interrupts this.
+                # The page may have started another navigation meanwhile, which interrupts this one.
                 with contextlib.suppress(Exception):
                     await page.goto("about:blank", seconds=_LEAVE_S)
         finally:
@@ -231,14 +232,14 @@ class Tabs:
 
     def _do(self, chore: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
         async def done() -> None:
-            # The page may be gone before its turn comes, and nothing then waits for the chore.
+            # The page may be closed before the task runs, and nothing waits for its result.
             with contextlib.suppress(Exception):
                 await chore
 
         task = asyncio.ensure_future(done())
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
-        # Cancelled before its turn it was never begun, which Python warns of.
+        # A task cancelled before its start never awaits the coroutine, which causes a Python warning.
         task.add_done_callback(lambda _: chore.close())
         return task
 

@@ -1,4 +1,4 @@
-"""What one episode may reach: its sites, which are answered in this process, its origins, and nothing else."""
+"""The network policy of one episode: its sites, which this process serves, its origins, and nothing else."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def origin_of(url: str) -> str:
-    """The origin of an ``http`` or ``https`` URL as Chromium writes it: lower case, no default port.
+    """Return the origin of an ``http`` or ``https`` URL as Chromium writes it: lower case, no default port.
 
     Raises:
-        ValueError: It is no such URL; names it.
+        ValueError: It is not such a URL; the message names it.
     """
     scheme, host, port = _parts(url)
     return f"{scheme}://{host}" if port == _DEFAULT_PORTS[scheme] else f"{scheme}://{host}:{port}"
@@ -43,15 +43,15 @@ def _parts(url: str) -> tuple[str, str, int]:
 
 
 class Walls:
-    """The rules for one browser context, and what ran against them.
+    """The network policy of one browser context, and the recorded violations.
 
     Attributes:
         sites: Handlers by origin.
         origins: Origins of real servers.
-        blocked: What the pages tried to reach beyond them, the first hundred.
-        blocked_count: How often they tried.
-        fault: What a site raised. Once one is broken, so is the episode.
-        on_blocked_page: Told of a page that was to be opened beyond them.
+        blocked: The first hundred blocked requests of the pages.
+        blocked_count: Number of blocked requests.
+        fault: The exception that a site raised. It fails the whole episode.
+        on_blocked_page: Called for each blocked navigation.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Walls:
         self.on_blocked_page: Callable[[str], None] = lambda what: None
 
     def admit(self, sites: Mapping[str, Handler], origins: Sequence[str]) -> None:
-        """Open the walls for these.
+        """Allow the sites and origins.
 
         Raises:
             ValueError: An origin has a path, is not http(s), or is given twice; a site is not ``http://``.
@@ -81,7 +81,7 @@ class Walls:
             raise ValueError(f"{both[0]!r} is both a site of this process and a real server; choose one")
 
     def admits(self, url: str) -> bool:
-        """Whether a URL, written as Chromium writes it, lies within."""
+        """Return whether a URL, as written by Chromium, is allowed."""
         try:
             origin = origin_of(url)
         except ValueError:
@@ -89,7 +89,7 @@ class Walls:
         return origin in self.sites or origin in self.origins
 
     def admits_tunnel(self, host: str, port: int) -> bool:
-        """Whether a raw connection to a host may be made: TLS and WebSockets go through one."""
+        """Return whether a raw connection to a host is allowed. TLS and WebSockets use one."""
         name = f"[{host}]" if ":" in host else host.lower()
         return (name, port) in {_parts(origin)[1:] for origin in self.origins}
 

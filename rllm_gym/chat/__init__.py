@@ -1,4 +1,4 @@
-"""Messages, and their way to token ids. The renderer needs a tokenizer, not torch."""
+"""Chat messages and their conversion to token ids. The renderer needs a tokenizer, but not torch."""
 
 from rllm_gym.chat.message import Message, Part, ToolCall
 from rllm_gym.chat.renderer import ChatRenderer, ChatTemplateError, SampledSpan, TokenPrefix

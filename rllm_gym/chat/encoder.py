@@ -1,7 +1,7 @@
-"""Text to ids, where only the chat template's own control tokens become control tokens.
+"""Encode text to token ids so that only the chat template's own control tokens become control tokens.
 
-What lives here is the guard between text that was written by the world (or by a user, or a tool) and the tokens that
-steer a model. It knows a tokenizer; it knows no messages and no template.
+This protects a model's control tokens from text written by an environment, a user or a tool. The module works with a
+tokenizer; messages and templates are in ``rllm_gym.chat.renderer``.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-# Shields come from the supplementary private use planes: no white space, no letters, and hardly ever in a text.
+# Shields use supplementary private-use planes: neither white space nor letters, and very rare in texts.
 _PRIVATE_USE = (0xF0000, 0x10FFFD)
 
 
 @dataclass(frozen=True, slots=True)
 class Shield:
-    """Stand-ins for the characters that control tokens begin and end with.
+    """Replacements for the characters with which control tokens begin and end.
 
-    A shielded text goes through a chat template like any other (it has the same length, and the same white space at
-    its ends) and cannot hold a control token. ``lift`` gives the characters back, after the control tokens of the
-    template have been found.
+    A chat template handles a shielded text like any other text (it has the same length and the same white space at its
+    ends), but the text cannot contain a control token. ``lift`` restores the characters after the control tokens of
+    the template have been found.
     """
 
     lower: dict[int, str]
@@ -32,14 +32,14 @@ class Shield:
     starts: re.Pattern[str] | None
 
     def cover(self, text: str) -> str:
-        """Shield every character that a control token could begin or end with."""
+        """Shield every character with which a control token could begin or end."""
         for edge in self.edges:
             if edge in text:
                 return text.translate(self.lower)
         return text
 
     def cover_special(self, text: str) -> str:
-        """Shield the special tokens in a text of the model's own; its other markup, such as ``<think>``, stays."""
+        """Shield only the special tokens, for a text of the model itself; other markup, such as ``<think>``, stays."""
         if self.starts is None:
             return text
         return self.starts.sub(lambda match: self.lower[ord(match[0])], text)
@@ -49,9 +49,9 @@ class TemplateEncoder:
     """Encodes rendered templates with a copy of the tokenizer in which no text can spell a control token.
 
     In the copy every control token has an unguessable name. A control token is one of the tokenizer's added tokens
-    that is special, or that is more than letters, digits and white space: ``<|im_start|>`` and ``<think>``, but not a
-    run of spaces or a word somebody added. Encoding is one call of the copy, so the ids around the control tokens are
-    those the tokenizer itself gives.
+    that is special, or that contains more than letters, digits and white space: ``<|im_start|>`` and ``<think>``, but
+    not a run of spaces or an added word. Encoding is one call of the copy, so the ids around the control tokens are
+    the same as those of the original tokenizer.
 
     Args:
         tokenizer: A Hugging Face tokenizer backed by the ``tokenizers`` library.
@@ -78,7 +78,7 @@ class TemplateEncoder:
         self._shield = self._make_shield("")
 
     def shield(self, texts: Iterable[str]) -> Shield:
-        """A shield whose stand-ins occur in none of the texts."""
+        """Return a shield whose replacement characters occur in none of the texts."""
         texts = list(texts)
         for stand_in in self._shield.lower.values():
             if any(stand_in in text for text in texts):
@@ -86,13 +86,13 @@ class TemplateEncoder:
         return self._shield
 
     def encode(self, rendered: str, shield: Shield, *, at_start: bool) -> list[int]:
-        """Ids of a rendered template whose contents are shielded.
+        """Return the token ids of a rendered template whose message contents are shielded.
 
         Args:
-            rendered: The text.
-            shield: The shield its contents were covered with.
-            at_start: Whether the text begins the conversation. Elsewhere a tokenizer that puts a space before the
-                first word must not do so.
+            rendered: The rendered text.
+            shield: The shield that was applied to its contents.
+            at_start: Whether the text begins the conversation. If not, a tokenizer that adds a space before the first
+                word must not do so.
         """
         text = self._find.sub(lambda match: self._names[match[0]], rendered) if self._names else rendered
         text = text.translate(shield.lift) if shield.edges else text
@@ -101,7 +101,7 @@ class TemplateEncoder:
         try:
             ids: list[int] = self._copy.encode(text, add_special_tokens=False).ids
         except (UnicodeEncodeError, TypeError):
-            # Lone surrogates cannot be encoded as UTF-8; the world may send them all the same.
+            # Lone surrogates cannot be encoded as UTF-8, but an environment may return them.
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
             ids = self._copy.encode(text, add_special_tokens=False).ids
         if not at_start:
@@ -137,7 +137,7 @@ def _alternatives(contents: Iterable[str]) -> re.Pattern[str]:
 def _copy_with_names(
     serialized: str, names: dict[str, str], controls: dict[int, Any], anchor: str
 ) -> tuple[Any, dict[int, int]]:
-    """A copy of the tokenizer with its control tokens renamed, and which of its ids mean which of the original."""
+    """Return a copy of the tokenizer with renamed control tokens, and the mapping from its ids to the original ids."""
     from tokenizers import AddedToken, Tokenizer
 
     spec = json.loads(serialized)
@@ -146,7 +146,7 @@ def _copy_with_names(
         token["content"] = names.get(token["content"], token["content"])
     model = spec["model"]
     vocab = model.get("vocab")
-    # The model's own vocabulary may hold control tokens too, and could find them in plain text.
+    # The vocabulary of the model itself may contain control tokens as well, and would match them in plain text.
     if isinstance(vocab, dict):
         model["vocab"] = {names.get(token, token): index for token, index in vocab.items()}
     elif isinstance(vocab, list):

@@ -1,4 +1,4 @@
-"""Messages of a conversation, with text and images from the first day; OpenAI's form in and out."""
+"""Messages of a conversation, with text, images and tool calls; converts from and to OpenAI format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of a message: ``text``, or the bytes of an encoded ``image`` (PNG or JPEG)."""
+    """A part of a message: ``text``, or the bytes of an encoded ``image`` (PNG or JPEG)."""
 
     type: Literal["text", "image"]
     text: str = ""
@@ -20,7 +20,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call of a tool by the model. ``arguments`` is a JSON object as text, as OpenAI sends it."""
+    """One tool call by the model. ``arguments`` is a JSON object as text, as in OpenAI's API."""
 
     name: str
     arguments: str = "{}"
@@ -32,11 +32,11 @@ class Message:
     """One message.
 
     Attributes:
-        role: Who speaks.
-        content: Text, or parts where images are mixed in.
-        tool_calls: Calls the assistant made in this message.
-        name: Of the tool that answers (role ``tool``) or of the speaker.
-        tool_call_id: Which call a ``tool`` message answers.
+        role: The role of the author.
+        content: Text, or a tuple of parts if there are images.
+        tool_calls: Tool calls of the assistant in this message.
+        name: Name of the tool that answers (role ``tool``) or of the author.
+        tool_call_id: Id of the call that a ``tool`` message answers.
     """
 
     role: Role
@@ -47,13 +47,13 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The text of the message; images are left out."""
+        """The text of the message, without images."""
         if isinstance(self.content, str):
             return self.content
         return "".join(part.text for part in self.content if part.type == "text")
 
     def to_openai(self) -> dict[str, Any]:
-        """OpenAI's chat form, as chat templates read it."""
+        """Return the message in OpenAI format, as chat templates expect it."""
         content: Any = self.content
         if not isinstance(content, str):
             content = [
@@ -73,7 +73,7 @@ class Message:
 
     @classmethod
     def from_openai(cls, message: Mapping[str, Any]) -> Message:
-        """The inverse of :meth:`to_openai` for text messages, lenient about missing keys.
+        """Create a message from OpenAI format. Inverse of :meth:`to_openai` for text messages; keys may be missing.
 
         Raises:
             ValueError: The role is unknown.

@@ -1,7 +1,7 @@
-"""Conversations to token ids, where a new turn appends and nothing sampled is ever encoded again.
+"""Render conversations to token ids. Each turn only appends ids, and sampled ids are never decoded and re-encoded.
 
-What lives here turns messages into ids with the model's own chat template. It needs a tokenizer, never torch; it knows
-no agent and no environment.
+Messages are rendered with the model's own chat template. This needs a tokenizer but not torch, and is independent of
+agents and environments. See ``rllm_gym.chat.encoder`` for the handling of control tokens.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from rllm_gym.core import RllmGymError
 
 
 class ChatTemplateError(RllmGymError, ValueError):
-    """The chat template cannot render this conversation; says which messages and what to do."""
+    """Raised if the chat template cannot render a conversation. The message names the messages and the fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampledSpan:
-    """Which ids a sampled message is: ``ids[start:end]`` of the prefix, for message number ``index``."""
+    """The ids of a sampled message: ``ids[start:end]`` of the prefix, for message number ``index``."""
 
     index: int
     start: int
@@ -34,15 +34,15 @@ class SampledSpan:
 
 @dataclass(frozen=True, slots=True)
 class TokenPrefix:
-    """A conversation as the model saw it, so far. Never changed; :class:`ChatRenderer` makes the next one from it.
+    """The token ids of a conversation so far. Immutable; :class:`ChatRenderer` creates the next one from it.
 
     Attributes:
         ids: All token ids.
-        messages: The messages they stand for, the sampled ones as they were recorded.
+        messages: The messages that they encode; sampled messages as they were recorded.
         sampled: The sampled messages of this branch that are still in it, in order.
-        branch: 0, then one more each time a sampled message was changed or taken away.
-        context_start: ``ids[context_start:]`` is what came after the last reply sampled in this branch.
-        awaits_reply: The ids end with the template's generation prompt: the next thing is a sampled reply.
+        branch: 0, increased by one each time a sampled message was changed or removed.
+        context_start: ``ids[context_start:]`` was appended after the last reply sampled in this branch.
+        awaits_reply: Whether the ids end with the template's generation prompt, so that a sampled reply comes next.
         tools: The tools in the prompt, as JSON; ``""`` for none.
     """
 
@@ -61,21 +61,21 @@ class TokenPrefix:
 
 
 class ChatRenderer:
-    """Renders conversations by appending.
+    """Renders conversations incrementally.
 
-    The first prompt is what ``tokenizer.apply_chat_template(..., add_generation_prompt=True)`` gives, id for id, for
-    contents that spell no control token. Each later prompt is the one before, the ids that were sampled, and the
-    template's rendering of the messages that are new. Text from the world is text: where a message spells
-    ``<|im_start|>`` or ``<think>``, the model sees those characters and not the control token. A template without a
-    system role (Gemma's) gets the system prompt at the head of the first user message, as its authors advise.
+    The first prompt has exactly the ids of ``tokenizer.apply_chat_template(..., add_generation_prompt=True)``, if the
+    contents do not spell a control token. Each later prompt consists of the previous prompt, the sampled ids, and the
+    template's rendering of the new messages. Message contents are encoded as plain text: where a message spells
+    ``<|im_start|>`` or ``<think>``, the model sees those characters and not the control token. For a template without a
+    system role (Gemma's), the system prompt is put at the start of the first user message, as its authors recommend.
 
     Args:
         tokenizer: A fast Hugging Face tokenizer.
-        chat_template: A template in place of the tokenizer's own (Jinja, as Hugging Face writes them).
+        chat_template: A Jinja template, in Hugging Face's format, to use instead of the tokenizer's own.
         template_kwargs: Further variables of the template, such as ``{"enable_thinking": False}``.
 
     Raises:
-        ValueError: There is no chat template, or the tokenizer is a slow one.
+        ValueError: There is no chat template, or the tokenizer is not a fast one.
     """
 
     def __init__(
@@ -95,16 +95,16 @@ class ChatRenderer:
         self._template_kwargs = dict(template_kwargs or {})
         self._encoder = TemplateEncoder(tokenizer)
         self._reply = f"rllm{secrets.token_hex(16)}"
-        # Which way of rendering a turn alone gives what the whole conversation would; by the roles of the turn.
+        # How to render a turn alone so that the result equals that of the whole conversation, by the roles of the turn.
         self._locality: dict[tuple[tuple[str, ...], str], int] = {}
 
-    # Public -----------------------------------------------------------------------------------------------
+    # Public methods
 
     @cached_property
     def end_of_turn_id(self) -> int | None:
-        """The control token with which the template ends an assistant's turn; ``None`` where it has none.
+        """The control token with which the template ends an assistant's turn; ``None`` if it has none.
 
-        Where a model has another end-of-text token than this one, as base models do, it must be told to stop here.
+        It must be a stop token if the model's own end-of-text token is another one, as for base models.
         """
         try:
             text = self._after_reply([_OPENING, self._stand_in()], None)
@@ -120,18 +120,18 @@ class ChatRenderer:
         messages: Sequence[Message | Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | str | None = None,
     ) -> TokenPrefix:
-        """The prompt for the next reply to ``messages``, the *whole* conversation.
+        """Return the prompt for the next reply to ``messages``, which is the *whole* conversation.
 
-        Sampled messages are recognised by their index and by being equal to the message as recorded. Where one was
-        changed or is gone, a new branch begins; the sampled messages that are unchanged keep their own ids in it.
+        A message counts as sampled if it has the index of a sampled message and equals it as recorded. If a sampled
+        message was changed or removed, a new branch begins; unchanged sampled messages keep their ids in it.
 
         Args:
-            prefix: What :meth:`append_sampled` gave after the reply before; ``None`` for a first prompt.
-            messages: All messages, as :class:`Message` or in OpenAI's form.
-            tools: OpenAI tool schemas, as a list or its JSON.
+            prefix: The result of :meth:`append_sampled` after the previous reply; ``None`` for the first prompt.
+            messages: All messages, as :class:`Message` or in OpenAI format.
+            tools: OpenAI tool schemas, as a list or as JSON text.
 
         Raises:
-            ChatTemplateError: The template rejects the conversation, or a message has an image.
+            ChatTemplateError: The template rejects the conversation, or a message contains an image.
             ValueError: There are no messages, or a role is unknown.
         """
         new = tuple(message if isinstance(message, Message) else Message.from_openai(message) for message in messages)
@@ -147,7 +147,7 @@ class ChatRenderer:
         if tools_json == prefix.tools:
             common = _common_length(prefix.messages, new)
         same_branch = all(span.index < common for span in prefix.sampled)
-        # Everything up to the last unchanged reply stands as it is. What came after it was never sampled upon.
+        # Keep everything up to the last unchanged reply. The model has not sampled anything after the rest.
         kept = [span for span in prefix.sampled if span.index < common]
         base = kept[-1].end if kept else 0
         later = [
@@ -170,13 +170,13 @@ class ChatRenderer:
     def append_sampled(
         self, prefix: TokenPrefix, ids: Sequence[int], text: str, *, message: Message | None = None
     ) -> TokenPrefix:
-        """The prefix with a sampled reply at its end.
+        """Return the prefix with a sampled reply appended.
 
         Args:
-            prefix: What :meth:`extend` gave.
-            ids: The sampled ids, as they are.
+            prefix: The result of :meth:`extend`.
+            ids: The sampled ids, unchanged.
             text: The reply as text, which the agent will repeat as the content of its assistant message.
-            message: The assistant message the agent will repeat, where it is more than the text.
+            message: The assistant message that the agent will repeat, if it consists of more than the text.
 
         Raises:
             ValueError: The prefix does not end with a generation prompt.
@@ -196,19 +196,18 @@ class ChatRenderer:
         )
 
     def append_written(self, prefix: TokenPrefix, message: Message) -> TokenPrefix:
-        """The prefix with a reply at its end that nobody sampled: with the ids a model that said it would have drawn.
+        """Return the prefix with a reply appended that was not sampled, with the ids that a model would have sampled.
 
-        A text stands there as it is, after the white space with which the template begins a reply, and ended as the
-        template ends a turn; :attr:`TokenPrefix.sampled` says where. Tool calls are written as the template writes
-        them.
+        The text is encoded as it is, after the white space with which the template begins a reply, and ended as the
+        template ends a turn; :attr:`TokenPrefix.sampled` gives its position. Tool calls are written as the template
+        writes them.
 
         Args:
-            prefix: What :meth:`extend` gave.
+            prefix: The result of :meth:`extend`.
             message: The assistant's message.
 
         Raises:
-            ChatTemplateError: The template writes the tool calls elsewhere than after its generation prompt, or not
-                at all.
+            ChatTemplateError: The template does not write the tool calls after its generation prompt.
             ValueError: The prefix does not end with a generation prompt.
         """
         shield = self._encoder.shield([*_texts([*prefix.messages, message]), prefix.tools])
@@ -226,7 +225,7 @@ class ChatRenderer:
             ids = [*ids, end]
         return self.append_sampled(prefix, ids, message.text, message=message)
 
-    # Assembly ---------------------------------------------------------------------------------------------
+    # Assembling a prompt
 
     def _assemble(
         self,
@@ -240,7 +239,7 @@ class ChatRenderer:
         start: int,
         spliced: Sequence[tuple[int, tuple[int, ...]]] = (),
     ) -> TokenPrefix:
-        """``ids`` (of the first ``keep`` messages), then the other messages, with sampled ids where they are known."""
+        """Return ``ids`` (of the first ``keep`` messages) plus the other messages, with sampled ids where known."""
         out = list(ids)
         spans = list(sampled)
         for index, reply in [*spliced, (len(messages), None)]:
@@ -263,34 +262,34 @@ class ChatRenderer:
         )
 
     def _head(self, messages: tuple[Message, ...], tools: str) -> list[int]:
-        """Ids of a conversation from its beginning, up to where the model replies."""
+        """Return the ids of a conversation from its beginning, up to the generation prompt."""
         shield = self._encoder.shield([*_texts(messages), tools])
         rendered = self._render(self._openai(messages, shield), self._tools(tools, shield))
         return self._encoder.encode(rendered, shield, at_start=True)
 
     def _tail(self, messages: tuple[Message, ...], start: int, end: int, last_id: int | None, tools: str) -> list[int]:
-        """Ids of ``messages[start:end]`` after a sampled reply, from where that reply ended."""
+        """Return the ids of ``messages[start:end]`` after a sampled reply, from the end of that reply."""
         rendered, shield = self._turn_text(messages, start, end, tools)
         ids = self._encoder.encode(rendered, shield, at_start=False)
-        # The token that ends a turn may have been sampled; then the template's own must not double it.
+        # If the end-of-turn token was sampled, do not add the template's own as well.
         place = self._first_control(ids)
         if place is not None and ids[place] == last_id:
             ids = ids[place + 1 :]
         return ids
 
     def _first_control(self, ids: list[int]) -> int | None:
-        """Where the first control token stands, if nothing but white space comes before it."""
+        """Return the position of the first control token if only white space precedes it, else ``None``."""
         place = next((place for place, index in enumerate(ids) if index in self._encoder.control_ids), None)
         return None if place and self.tokenizer.decode(ids[:place]).strip() else place
 
-    # Rendering --------------------------------------------------------------------------------------------
+    # Rendering
 
     def _turn_text(self, messages: tuple[Message, ...], start: int, end: int, tools: str) -> tuple[str, Shield]:
-        """What the template writes after a reply: the end of its turn, the new messages, the generation prompt.
+        """Return the template's text after a reply: the end of its turn, the new messages, the generation prompt.
 
-        The turn is rendered after a stand-in for the conversation, so that the cost does not grow with it. Whether
-        the template allows that is tried out once for each sequence of roles; where it does not (a template that
-        numbers its rounds, say), the whole conversation is rendered, as text only.
+        The turn is rendered after a short placeholder conversation, so that the cost does not grow with the length of
+        the conversation. Whether the template allows this is tested once for each sequence of roles. If it does not
+        (for example a template that numbers its rounds), the whole conversation is rendered, as text only.
         """
         shield = self._encoder.shield([*_texts(messages[start:end]), tools])
         turn = self._openai(messages[start:end], shield)
@@ -318,7 +317,7 @@ class ChatRenderer:
             if self._after_reply(short, tools) == expected:
                 return _WITH_TOOLS
         except ChatTemplateError:
-            # The stand-in is not a conversation this template takes; the real one may be.
+            # The template rejects the placeholder conversation, but it may accept the real one.
             return _WHOLE
         return _WHOLE
 
@@ -337,7 +336,7 @@ class ChatRenderer:
 
     @cached_property
     def _lead(self) -> str:
-        """White space that the template writes between its generation prompt and a reply; mostly none."""
+        """White space that the template writes between its generation prompt and a reply; usually none."""
         try:
             before = self._render([_OPENING], None)
             rendered = self._render([_OPENING, self._stand_in()], None, awaits_reply=False)
@@ -347,7 +346,7 @@ class ChatRenderer:
         return "" if lead.strip() else lead
 
     def _with_calls(self, prefix: TokenPrefix, message: Message, shield: Shield) -> str:
-        """What the template writes for an assistant's message with tool calls, from where a reply begins."""
+        """Return the template's text of an assistant message with tool calls, after the generation prompt."""
         chat, tools = self._openai([*prefix.messages, message], shield), self._tools(prefix.tools, shield)
         before, rendered = self._render(chat[:-1], tools), self._render(chat, tools, awaits_reply=False)
         reply = rendered.removeprefix(before)
@@ -384,10 +383,10 @@ class ChatRenderer:
                 "form of the messages to what this model was trained on, or give another chat_template"
             ) from error
 
-    # Messages ---------------------------------------------------------------------------------------------
+    # Converting messages
 
     def _openai(self, messages: Sequence[Message], shield: Shield) -> list[dict[str, Any]]:
-        """Messages in the form templates read, with their texts shielded."""
+        """Return the messages in OpenAI format for the template, with shielded texts."""
         chat = []
         for number, message in enumerate(messages):
             if not isinstance(message.content, str) and any(part.type != "text" for part in message.content):
@@ -420,7 +419,7 @@ class ChatRenderer:
         return _map_strings(json.loads(tools), shield.cover) if tools else None
 
 
-# Ways to render a turn: after a stand-in without the tools, with them, or after the whole conversation.
+# How to render a turn: after a placeholder without the tools, with the tools, or after the whole conversation.
 _ALONE, _WITH_TOOLS, _WHOLE = range(3)
 
 _OPENING = {"role": "user", "content": "Q"}
@@ -446,7 +445,7 @@ def _common_length(old: tuple[Message, ...], new: tuple[Message, ...]) -> int:
 
 
 def _system_in_first_message(chat: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
-    """The conversation with its system prompt at the head of the first user message; ``None`` where it has none."""
+    """Return the conversation with the system prompt moved into the first user message; ``None`` if it has none."""
     if [message["role"] for message in chat[:2]] != ["system", "user"]:
         return None
     system, user, *rest = chat
@@ -465,7 +464,7 @@ def _tools_json(tools: Sequence[Mapping[str, Any]] | str | None) -> str:
 
 
 def _arguments(arguments: str) -> Any:
-    # OpenAI sends an object as text; templates write an object themselves.
+    # In OpenAI's API the arguments are JSON text; templates expect an object.
     try:
         parsed = json.loads(arguments)
     except ValueError:

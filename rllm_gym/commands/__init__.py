@@ -1,1 +1,1 @@
-"""The ``rllm-gym`` command line. Each command reads arguments, calls the rooms and prints; no logic lives here."""
+"""The ``rllm-gym`` command line. Each command parses arguments, calls other packages and prints the result."""

@@ -1,4 +1,4 @@
-"""``rllm-gym doctor``: what this machine has, what is missing for which purpose, and the fix."""
+"""``rllm-gym doctor``: report what is installed on this machine, what is missing for which purpose, and the fix."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _LOW_DISK_GIB = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the examination. ``fix`` is what to type or do; ``""`` where nothing is needed."""
+    """One line of the report. ``fix`` is a command or an instruction; ``""`` if nothing is needed."""
 
     subject: str
     status: Status
@@ -67,7 +67,7 @@ def main(argv: list[str]) -> int:
 
 
 def examine() -> list[Finding]:
-    """Everything the doctor looks at, in the order it prints."""
+    """Run all checks, in the order of the report."""
     return [
         _python(),
         Finding("rllm-gym", "ok", f"{__version__} in {Path(__file__).resolve().parent.parent}"),
@@ -124,7 +124,7 @@ def _memory() -> Finding:
 
 
 def _available_memory_gib() -> float | None:
-    """The lesser of what the kernel and the control group leave."""
+    """Return the smaller of the kernel's and the control group's available memory."""
     try:
         meminfo = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
         available = int(meminfo["MemAvailable"].split()[0]) * 1024
@@ -195,7 +195,7 @@ def _torch() -> list[Finding]:
 
 
 def _sandbox() -> list[Finding]:
-    """Which tier confines model-written programs here, and why not a higher one; whether Docker can be used."""
+    """Report the isolation tier for model-written programs, why no higher one works, and whether Docker can be used."""
     findings: list[Finding] = []
     refused: list[probe.Finding] = []
     for tier in probe.AUTOMATIC:
@@ -219,7 +219,7 @@ def _sandbox() -> list[Finding]:
 
 
 def _node() -> Finding:
-    """What MCP servers from npm run on."""
+    """Check for Node.js, which MCP servers from npm need."""
     fix = "sudo apt-get install -y nodejs npm, for MCP servers from npm"
     absent = [command for command in ("node", "npm") if shutil.which(command) is None]
     if absent:
@@ -232,7 +232,7 @@ def _node() -> Finding:
 
 
 def _browser() -> Finding:
-    """Which Chromium the web environments would drive."""
+    """Report the Chromium that the web environments would use."""
     try:
         found = find_chromium()
     except BrowserFault as fault:
@@ -252,9 +252,9 @@ def _environments() -> list[Finding]:
             finally:
                 env.close()
             working += 1
-        except (ModuleNotFoundError, EnvironmentFault) as error:  # a package or program is not there, and it says which
+        except (ModuleNotFoundError, EnvironmentFault) as error:  # the message names what is missing
             findings.append(Finding(env_id, "missing", f"does not start: {error}", "see the message"))
-        # A doctor reports whatever goes wrong, and looks at the next.
+        # Report any failure, and continue with the next environment.
         except Exception as error:
             detail = f"does not start: {type(error).__name__}: {error}"
             findings.append(Finding(env_id, "broken", detail, "see the message; the id's manual: rllm-gym list"))

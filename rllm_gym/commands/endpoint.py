@@ -1,4 +1,4 @@
-"""The options of ``rllm-gym eval`` for a model behind an OpenAI-compatible endpoint, and the sampler they describe."""
+"""The options of ``rllm-gym eval`` for a model behind an OpenAI-compatible endpoint, and the sampler they configure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rllm_gym.commands.errors import CommandError
 from rllm_gym.samplers import Sampler
 
 _KEY = "OPENAI_API_KEY"
-# None by default: an option that is given and could do nothing is an error.
+# None by default, so that an option that is given but has no effect raises an error.
 _OWN = (
     "api_key_env",
     "token_ids",
@@ -23,7 +23,7 @@ _OTHERS = ("device", "dtype", "threads")
 
 
 def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
-    """``--base-url`` and what belongs to it."""
+    """Add ``--base-url`` and related options."""
     group = parser.add_argument_group("an endpoint that serves the model")
     group.add_argument(
         "--base-url",
@@ -47,9 +47,10 @@ def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check_endpoint_arguments(options: argparse.Namespace) -> None:
-    """
+    """Check the endpoint options.
+
     Raises:
-        CommandError: An option is given that does nothing here.
+        CommandError: An option is given that has no effect here.
     """
     for name in _OTHERS if options.base_url is not None else _OWN:
         if getattr(options, name) is not None:
@@ -58,10 +59,10 @@ def check_endpoint_arguments(options: argparse.Namespace) -> None:
 
 
 def endpoint_sampler(options: argparse.Namespace) -> Sampler:
-    """The sampler of ``--base-url``.
+    """Return the sampler for ``--base-url``.
 
     Raises:
-        CommandError: An option is wrong, or the endpoint gives no token ids where they are asked for.
+        CommandError: An option is wrong, or the endpoint returns no token ids where they are required.
     """
     from rllm_gym.samplers.openai_compatible import OpenAISampler
     from rllm_gym.samplers.protocol import SamplerError

@@ -1,7 +1,7 @@
-"""How a command says that it cannot go on: one line, exit status 2, no traceback."""
+"""The error of a command: one line, exit status 2, no traceback."""
 
 from __future__ import annotations
 
 
 class CommandError(Exception):
-    """The command cannot do what was asked. The message is one line: the thing, its value, and what to do next."""
+    """The command cannot continue. The message is one line: the argument, its value, and what to do next."""

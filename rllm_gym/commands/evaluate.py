@@ -1,4 +1,4 @@
-"""``rllm-gym eval``: a model acts, alone or in several roles; how often tasks are solved, and how sure that is."""
+"""``rllm-gym eval``: evaluate a model, alone or in several roles: success rates with confidence intervals."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from rllm_gym.samplers import Sampler, SamplerError, SamplingParams, ScriptedSam
 Engine = AgentExecutionEngine | AgentWorkflowEngine
 
 _SCRIPTED = "scripted:"
-# Below so many parameters a second thread costs more than it brings, and ten times more on a busy machine.
+# For smaller models a second thread costs more than it gains, and ten times more on a busy machine.
 _SMALL_MODEL = 50_000_000
 _EXAMPLES = """examples:
   rllm-gym eval rllm/Math-v0 --model Qwen/Qwen3-0.6B --n 4
@@ -91,7 +91,7 @@ def main(argv: list[str]) -> int:
     except (SamplerError, EnvironmentUnavailable) as error:
         raise CommandError(f"{options.env}: {error}") from error
     finally:
-        # Also what an interrupted evaluation has so far.
+        # Also saves the episodes of an interrupted evaluation.
         if options.output is not None and episodes:
             _save(options, kwargs, episodes)
     result = _result(options, episodes, engine)
@@ -149,7 +149,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _environment(options: argparse.Namespace) -> tuple[dict[str, Any], int | None]:
-    """The environment's arguments, and how many tasks it has (``None`` where it does not say)."""
+    """Return the environment's arguments, and its number of tasks (``None`` if it has no task set)."""
     kwargs = parse_kwargs(options.kwarg)
     if module := options.env.rpartition(":")[0]:
         import_module(module)
@@ -164,7 +164,7 @@ def _environment(options: argparse.Namespace) -> tuple[dict[str, Any], int | Non
         kwargs["split"] = options.split or "test"
     elif options.split is not None and kwargs["split"] != options.split:
         raise CommandError(f"--split {options.split} and --kwarg split={kwargs['split']} contradict each other")
-    # Made once here, so that a wrong argument is one clear line and not a fault of every episode.
+    # Created once here, so that a wrong argument gives one clear line instead of a fault in every episode.
     env = make_game(options.env, kwargs) if _is_game(options) else make_env(options.env, kwargs)
     try:
         tasks = getattr(env.unwrapped, "tasks", None)
@@ -174,14 +174,14 @@ def _environment(options: argparse.Namespace) -> tuple[dict[str, Any], int | Non
 
 
 def _is_game(options: argparse.Namespace) -> bool:
-    """Whether the workflow plays a game, for which there is no environment."""
+    """Return whether the workflow plays a game, for which there is no environment."""
     return options.workflow is not None and is_game(options.env)
 
 
 def _takes_split(options: argparse.Namespace) -> bool:
     game, name = _is_game(options), options.env.rpartition(":")[2]
     if not game and name not in gymnasium.registry:
-        return False  # make_env says what is wrong with the id
+        return False  # make_env reports what is wrong with the id
     spec = importlib.import_module("pettingzoo").spec("aec", name) if game else gymnasium.registry[name]
     entry_point = spec.entry_point
     creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
@@ -191,11 +191,11 @@ def _takes_split(options: argparse.Namespace) -> bool:
 
 
 def _specs(options: argparse.Namespace, tasks: int | None) -> list[EpisodeSpec]:
-    """``n`` episodes of each task, each with dynamics of its own."""
+    """Return ``n`` episodes of each task, each with its own dynamics seed."""
     count = options.tasks if tasks is None else min(options.tasks, tasks)
     return [
         EpisodeSpec(
-            # Without a task set the seed alone picks the task, and all episodes of one share it.
+            # Without a task set the seed alone selects the task, and all episodes of one task share it.
             task=None if tasks is None else index,
             seed=stream_seed("eval", options.seed, index, *([] if tasks is None else [member])) % 2**32,
             group_id=str(index),
@@ -284,7 +284,7 @@ def _torch_sampler(path: str, device: str, dtype: str, threads: int | None) -> S
         if (Path(path) / "adapter_config.json").is_file():
             from peft import AutoPeftModelForCausalLM
 
-            # Merged: unmerged adapters decode 1.5 times slower.
+            # Merged, because unmerged adapters decode 1.5 times slower.
             adapted: Any = AutoPeftModelForCausalLM.from_pretrained(path, dtype=weights)
             model, base = adapted.merge_and_unload(), adapted.peft_config["default"].base_model_name_or_path
         else:
@@ -305,7 +305,7 @@ def _torch_sampler(path: str, device: str, dtype: str, threads: int | None) -> S
 async def _evaluate(
     options: argparse.Namespace, engine: Engine, specs: list[EpisodeSpec], episodes: list[Episode]
 ) -> None:
-    """Run the specs; ``episodes`` holds what is done, whatever happens."""
+    """Run the specs; ``episodes`` holds finished ones, also after an exception."""
     try:
         await push_adapters(options, engine.sampler)
         async with engine:
@@ -331,7 +331,7 @@ def _save(options: argparse.Namespace, kwargs: dict[str, Any], episodes: list[Ep
 
 
 def _result(options: argparse.Namespace, episodes: list[Episode], engine: Engine) -> dict[str, Any]:
-    """Everything that is printed, as JSON types."""
+    """Return everything that is printed, as JSON types."""
     sizes = sorted({1, options.n, *(1 << power for power in range(options.n.bit_length()))} - {0})
     estimates = compute_pass_at_k(episodes, [size for size in sizes if size <= options.n])
     kept = [episode for episode in episodes if episode.trainable]
@@ -360,7 +360,7 @@ def _result(options: argparse.Namespace, episodes: list[Episode], engine: Engine
 
 
 def _of_agents(episodes: list[Episode]) -> dict[str, dict[str, float]]:
-    """Means of what the workflow measured and of what each role earned."""
+    """Return the means of the workflow's metrics and of each role's reward."""
     metrics: dict[str, list[float]] = {}
     rewards: dict[str, list[float]] = {}
     for episode in episodes:

@@ -1,4 +1,4 @@
-"""Which optional packages rllm-gym's extras name, which are installed, and what to type for a missing one."""
+"""Optional packages: which ones rllm-gym's extras require, which are installed, and how to install a missing one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from importlib.metadata import PackageNotFoundError, requires, version
 _REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)(\[[^\]]*\])?\s*(?P<versions>[^;]*?)\s*(;\s*(?P<marker>.*))?$")
 _EXTRA = re.compile(r"""extra\s*==\s*["']([\w-]+)["']""")
 _IMPORT_NAMES = {"pillow": "PIL", "pyyaml": "yaml", "math-verify": "math_verify"}
-# Extras for those who work on rllm-gym itself; users are never sent there.
+# Extras for developers of rllm-gym; never suggested to users.
 DEVELOPER_EXTRAS = {"dev"}
-# Extras of third-party libraries bring much beside the library: the advice for nothing else.
+# Extras of third-party libraries install much more than one package, so they are suggested last.
 _LIBRARY_EXTRAS = {
     "ray",
     "reasoning-gym",
@@ -27,13 +27,13 @@ _LIBRARY_EXTRAS = {
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One package that the installed rllm-gym names.
+    """One requirement of the installed rllm-gym.
 
     Attributes:
         name: Its name on the package index.
         versions: The version range, ``""`` for any.
-        extra: The extra that names it, ``""`` for the base.
-        installed: The installed version, ``None`` where it is missing.
+        extra: The extra that requires it, ``""`` for the base.
+        installed: The installed version, ``None`` if it is missing.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Requirement:
 
 
 def requirements() -> list[Requirement]:
-    """Every package named by the installed rllm-gym, base first. Empty where its metadata is absent."""
+    """Return every requirement of the installed rllm-gym, base first. Empty if its metadata is missing."""
     try:
         lines = requires("rllm-gym") or []
     except PackageNotFoundError:
@@ -65,7 +65,7 @@ def requirements() -> list[Requirement]:
 
 
 def advice_for_missing(module: str) -> str | None:
-    """What to type so that ``import module`` works, or ``None`` where rllm-gym does not know the module."""
+    """Return the command after which ``import module`` works, or ``None`` if rllm-gym does not require the module."""
     root = module.partition(".")[0]
     extras = [
         requirement.extra

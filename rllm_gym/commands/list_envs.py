@@ -1,4 +1,4 @@
-"""``rllm-gym list``: the environments as a table, as JSON, as Markdown, or one manual in full."""
+"""``rllm-gym list``: print the environments as a table, as JSON, as Markdown, or one manual in full."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _as_markdown(entries: list[Manual]) -> str:
 
 
 def _demote_headings(text: str) -> str:
-    """Docstring headings start at ``##``; under an id's own ``##`` they are one level down."""
+    """Demote headings by one level: docstring headings start at ``##``, and so does the heading of an id."""
     fenced = False
     lines = []
     for line in text.strip().splitlines():
@@ -126,5 +126,5 @@ def _demote_headings(text: str) -> str:
 
 
 def _anchor(env_id: str) -> str:
-    """GitHub's anchor of a heading: lower case, letters, digits and hyphens."""
+    """Return GitHub's anchor of a heading: lower case, letters, digits and hyphens."""
     return "".join(character for character in env_id.lower() if character.isalnum() or character == "-")

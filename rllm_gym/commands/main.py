@@ -1,7 +1,7 @@
-"""The door of the command line: finds the command, runs it, and turns expected failures into one line.
+"""The entry point of the command line: find the command, run it, and print expected failures as one line.
 
-A command is a callable that takes its arguments (``list[str]``) and returns an exit status. The ones of this package
-are in ``COMMANDS``; other packages add theirs through the entry-point group ``rllm_gym.commands``.
+A command is a callable that takes its arguments (``list[str]``) and returns an exit status. The commands of this
+package are in ``COMMANDS``; other packages add theirs through the entry-point group ``rllm_gym.commands``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rllm_gym.core.errors import RllmGymError
 
 Command = Callable[[list[str]], int]
 
-# name -> (module:callable, what it is for). Modules are imported when their command runs.
+# name -> (module:callable, summary). Modules are imported when their command runs.
 COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("rllm_gym.commands.list_envs:main", "the environments, what they ask and their arguments"),
     "play": ("rllm_gym.commands.play:main", "play an environment yourself, in the terminal"),
@@ -31,7 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve-sites": ("rllm_gym.commands.serve_sites:main", "do an errand on the built-in web sites yourself"),
     "new-env": ("rllm_gym.commands.new_env:main", "write a new environment from a working template, with its test"),
 }
-# What the commands of the trainer are for, so that --help needs no torch.
+# Summaries of the trainer's commands, so that --help does not import torch.
 _PLUGIN_SUMMARIES = {
     "train": "train a model on an environment with reinforcement learning",
     "sft": "teach a model an environment's answer format from demonstrations",
@@ -44,7 +44,7 @@ EXIT_INTERRUPTED = 130
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; the exit status is 0 (done), 2 (one clear line says why not) or 130 (Ctrl-C)."""
+    """Run one command; return the exit status 0 (done), 2 (failed with a one-line message) or 130 (Ctrl-C)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         status = _dispatch(arguments)
@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     except (RllmGymError, gymnasium.error.Error) as error:
         return _fail(f"{type(error).__name__}: {error}")
     except BrokenPipeError:
-        # The reader (head, less) has gone; what is still buffered must not raise again at exit.
+        # The reader (head, less) has closed the pipe; buffered output must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -70,7 +70,7 @@ def _dispatch(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_usage(plugins))
         return 0
-    # Environments and agents of one's own lie where one is; after everything installed, so that nothing is shadowed.
+    # A user's own environments and agents are in the current folder; appended last, so that it shadows nothing.
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
     name, rest = arguments[0], arguments[1:]

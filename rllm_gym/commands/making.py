@@ -1,4 +1,4 @@
-"""From what was typed, ``ENV --kwarg size=8``, to an environment, with errors a person can act on."""
+"""Create an environment from command line arguments, ``ENV --kwarg size=8``, with helpful errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rllm_gym.core import RllmGymError
 
 
 def add_environment_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments that every command with an environment has."""
+    """Add the arguments that every command with an environment has."""
     parser.add_argument("env", metavar="ENV", help="an environment's id; `rllm-gym list` shows them")
     parser.add_argument(
         "--kwarg",
@@ -32,14 +32,14 @@ def add_environment_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_kwargs(pairs: list[str], option: str = "--kwarg") -> dict[str, Any]:
-    """``["size=8", "view=window"]`` → ``{"size": 8, "view": "window"}``.
+    """Parse ``["size=8", "view=window"]`` to ``{"size": 8, "view": "window"}``.
 
     Args:
-        pairs: As they were typed.
-        option: Behind which option.
+        pairs: The values of the option.
+        option: Name of the option, for errors.
 
     Raises:
-        CommandError: A pair has no ``=``, or its name is no identifier.
+        CommandError: A pair has no ``=``, or its name is not an identifier.
     """
     kwargs: dict[str, Any] = {}
     for pair in pairs:
@@ -52,10 +52,10 @@ def parse_kwargs(pairs: list[str], option: str = "--kwarg") -> dict[str, Any]:
 
 
 def make_env(env_id: str, kwargs: dict[str, Any], *, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
-    """``gymnasium.make``, with a suggestion for a mistyped id and one line for a refused argument.
+    """Call ``gymnasium.make``, with a suggestion for a mistyped id and a one-line error for a rejected argument.
 
     Raises:
-        CommandError: There is no such id, or the environment refuses its arguments.
+        CommandError: There is no such id, or the environment rejects its arguments.
     """
     module, _, bare_id = env_id.rpartition(":")
     if module:
@@ -63,7 +63,7 @@ def make_env(env_id: str, kwargs: dict[str, Any], *, render_mode: str | None = N
     if bare_id not in gymnasium.registry:
         raise CommandError(f"there is no environment {env_id!r}{_suggestion(env_id)}; `rllm-gym list` shows them all")
     if module and os.getcwd() not in sys.path:
-        # `python` finds modules in the current folder, an installed command does not: new-env writes them there.
+        # `python` finds modules in the current folder, where new-env writes them; an installed command does not.
         sys.path.append(os.getcwd())
     if render_mode is not None:
         kwargs = {**kwargs, "render_mode": render_mode}
@@ -81,10 +81,10 @@ def make_env(env_id: str, kwargs: dict[str, Any], *, render_mode: str | None = N
 
 
 def make_game(game_id: str, kwargs: dict[str, Any]) -> Any:
-    """``pettingzoo.make("aec", …)``, with one line for a refused argument.
+    """Call ``pettingzoo.make("aec", …)``, with a one-line error for a rejected argument.
 
     Raises:
-        CommandError: The game refuses its arguments.
+        CommandError: The game rejects its arguments.
     """
     try:
         return importlib.import_module("pettingzoo").make("aec", game_id.rpartition(":")[2], **kwargs)
@@ -107,7 +107,7 @@ def import_module(name: str) -> None:
 
 
 def parse_task(task: str | None) -> int | str | None:
-    """An index where the text is a whole number, else a task id."""
+    """Return an index if the text is an integer, else a task id."""
     if task is None:
         return None
     return int(task) if task.isascii() and task.isdigit() else task

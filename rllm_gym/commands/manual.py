@@ -1,4 +1,4 @@
-"""An environment's manual: what its class docstring says, read for the list, the website and the help."""
+"""Manuals of environments, from their class docstrings, for the list, the website and the help."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Manual:
-    """What is known about one id.
+    """The manual of one id.
 
     Attributes:
-        env_id: The id that ``gym.make`` takes.
+        env_id: The id for ``gym.make``.
         entry_point: ``module:class``.
-        kwargs: What the id fixes.
-        summary: The docstring's first paragraph, and what the id fixes.
+        kwargs: Arguments that the id fixes.
+        summary: The docstring's first paragraph, and the fixed arguments.
         text: The whole docstring, dedented.
         arguments: Constructor arguments with their defaults, the fixed ones filled in.
-        missing: The module that cannot be imported here, ``""`` where the environment can be made.
+        missing: The module that cannot be imported here, ``""`` if the environment can be created.
     """
 
     env_id: str
@@ -51,12 +51,12 @@ class Manual:
 
 
 def manuals() -> list[Manual]:
-    """The manuals of all ids of the package, in the order of its table."""
+    """Return the manuals of all ids of the package, in the order of its table."""
     return [manual(env_id) for env_id in TABLE]
 
 
 def manual(env_id: str) -> Manual:
-    """The manual of one registered id.
+    """Return the manual of one registered id.
 
     Raises:
         KeyError: The id is not registered.
@@ -75,7 +75,7 @@ def manual(env_id: str) -> Manual:
 
 
 def as_markdown(text: str, arguments: Iterable[Argument] = ()) -> str:
-    """A docstring as Markdown: headings, arguments as lists with their defaults, examples fenced, references as names.
+    """Convert a docstring to Markdown: headings, argument lists with defaults, fenced examples, references as names.
 
     >>> text = "One.\\n\\n**Rewards**: ``goal``.\\n\\nArgs:\\n    size: Side,\\n        2 to 10."
     >>> print(as_markdown(text, [Argument("size", "4")]))
@@ -120,7 +120,7 @@ def _first_line(text: str) -> str:
 
 
 def _arguments(creator: Any, fixed: dict[str, Any]) -> tuple[Argument, ...]:
-    """Keyword arguments of the constructor; those a subclass passes on to its parents are collected on the way."""
+    """Return keyword arguments of the constructor, including those that a subclass passes on to its parents."""
     found: dict[str, str] = {}
     classes = [cls for cls in creator.__mro__ if issubclass(cls, TextEnv)] if inspect.isclass(creator) else [creator]
     for cls in classes:

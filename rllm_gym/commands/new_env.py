@@ -1,4 +1,4 @@
-"""``rllm-gym new-env``: a folder with a working environment, its test and its README, under a name of one's own."""
+"""``rllm-gym new-env``: write a folder with a working environment, its test and its README, under a given name."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def main(argv: list[str]) -> int:
 
 
 def check_name(name: str) -> tuple[str, str]:
-    """The names of the module and of the environment: ``("word_chain", "WordChain")``.
+    """Return the names of the module and of the environment: ``("word_chain", "WordChain")``.
 
     >>> check_name("WordChain"), check_name("word-chain")
     (('word_chain', 'WordChain'), ('word_chain', 'WordChain'))
 
     Raises:
-        CommandError: The name cannot name a module, or a module of this name is there already.
+        CommandError: It is not a valid module name, or a module of this name already exists.
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9]*([_-][A-Za-z0-9]+)*", name) or len(name) > _LONGEST_NAME:
         raise CommandError(
@@ -64,10 +64,10 @@ def check_name(name: str) -> tuple[str, str]:
 
 
 def write_environment(module: str, title: str, parent: Path) -> Path:
-    """Make the folder and return it.
+    """Create the folder and return it.
 
     Raises:
-        CommandError: The folder is there already, or its parent is not.
+        CommandError: The folder already exists, or its parent does not.
     """
     if not parent.is_dir():
         raise CommandError(f"there is no folder {str(parent)!r}; make it, or give another --dir")
@@ -88,5 +88,5 @@ def _installed(module: str) -> bool:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
         return False
-    # A folder on the path without __init__.py is no module that one could hide.
+    # A folder on the path without __init__.py cannot be shadowed.
     return spec is not None and spec.origin is not None

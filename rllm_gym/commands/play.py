@@ -1,4 +1,4 @@
-"""``rllm-gym play``: a person, or a script on standard input, plays an environment in the terminal."""
+"""``rllm-gym play``: play an environment in the terminal, by hand or with a script on standard input."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def main(argv: list[str]) -> int:
 
 
 class Session:
-    """Episodes played one after the other until the person leaves.
+    """Episodes played one after the other until the user quits.
 
     Args:
         env: The environment; the caller closes it.
-        seed: Of the first episode; later ones continue its random stream.
+        seed: Seed of the first episode; later ones continue its random stream.
         task: Index or id of the task of every episode, or ``None``.
-        episodes: Leave after so many; ``None`` is one for scripted input and no limit for a person.
+        episodes: Number of episodes; ``None`` is one for scripted input and no limit for interactive input.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Session:
         self._finished = 0
 
     def run(self) -> int:
-        """Play until the input ends; the exit status is 0."""
+        """Play until the input ends; return the exit status 0."""
         if self._interactive:
             self._console.print(Text(_HELP, style="bright_black"))
         try:
@@ -110,7 +110,7 @@ class Session:
             self._console.print(Text(f"tools: {visible(self._info['tools'])}", style="bright_black"))
 
     def _step(self, reply: str) -> bool:
-        """Send one reply; whether the episode is over."""
+        """Send one reply; return whether the episode is over."""
         try:
             observation, reward, terminated, truncated, self._info = self._env.step(reply)
         except EnvironmentFault as fault:
@@ -131,14 +131,14 @@ class Session:
         return True
 
     def _show(self, observation: Any, title: str) -> None:
-        # An observation of text and image is a dict; a terminal shows the text.
+        # An observation of text and image is a dict; the terminal shows only the text.
         text = observation["text"] if isinstance(observation, dict) else observation
         title_text = Text(visible(title), style="cyan")
         style = "yellow" if self._info.get("invalid_action") else "bright_black"
         self._console.print(Panel(Text(visible(text)), title=title_text, title_align="left", border_style=style))
 
     def _read(self) -> str | None:
-        """One reply; ``None`` at the end of the input."""
+        """Return one reply; ``None`` at the end of the input."""
         lines: list[str] = []
         fenced = False
         while True:

@@ -1,4 +1,4 @@
-"""``rllm-gym serve-sites``: a person does an errand on the built-in sites, in a browser of their own."""
+"""``rllm-gym serve-sites``: serve the built-in sites of a web task, for a person with a browser."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def main(argv: list[str]) -> int:
 
 
 class Sites:
-    """The sites of one errand on loopback ports, one port an origin. Use it in ``with``.
+    """The sites of one task on loopback ports, one port per origin. Use it in ``with``.
 
     Args:
-        template: The errand's template.
+        template: The task's template.
         row: Its seed and difficulty.
-        port: Of the first origin; those of the others follow. 0 takes any that are free.
+        port: Port of the first origin; the others use the following ones. 0 uses any free ports.
 
     Raises:
         OSError: A port is taken.
@@ -125,12 +125,12 @@ class Sites:
             do_HEAD = do_POST = do_GET
 
             def log_message(self, format: str, *args: object) -> None:
-                """The terminal shows the goal, not requests."""
+                """Log no requests: the terminal shows only the goal."""
 
         return ThreadingHTTPServer(("127.0.0.1", port), Answering)
 
     def _answer(self, request: BaseHTTPRequestHandler, origin: str) -> None:
-        # A page of the Internet must not get in by a name that it points to this machine.
+        # Reject DNS rebinding: a public page could point its own name to this machine.
         if request.headers.get("Host", "").rpartition(":")[0] not in _LOOPBACK:
             _send(request, Response(b"this answers to 127.0.0.1 and localhost alone", 421), {})
             return
@@ -152,7 +152,7 @@ class Sites:
         _send(request, answer, {"set-cookie": f"{_COOKIE}={token}; Path=/; HttpOnly; SameSite=Lax"})
 
     def _world(self, cookies: str) -> tuple[str, ErrandCase]:
-        """The world of a browser. The oldest goes when there are too many."""
+        """Return the site state of a browser. The oldest is removed when there are too many."""
         try:
             morsel = SimpleCookie(cookies).get(_COOKIE)
         except CookieError:
@@ -168,7 +168,7 @@ class Sites:
             return token, self._worlds[token]
 
     def _translated(self, response: Response) -> Response:
-        """With the addresses of this machine in place of the sites' own."""
+        """Return the response with the sites' own addresses replaced by those of this machine."""
         body, headers = response.body, dict(response.headers)
         for origin, address in self._addresses.items():
             if headers.get("content-type", "").startswith("text/"):

@@ -1,4 +1,4 @@
-"""``rllm-gym swe from-commit``: a bug-fix commit of a local repository becomes a line of a task file."""
+"""``rllm-gym swe from-commit``: convert a bug-fix commit of a local repository to a line of a task file."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _from_commit(options: argparse.Namespace) -> int:
 
 
 def _statement(given: str | None) -> str | None:
-    """The statement itself, or what the file of this name holds."""
+    """Return the statement itself, or the content of the file of this name."""
     if given is None or "\n" in given or not given.endswith((".md", ".txt")):
         return given
     path = Path(given).expanduser()
@@ -110,7 +110,7 @@ def _statement(given: str | None) -> str | None:
 
 
 def _ids(out: Path) -> set[str]:
-    """The ids of the tasks that are in the file already."""
+    """Return the ids of the tasks already in the file."""
     if not out.exists():
         return set()
     found = set()

@@ -1,4 +1,4 @@
-"""Text from a model or a world, made safe to show in a terminal."""
+"""Make text of a model or an environment safe to show in a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _BIDI_CONTROLS = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F
 
 
 def visible(text: str) -> str:
-    """``text`` with control characters made visible, so that no escape sequence reaches the terminal.
+    """Return ``text`` with control characters made visible, so that no escape sequence reaches the terminal.
 
     Line feeds and tabs stay. C0 controls become their Unicode pictures; other controls, direction overrides and lone
     surrogates (which no terminal can encode) become their code points.

@@ -1,4 +1,4 @@
-"""The options of ``rllm-gym eval`` for a workflow of several agents, and the roles they describe."""
+"""The options of ``rllm-gym eval`` for a workflow of several agents, and the roles they configure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ADAPTER = "adapter_config.json"
 
 
 def add_workflow_arguments(parser: argparse.ArgumentParser) -> None:
-    """``--workflow`` and what belongs to it."""
+    """Add ``--workflow`` and related options."""
     group = parser.add_argument_group("several agents")
     group.add_argument(
         "--workflow",
@@ -35,9 +35,10 @@ def add_workflow_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check_workflow_arguments(options: argparse.Namespace) -> None:
-    """
+    """Check the workflow options.
+
     Raises:
-        CommandError: An option is given that does nothing here, or a role's adapter cannot be served.
+        CommandError: An option is given that has no effect here, or a role's adapter cannot be served.
     """
     if options.workflow is None:
         for name in ("workflow_kwarg", "role"):
@@ -57,10 +58,10 @@ def check_workflow_arguments(options: argparse.Namespace) -> None:
 
 
 def workflow_of(options: argparse.Namespace) -> Callable[[], Workflow]:
-    """What makes the workflow.
+    """Return a factory of the workflow.
 
     Raises:
-        CommandError: It cannot be imported, is none, or refuses its arguments.
+        CommandError: It cannot be imported, is not a workflow, or rejects its arguments.
     """
     kwargs = parse_kwargs(options.workflow_kwarg, "--workflow-kwarg")
     module, _, name = options.workflow.partition(":")
@@ -83,15 +84,15 @@ def workflow_of(options: argparse.Namespace) -> Callable[[], Workflow]:
 
 
 def roles_of(options: argparse.Namespace) -> dict[str, Role]:
-    """How the roles with an adapter are played."""
+    """Return the roles that have an adapter."""
     return {name: Role(weights=folder) for name, folder in _folders(options).items()}
 
 
 async def push_adapters(options: argparse.Namespace, sampler: Sampler) -> None:
-    """Give the sampler what :func:`roles_of` names: each folder once, under its path.
+    """Push the adapters of :func:`roles_of` to the sampler: each folder once, under its path.
 
     Raises:
-        CommandError: A folder holds no adapter, or none of this model.
+        CommandError: A folder holds no adapter, or one of another model.
     """
     for folder in dict.fromkeys(_folders(options).values()):
         try:

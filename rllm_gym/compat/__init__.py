@@ -1,6 +1,6 @@
-"""What rLLM's documentation showed, running on this package: change the import, keep the code.
+"""rLLM's documented API on top of this package: change the import and keep the code.
 
-Nothing new lives here. ``docs/from-rllm.md`` lists what does not port and what to write instead.
+``docs/from-rllm.md`` lists what is not supported and what to write instead.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -78,7 +78,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "AgentTrainer":
-        # Imported when it is asked for: it needs torch, and nothing here may depend on the trainers.
+        # Imported on access: it needs torch, and this package must not depend on the trainers.
         from trainers import AgentTrainer
 
         return AgentTrainer

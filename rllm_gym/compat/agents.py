@@ -1,4 +1,4 @@
-"""rLLM's agents: its mathematics agent, and the adapter that gives an old agent what rLLM's engine gave it."""
+"""rLLM's math agent, and an adapter that runs an agent written for rLLM."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rllm_gym.compat.types import Step, Trajectory
 
 
 class MathAgent(BaseAgent):
-    """Reads ``observation["question"]``; ``accumulate_thinking=False`` drops the thoughts of earlier replies."""
+    """Reads ``observation["question"]``. ``accumulate_thinking=False`` removes the reasoning of earlier replies."""
 
     def __init__(self, accumulate_thinking: bool = True) -> None:
         self.accumulate_thinking = accumulate_thinking
@@ -60,16 +60,16 @@ class MathAgent(BaseAgent):
 
 
 class OldAgent(BaseAgent):
-    """An agent written against rLLM, driven as rLLM's engine drove it.
+    """Runs an agent written for rLLM with the calls that rLLM's engine made.
 
     Args:
         agent: The agent.
-        new_environment: The environment speaks text; the agent then receives the task row with the text as
-            ``"question"``, and an empty observation with the end of the episode.
-        max_steps: What ``info["max_steps"]`` says.
+        new_environment: Whether the environment is a text environment. The agent then receives the task row with the
+            observation as ``"question"``, and an empty observation at the end of the episode.
+        max_steps: The value of ``info["max_steps"]``.
     """
 
-    uses_tools: ClassVar[bool] = False  # old agents write tools into their own prompts
+    uses_tools: ClassVar[bool] = False  # rLLM's agents write tools into their own prompts
 
     def __init__(self, agent: BaseAgent, *, new_environment: bool, max_steps: int | None) -> None:
         self.agent = agent
@@ -105,7 +105,7 @@ class OldAgent(BaseAgent):
             info = {**info, "max_steps": self._max_steps}
         self.agent.update_from_env(observation=observation, reward=reward, done=done, info=info)
         if self._answered is not None:
-            # The reward belongs to the step that was answered, also where the agent has begun the next one.
+            # The reward belongs to the step of the last reply, even if the agent has already started the next step.
             self._answered.reward, self._answered.done = reward, done
             self._answered.info = {**(self._answered.info or {}), **info}
 
@@ -116,7 +116,7 @@ class OldAgent(BaseAgent):
 
 
 class LastObservation(dict[str, Any]):
-    """Empty, as rLLM's environments end an episode, and yet ``observation["question"]`` answers."""
+    """An empty dict, as at the end of an episode in rLLM, in which ``observation["question"]`` still works."""
 
     def __init__(self, seen: Mapping[str, Any]) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class LastObservation(dict[str, Any]):
 
 
 def row_of(task: Any) -> dict[str, Any]:
-    """The row an old agent sees: a row as it is, a task of ours as its data with its id."""
+    """Return the row that an rLLM agent sees: a mapping unchanged, a task as its data with its id."""
     if isinstance(task, Mapping) and set(task) == {"task_id", "content", "data"}:
         return {**task["data"], "task_id": task["task_id"]}
     return dict(task) if isinstance(task, Mapping) else {}

@@ -1,4 +1,4 @@
-"""rLLM's execution engine: its constructor and ``execute_tasks``, on our engine."""
+"""rLLM's ``AgentExecutionEngine``: its constructor and ``execute_tasks``, on top of ``rllm_gym.engine``."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ _WAY_OUT = "see docs/from-rllm.md for what to write instead"
 
 
 class AgentExecutionEngine:
-    """Runs agents and environments written against rLLM.
+    """Runs agents and environments written for rLLM.
 
     Args:
-        engine_name: ``"openai"``: an OpenAI-compatible endpoint; or any name with ``rollout_engine=``.
-        rollout_engine: A sampler of ours (:class:`rllm_gym.samplers.Sampler`), instead of an endpoint.
+        engine_name: ``"openai"`` for an OpenAI-compatible endpoint; any name with ``rollout_engine=``.
+        rollout_engine: A sampler (:class:`rllm_gym.samplers.Sampler`), instead of an endpoint.
         rollout_engine_args: ``base_url``, ``api_key`` and ``model`` of the endpoint.
-        tokenizer: A Hugging Face tokenizer. Lengths are limits in tokens where there is one.
+        tokenizer: A Hugging Face tokenizer. With a tokenizer, lengths are limits in tokens.
         sampling_params: ``temperature``, ``top_p``, ``top_k``, ``max_tokens``, ``stop``, ``model``.
-        max_response_length: Tokens sampled in one episode.
-        max_prompt_length: Tokens of the first prompt.
-        max_steps: Replies in one episode.
-        n_parallel_agents: Episodes at a time.
-        trajectory_timeout: Seconds an episode may take.
-        retry_limit: Environments tried for an episode whose world breaks.
-        gamma: Discount of the steps' ``mc_return``.
+        max_response_length: Tokens sampled per episode.
+        max_prompt_length: Maximum tokens of the first prompt.
+        max_steps: Replies per episode.
+        n_parallel_agents: Maximum number of concurrent episodes.
+        trajectory_timeout: Deadline of an episode in seconds.
+        retry_limit: Number of environments tried for an episode whose environment fails.
+        gamma: Discount factor of the steps' ``mc_return``.
         agent_class, agent_args: The agent.
-        env_class, env_args: A class with ``from_dict``; or a Gymnasium id or environment of the new kind, whose
-            observations an agent then reads as ``{"question": text, **task row}``.
+        env_class, env_args: A class with ``from_dict``; or a Gymnasium id or an environment of this package, whose
+            observations an agent reads as ``{"question": text, **task row}``.
 
     Raises:
-        ValueError: An option does not port; the message says what to write instead.
+        ValueError: An option is not supported; the message says what to write instead.
     """
 
     def __init__(
@@ -97,14 +97,14 @@ class AgentExecutionEngine:
     async def execute_tasks(
         self, tasks: Iterable[Any], num_rollouts_per_task: int = 1, **sampling_params: Any
     ) -> list[Trajectory | core.Trajectory]:
-        """One trajectory per task (and rollout), in order: the agent's own, with ``task`` and ``reward`` set.
+        """Return one trajectory per task (and rollout), in order: the agent's own, with ``task`` and ``reward`` set.
 
-        Where the world broke more often than ``retry_limit``, or the agent raised, the reward is ``None`` and
-        ``trajectory.info`` says what happened.
+        If the environment failed ``retry_limit`` times, or the agent raised an exception, the reward is ``None`` and
+        ``trajectory.info`` gives the reason.
 
         Args:
-            tasks: Task rows; for new environments also indices, ids or :class:`~rllm_gym.core.Task`.
-            num_rollouts_per_task: Episodes of each task.
+            tasks: Task rows; for environments of this package also indices, ids or :class:`~rllm_gym.core.Task`.
+            num_rollouts_per_task: Episodes per task.
             **sampling_params: Override those of the constructor.
         """
         rows = [row for row in tasks for _ in range(num_rollouts_per_task)]
@@ -119,13 +119,13 @@ class AgentExecutionEngine:
         return trajectories
 
     def execute_tasks_sync(self, tasks: Iterable[Any], **kwargs: Any) -> list[Trajectory | core.Trajectory]:
-        """:meth:`execute_tasks` for code without an event loop."""
+        """Run :meth:`execute_tasks` from code without an event loop."""
         return asyncio.run(self.execute_tasks(tasks, **kwargs))
 
     def shutdown(self) -> None:
-        """Nothing is left to end: every :meth:`execute_tasks` ends what it started."""
+        """Do nothing: every :meth:`execute_tasks` cleans up what it started."""
 
-    # ------------------------------------------------------------------------------------------------------
+    # Private methods
 
     def _engine(self, rows: list[Any], params: SamplingParams) -> tuple[Engine, list[Any]]:
         old = hasattr(self.env_class, "from_dict")
@@ -136,7 +136,7 @@ class AgentExecutionEngine:
             }  # fmt: skip
         elif any(isinstance(row, Mapping) for row in rows):
             kwargs, chosen = _tasks_of(rows, self.env_args)
-        # Without a tokenizer nobody can count; then max_response_length bounds each reply instead.
+        # Without a tokenizer, tokens cannot be counted; max_response_length then limits each reply instead.
         counted = self.tokenizer is not None or getattr(self.rollout_engine, "tokenizer", None) is not None
         engine = Engine(
             env=env,
@@ -196,7 +196,7 @@ def sampling_params_of(given: dict[str, Any], max_response_length: int) -> Sampl
 
 
 def _tasks_of(rows: list[Any], env_args: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
-    """Rows for an environment of the new kind: its task set, and which of it each episode plays."""
+    """Return the task set of the rows for an environment of this package, and the task index of each episode."""
     if all(isinstance(row, Mapping) and set(row) == {"task_id", "content", "data"} for row in rows):
         return dict(env_args), [Task.from_json(row) for row in rows]
     positions: dict[str, int] = {}

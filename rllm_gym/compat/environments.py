@@ -1,4 +1,4 @@
-"""rLLM's environments: the base classes users derived theirs from, and the adapter that lets the engine run them."""
+"""rLLM's environment base classes, and an adapter that runs such environments in the engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rllm_gym.core import TaskError
 
 class BaseEnv(ABC):
     """rLLM's environment: ``reset() -> (observation, info)``, ``step(action) -> (observation, reward, done, info)``
-    and ``from_dict(row)``. New environments derive from :class:`rllm_gym.core.TextEnv` instead.
+    and ``from_dict(row)``. New environments should derive from :class:`rllm_gym.core.TextEnv` instead.
     """
 
     idx: Any = None
@@ -35,7 +35,7 @@ class BaseEnv(ABC):
     @staticmethod
     @abstractmethod
     def from_dict(info: dict[str, Any]) -> BaseEnv:
-        """Make the environment for one task row."""
+        """Create the environment for one task row."""
 
     @staticmethod
     def is_multithread_safe() -> bool:
@@ -43,7 +43,7 @@ class BaseEnv(ABC):
 
 
 class MultiTurnEnvironment(BaseEnv):
-    """Asks :meth:`get_reward_and_next_obs` after every reply, ``max_turns`` times."""
+    """Calls :meth:`get_reward_and_next_obs` after every reply, up to ``max_turns`` times."""
 
     def __init__(self, task: dict[str, Any] | None = None, max_turns: int = 3, **kwargs: Any) -> None:
         self.task = task
@@ -93,12 +93,12 @@ class SingleTurnEnvironment(MultiTurnEnvironment):
 
 
 def reward_of(output: Any) -> float:
-    """The number in what a reward function returned: a ``RewardOutput`` or a plain number."""
+    """Return the reward in the result of a reward function: a ``RewardOutput`` or a plain number."""
     return float(getattr(output, "reward", output))
 
 
 class AnySpace(gymnasium.Space[Any]):
-    """Whatever an old environment says or takes."""
+    """A space that contains everything, for rLLM environments."""
 
     def contains(self, x: Any) -> bool:
         return True
@@ -108,12 +108,13 @@ class AnySpace(gymnasium.Space[Any]):
 
 
 class OldEnvironment(gymnasium.Env[Any, Any]):
-    """A Gymnasium environment whose task is a row, played by ``env_class.from_dict({**row, **env_args})``.
+    """A Gymnasium environment that runs ``env_class.from_dict({**row, **env_args})`` for each task row.
 
     Args:
         env_class: Has ``from_dict``, ``reset`` and a ``step`` that returns 4 values (or Gymnasium's 5).
         env_args: Added to every row.
-        max_steps: Replies after which the episode is truncated; there ``compute_final_reward`` is asked, as at the end.
+        max_steps: Replies after which the episode is truncated. At the end of an episode, also of a truncated one,
+            ``compute_final_reward`` is called if the environment has it.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class OldEnvironment(gymnasium.Env[Any, Any]):
 
 
 def row_id(row: Mapping[str, Any]) -> str:
-    """What names a task row: its own id, or a hash of all of it."""
+    """Return the id of a task row: its own id, or a hash of the whole row."""
     for key in ("task_id", "uid", "id"):
         if isinstance(row.get(key), str | int):
             return str(row[key])

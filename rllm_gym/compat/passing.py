@@ -1,4 +1,4 @@
-"""rLLM's ``compute_pass_at_k``, which prints what it computes."""
+"""rLLM's ``compute_pass_at_k``, which prints its results."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rllm_gym.engine import Estimate
 
 
 def compute_pass_at_k(results: Iterable[Any]) -> dict[int, Estimate]:
-    """Print pass@1 and pass@k of trajectories, k being the attempts every task has; also returned.
+    """Print and return pass@1 and pass@k of trajectories, where k is the smallest number of attempts of any task.
 
-    A trajectory whose world broke (``reward`` is ``None``) counts as an attempt that failed.
+    A trajectory with ``reward`` ``None`` (its environment failed) counts as an unsuccessful attempt.
     """
     table = engine.compute_pass_at_k(results)
     print("Total unique problems:", table[1].tasks)

@@ -1,4 +1,4 @@
-"""An old workflow as one of the new kind: its replies are drawn in a play, and its steps find their tokens."""
+"""An adapter that runs a workflow written for rLLM in this package's engine, and finds the tokens of its steps."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ _ENDS = {
 
 
 class PortedWorkflow(NewWorkflow):
-    """An old workflow for :class:`rllm_gym.engine.AgentWorkflowEngine`, and so for trainers.
+    """Runs a workflow written for rLLM in :class:`rllm_gym.engine.AgentWorkflowEngine` and in trainers.
 
-    Each of its trajectories becomes one with the role that is its name, and a name with a number (``solver_0``,
-    ``solver_1``). A step is matched to the reply it holds (``model_output``, or the text), and has that reply's tokens.
-    A trajectory with a step that matches none is not trainable.
+    Each of its trajectories becomes a trajectory whose role is its name, and whose name is numbered (``solver_0``,
+    ``solver_1``). A step is matched to the reply that it contains (``model_output``, or the text), and gets that
+    reply's tokens. A trajectory with a step that matches no reply is not trainable.
 
-    The workflow receives task rows as they are. A task that is named by index or id, as trainers do, is one of the
-    engine's environment: its row with the first observation as ``"question"``.
+    The workflow receives task rows unchanged. A task that is given by index or id, as trainers do, is a task of the
+    engine's environment: the workflow receives its row with the first observation as ``"question"``.
 
     Args:
-        workflow_cls: A :class:`rllm_gym.compat.Workflow`.
-        workflow_args: Its arguments, but for ``rollout_engine``.
-        rollout_engine: What the workflow asks; its replies are those of the play in any case.
-        retry_limit: Times a task is begun again where the workflow raises.
-        arguments: What ``run`` is given beside task and uid.
-        roles: The names of the trajectories it makes, for trainers that are told of roles. All of them speak with the
-            same weights and parameters, those of the first: when a reply is asked for, nobody knows whose it is.
+        workflow_cls: A subclass of :class:`rllm_gym.compat.Workflow`.
+        workflow_args: Its arguments, except ``rollout_engine``.
+        rollout_engine: The object that the workflow calls; its replies always come from the play.
+        retry_limit: How often a task is tried if the workflow raises an exception.
+        arguments: Arguments of ``run`` in addition to task and uid.
+        roles: The names of the trajectories it creates, for trainers that need the roles. All of them use the weights
+            and parameters of the first role, because the role of a reply is not known when it is requested.
     """
 
     roles: ClassVar[tuple[str, ...]] = ("agent",)
@@ -79,7 +79,7 @@ class PortedWorkflow(NewWorkflow):
         self.retry_limit = retry_limit
         self.arguments = dict(arguments or {})
         self.played: dict[str, Episode] = {}
-        """The old episodes, by ``uid``; whoever reads one takes it out."""
+        """The episodes in rLLM's format, by ``uid``. A reader removes the ones it reads."""
         self.keep_played = False
 
     async def run(self, task: Any, play: Play) -> core.Episode:
@@ -109,18 +109,18 @@ class PortedWorkflow(NewWorkflow):
 
 @dataclass(slots=True)
 class _Reply:
-    """A reply that was drawn, until a step claims it."""
+    """A sampled reply, which at most one step can claim."""
 
     speaker: Speaker
     step: core.Step
-    place: int  # of the step among the speaker's
+    place: int  # index of the step among the speaker's steps
     prompt_ids: tuple[int, ...]
     output: ModelOutput
     claimed: bool = False
 
 
 class _Raw(BaseAgent):
-    """Shows the model the very messages it is handed."""
+    """Passes the given messages to the model unchanged."""
 
     def __init__(self) -> None:
         self._messages: list[dict[str, Any]] = []
@@ -140,7 +140,7 @@ class _Raw(BaseAgent):
 
 
 class _Replies:
-    """All that one attempt of an old workflow was told. A conversation that goes on keeps its speaker."""
+    """All replies of one attempt of an rLLM workflow. A conversation that continues keeps its agent."""
 
     def __init__(self, play: Play, role: str) -> None:
         self._play = play
@@ -171,7 +171,7 @@ class _Replies:
         return await self._play.call(function)
 
     def claim(self, step: Any) -> _Reply | None:
-        """The reply that an old step holds; each is claimed once."""
+        """Return the reply that an rLLM step contains; each reply is returned once."""
         number = getattr(step.model_output, "number", -1) if hasattr(step, "model_output") else -1
         if 0 <= number < len(self.drawn):
             found: _Reply | None = self.drawn[number]
@@ -193,7 +193,7 @@ class _Replies:
         return speaker
 
     def _name(self, messages: list[dict[str, Any]]) -> str:
-        """By what it begins with: seeds come of names, and who asks first depends on timing."""
+        """Name an agent after its first messages: names determine seeds, and the request order depends on timing."""
         digest = hashlib.sha256(json.dumps(messages, sort_keys=True, default=repr).encode()).hexdigest()[:16]
         numbers = (number for number in itertools.count() if f"{digest}_{number}" not in self._play.speakers)
         return f"{digest}_{next(numbers)}"
@@ -242,11 +242,11 @@ async def _row(task: Any, play: Play) -> Any:
 
 
 Claims = list[list[_Reply | None]]
-"""For each step of each trajectory the reply that it holds."""
+"""For each step of each trajectory, the reply that it contains."""
 
 
 def _claim(episode: Episode, replies: _Replies) -> Claims:
-    """Find each step's reply, and give old steps its tokens."""
+    """Find the reply of each step, and copy its tokens to rLLM's steps."""
     claims: Claims = []
     for trajectory in episode.trajectories:
         claims.append([replies.claim(step) for step in trajectory.steps])
@@ -289,7 +289,7 @@ def _core_trajectory(old: Any, held: list[_Reply | None], reward: float, number:
         steps.append(made)
         before = reply
     if steps:
-        # What the trajectory was given beyond its steps' rewards belongs to its end.
+        # Add the difference between the trajectory's reward and the sum of its steps' rewards to the last step.
         steps[-1].reward += reward - sum(step.reward for step in steps)
         steps[-1].done = True
     unmatched = sum(reply is None for reply in held)
@@ -321,7 +321,7 @@ def _next_in_branch(before: _Reply, reply: _Reply) -> bool:
 
 
 def _tokens_in(tokens: TurnTokens | None, branch: int, prompt: tuple[int, ...] | None) -> TurnTokens | None:
-    """The tokens in another numbering of branches; with a prompt, the first of its branch."""
+    """Return the tokens with another branch number; with a prompt, as the first turn of the branch."""
     if tokens is None:
         return None
     return replace(tokens, branch=branch, context_ids=tokens.context_ids if prompt is None else prompt)

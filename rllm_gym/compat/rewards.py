@@ -1,4 +1,4 @@
-"""rLLM's reward functions, ``reward_fn(task_info=, action=) -> RewardOutput``, on our grading."""
+"""rLLM's reward functions, ``reward_fn(task_info=, action=) -> RewardOutput``, on top of ``rllm_gym.grading``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rllm_gym.agents import Action
 
 @dataclass(slots=True, kw_only=True)
 class RewardOutput:
-    """What a reward function returns."""
+    """The result of a reward function."""
 
     reward: float
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -23,14 +23,15 @@ class RewardFunction(Protocol):
 
 
 def zero_reward(task_info: dict[str, Any], action: Any) -> RewardOutput:
-    """Always 0."""
+    """Return reward 0."""
     return RewardOutput(reward=0.0)
 
 
 def math_reward_fn(task_info: Mapping[str, Any], action: Any) -> RewardOutput:
-    """1 where the reply gives the answer in ``task_info["ground_truth"]`` (or ``"answer"``), a text or several.
+    """Return reward 1 if the reply gives the answer in ``task_info["ground_truth"]`` (or ``"answer"``), else 0.
 
-    The answer is the last ``\\boxed{}``, or, as rLLM's documentation showed it, the plain answer alone.
+    The reference answer is a text or a list of texts. The answer of the reply is the last ``\\boxed{}``, or, as in
+    rLLM's documentation, the plain answer alone.
     """
     from rllm_gym.grading import grade_math
     from rllm_gym.parsing.boxed import last_boxed

@@ -1,4 +1,4 @@
-"""rLLM's rollout engines: messages in, a reply out, by a sampler of ours or by the play a workflow runs in."""
+"""rLLM's rollout engines, which return a reply for messages, from a sampler or from the play of a running workflow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rllm_gym.engine.spec import Budget
 from rllm_gym.engine.voice import Voice
 from rllm_gym.samplers.protocol import Completion, Request, Sampler, SamplingParams
 
-# Arguments of get_model_response that name or confirm what holds here anyway.
+# Arguments of get_model_response that have no effect here.
 _WITHOUT_EFFECT = {"application_id", "validate", "skip_special_tokens", "model"}
 
 
@@ -25,10 +25,10 @@ class ModelOutput:
     """A reply.
 
     Attributes:
-        text: As the model wrote it.
-        content: What follows ``</think>``; all of it where there is none.
-        reasoning: What precedes ``</think>``.
-        number: Which reply of the episode it is; finds its tokens again.
+        text: The text that the model wrote.
+        content: The text after ``</think>``; all of it if there is none.
+        reasoning: The text before ``</think>``.
+        number: Index of the reply in the episode, used to find its tokens.
     """
 
     text: str = ""
@@ -54,7 +54,7 @@ class ModelOutput:
 
 
 class Playing(Protocol):
-    """The play in which a workflow runs now."""
+    """The interface of the play in which a workflow is running."""
 
     async def respond(self, messages: Sequence[Mapping[str, Any]], given: dict[str, Any]) -> ModelOutput: ...
 
@@ -62,19 +62,19 @@ class Playing(Protocol):
 
 
 PLAYING: ContextVar[Playing | None] = ContextVar("playing", default=None)
-"""Tasks that a workflow starts inherit it, so that every engine it holds answers within its play."""
+"""Tasks that a workflow starts inherit it, so that every rollout engine of the workflow uses its play."""
 
 
 class RolloutEngine:
-    """Answers messages. Inside a workflow the reply belongs to the episode that runs; outside of one it is a
+    """Returns replies to messages. Inside a workflow the reply belongs to the running episode; outside of one it is a
     single reply.
 
     Args:
-        sampler: What draws the replies; ``None`` where it is only used inside workflows that our engine plays.
+        sampler: Draws the replies; ``None`` if it is only used inside workflows that this package's engine runs.
         tokenizer: A Hugging Face tokenizer; ``None``: the sampler's.
         sampling_params: ``temperature``, ``top_p``, ``top_k``, ``max_tokens``, ``stop``.
-        max_prompt_length: Tokens of a first prompt.
-        max_response_length: Tokens of a reply, where ``max_tokens`` says nothing else.
+        max_prompt_length: Maximum tokens of the first prompt.
+        max_response_length: Maximum tokens of a reply if ``max_tokens`` is not given.
     """
 
     def __init__(
@@ -99,20 +99,20 @@ class RolloutEngine:
 
     @property
     def params(self) -> SamplingParams:
-        """How replies are drawn unless a call says otherwise."""
+        """The default sampling parameters, which a call can override."""
         return sampling_params_of(self.sampling_params, self.max_response_length)
 
     async def get_model_response(self, messages: Sequence[Mapping[str, Any]], **kwargs: Any) -> ModelOutput:
-        """One reply to a conversation.
+        """Return one reply to a conversation.
 
         Args:
-            messages: All of it, OpenAI form.
+            messages: The whole conversation, in OpenAI format.
             **kwargs: ``tools``, and sampling parameters for this reply.
 
         Raises:
             TerminationEvent: A limit of the engine does not allow a reply.
-            SamplerError: The sampler cannot serve.
-            ValueError: There is no sampler, or an argument does not port.
+            SamplerError: The sampler failed.
+            ValueError: There is no sampler, or an argument is not supported.
         """
         given = {key: value for key, value in kwargs.items() if key not in _WITHOUT_EFFECT}
         playing = PLAYING.get()
@@ -121,10 +121,10 @@ class RolloutEngine:
         return await self._alone(messages, given)
 
     async def wake_up(self) -> None:
-        """Nothing sleeps."""
+        """Do nothing."""
 
     async def sleep(self) -> None:
-        """Nothing sleeps."""
+        """Do nothing."""
 
     async def _alone(self, messages: Sequence[Mapping[str, Any]], given: dict[str, Any]) -> ModelOutput:
         sampler = self.sampler
@@ -151,12 +151,12 @@ class RolloutEngine:
 
 
 class OpenAIEngine(RolloutEngine):
-    """An OpenAI-compatible endpoint.
+    """A rollout engine for an OpenAI-compatible endpoint.
 
     Args:
-        model, base_url, api_key: Of the endpoint.
-        api_retries: Times a request is repeated.
-        **arguments: As :class:`RolloutEngine`.
+        model, base_url, api_key: Model, URL and key of the endpoint.
+        api_retries: How often a request is repeated.
+        **arguments: See :class:`RolloutEngine`.
     """
 
     def __init__(
@@ -187,7 +187,8 @@ class OpenAIEngine(RolloutEngine):
 
 
 async def run_blocking(function: Callable[[], Any], executor: Any) -> Any:
-    """``function()`` in a worker of the play that runs, else in the executor."""
+    """Run ``function()`` in a worker of the running play if there is one and no executor is given, else in the
+    executor."""
     playing = PLAYING.get()
     if playing is not None and executor is None:
         return await playing.call(function)
@@ -196,7 +197,7 @@ async def run_blocking(function: Callable[[], Any], executor: Any) -> Any:
 
 
 def output_of(completion: Any, prompt_ids: Sequence[int], number: int) -> ModelOutput:
-    """A reply in rLLM's form."""
+    """Return a reply in rLLM's format."""
     thought, closed, answer = completion.text.rpartition("</think>")
     return ModelOutput(
         text=completion.text,

@@ -1,4 +1,4 @@
-"""How rLLM's models wrote tool calls: Qwen's and DeepSeek-R1's notation, parsed and explained to the model."""
+"""rLLM's tool call parsers for the notations of Qwen and DeepSeek-R1, with prompts that explain the notation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass
 class ToolCall:
-    """One call the model made."""
+    """One tool call by the model."""
 
     name: str
     arguments: dict[str, Any]
@@ -19,12 +19,12 @@ class ToolCall:
 
 
 class QwenToolParser:
-    """``<tool_call>{"name": …, "arguments": {…}}</tool_call>``"""
+    """Parser of ``<tool_call>{"name": …, "arguments": {…}}</tool_call>``."""
 
     begin, end = "<tool_call>", "</tool_call>"
 
     def parse(self, response: str) -> list[ToolCall]:
-        """The calls in a reply; pieces that are no call are passed over."""
+        """Return the calls in a reply; malformed calls are ignored."""
         calls = []
         for body in _between(response, self.begin, self.end):
             call = _object(body)
@@ -43,13 +43,13 @@ class QwenToolParser:
 
 
 class R1ToolParser:
-    """DeepSeek-R1's notation, with the arguments in a fenced JSON block."""
+    """Parser of DeepSeek-R1's notation, with the arguments in a fenced JSON block."""
 
     begin, end, separator = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "function<｜tool▁sep｜>"
     all_begin, all_end = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 
     def parse(self, response: str) -> list[ToolCall]:
-        """The calls in a reply; pieces that are no call are passed over."""
+        """Return the calls in a reply; malformed calls are ignored."""
         calls = []
         for body in _between(response, self.begin, self.end):
             _, found, rest = body.partition(self.separator)
@@ -72,7 +72,8 @@ _PARSERS: dict[str, type[QwenToolParser] | type[R1ToolParser]] = {"qwen": QwenTo
 
 
 def parser(name: str) -> QwenToolParser | R1ToolParser:
-    """
+    """Create the parser of this name.
+
     Raises:
         ValueError: There is no such parser.
     """
@@ -94,7 +95,7 @@ def _between(text: str, begin: str, end: str) -> list[str]:
 
 
 def _object(text: str, default: Any = ()) -> Any:
-    """The JSON object in a text; where there is none, an empty one or ``default``."""
+    """Return the JSON object in a text; if there is none, ``default`` (an empty object if not given)."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""rLLM's tools: the ``Tool`` class users derived theirs from, its agent, and its environment."""
+"""rLLM's tools: the ``Tool`` base class, the tool agent and the tool environment."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _JSON_TYPES = {
 
 @dataclass
 class ToolOutput:
-    """What a tool returned, or the error it ran into."""
+    """The output of a tool, or its error."""
 
     name: str
     output: str | list[Any] | dict[str, Any] | Any = None
@@ -53,7 +53,7 @@ class ToolOutput:
 
 
 class Tool:
-    """A tool: override :meth:`forward` and ``json``, or give a function whose signature becomes the schema."""
+    """A tool: override :meth:`forward` and ``json``, or pass a function whose signature defines the schema."""
 
     def __init__(
         self, name: str | None = None, description: str | None = None, function: Callable[..., Any] | None = None
@@ -66,7 +66,7 @@ class Tool:
 
     @property
     def json(self) -> dict[str, Any]:
-        """The schema the model is shown, OpenAI form."""
+        """The tool schema in OpenAI format."""
         parameters = _schema(self.function) if self.function is not None else {"type": "object", "properties": {}}
         return {
             "type": "function",
@@ -82,7 +82,7 @@ class Tool:
         name = str(self.name)
         try:
             output = self.forward(*args, **kwargs)
-        except Exception as error:  # what a tool runs into is news for the model, not a broken world
+        except Exception as error:  # an error of a tool is reported to the model; it is not an environment fault
             return ToolOutput(name, error=f"{type(error).__name__} - {error}")
         return output if isinstance(output, ToolOutput) else ToolOutput(name, output=output)
 
@@ -112,7 +112,7 @@ class MultiTool:
 
 
 class ToolAgent(BaseAgent):
-    """Shows the model the tools in its system prompt and turns its reply into a list of tool calls.
+    """Lists the tools in its system prompt and converts a reply to a list of tool calls.
 
     A reply without a call becomes a call of ``finish`` with the reply as its ``response``.
     """
@@ -171,7 +171,7 @@ class ToolAgent(BaseAgent):
 
 
 class ToolEnvironment(BaseEnv):
-    """Carries out tool calls until the model answers: with a text, a ``finish`` call, or at ``max_steps``."""
+    """Executes tool calls until the model answers with a text or a ``finish`` call, or until ``max_steps``."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class ToolEnvironment(BaseEnv):
 def _answer(finish: dict[str, Any] | None, calls: Any) -> str:
     if finish is None:
         return str(calls)
-    # A model's own finish call has JSON text for arguments, whatever that text may be.
+    # The arguments of a finish call by the model are JSON text, which may be anything.
     arguments = _arguments(finish["function"].get("arguments", {}))
     return str((arguments or {}).get("response", ""))
 
@@ -266,7 +266,7 @@ def _schema(function: Callable[..., Any]) -> dict[str, Any]:
     parameters = inspect.signature(function).parameters.values()
     properties = {}
     for parameter in parameters:
-        # By name: under ``from __future__ import annotations`` an annotation is a text, and texts are not evaluated.
+        # Use the name: with ``from __future__ import annotations`` an annotation is text, which is not evaluated.
         name = getattr(parameter.annotation, "__name__", str(parameter.annotation)).partition("[")[0]
         properties[parameter.name] = {"type": _JSON_TYPES.get(name, "string")}
     required = [parameter.name for parameter in parameters if parameter.default is inspect.Parameter.empty]

@@ -1,4 +1,4 @@
-"""rLLM's data types as its agents use them, on top of ours."""
+"""rLLM's data types, as its agents use them, derived from the types of ``rllm_gym.core``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rllm_gym.agents import Action
 
 @dataclass
 class Step(core.Step):
-    """A step with the fields rLLM's had besides. The engine's own record, with the tokens, is the episode's."""
+    """A step with rLLM's additional fields. The engine's own record, with the tokens, is in the episode."""
 
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     input: Any = None
@@ -26,7 +26,7 @@ class Step(core.Step):
     weight_version: int | None = None
 
     def __post_init__(self) -> None:
-        # Agents go on changing the messages they pass in.
+        # Copy, because agents keep modifying the messages that they pass in.
         self.chat_completions = deepcopy(self.chat_completions)
         if self.info is None:
             self.info = {}
@@ -65,9 +65,9 @@ class Step(core.Step):
 
 @dataclass
 class Trajectory(core.Trajectory):
-    """A trajectory with the fields rLLM's had besides.
+    """A trajectory with rLLM's additional fields.
 
-    ``reward`` is ``None`` where the world broke: a fault is no reward. ``info`` then says what broke.
+    ``reward`` is ``None`` if the environment failed, because a fault is not a reward. ``info`` then gives the reason.
     """
 
     name: str = "default_traj_name"
@@ -87,7 +87,7 @@ class Trajectory(core.Trajectory):
         return self.output
 
     def is_cumulative(self) -> bool:
-        """Whether each step's messages begin with those of the step before."""
+        """Return whether the messages of each step begin with those of the step before."""
         pairs = zip(self.steps, self.steps[1:], strict=False)
         return all(
             later.chat_completions[: len(earlier.chat_completions)] == earlier.chat_completions
@@ -167,7 +167,7 @@ class Episode:
 
 
 def step_to_dict(step: core.Step) -> dict[str, Any]:
-    """A step of ours in rLLM's form, tokens included."""
+    """Return a step of ``rllm_gym.core`` in rLLM's format, with its tokens."""
     names = ("observation", "chat_completions", "model_response", "thought", "action", "reward", "done", "info")
     old = Step(**{name: getattr(step, name) for name in names}, mc_return=step.mc_return)
     if step.tokens is not None:

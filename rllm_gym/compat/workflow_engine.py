@@ -1,4 +1,4 @@
-"""rLLM's workflow engine: its constructor and ``execute_tasks``, on our engine."""
+"""rLLM's ``AgentWorkflowEngine``: its constructor and ``execute_tasks``, on top of ``rllm_gym.engine``."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _WAY_OUT = "see docs/from-rllm.md for what to write instead"
 
 
 class AgentWorkflowEngine:
-    """Runs workflows written against rLLM.
+    """Runs workflows written for rLLM.
 
     Args:
-        workflow_cls: The workflow.
-        workflow_args: Its arguments, but for ``rollout_engine``.
-        rollout_engine: :class:`RolloutEngine`, :class:`OpenAIEngine`, or a sampler of ours.
-        n_parallel_tasks: Episodes at a time.
-        retry_limit: Times a task is tried whose workflow raises.
-        raise_on_error: Raise when it raised each time; else its episode says ``TerminationReason.ERROR``.
+        workflow_cls: The workflow class.
+        workflow_args: Its arguments, except ``rollout_engine``.
+        rollout_engine: A :class:`RolloutEngine`, an :class:`OpenAIEngine`, or a sampler of this package.
+        n_parallel_tasks: Maximum number of concurrent episodes.
+        retry_limit: How often a task is tried if its workflow raises an exception.
+        raise_on_error: Raise if all tries failed; otherwise the episode has ``TerminationReason.ERROR``.
 
     Raises:
-        ValueError: An option does not port; the message says what to write instead.
+        ValueError: An option is not supported; the message says what to write instead.
     """
 
     def __init__(
@@ -70,21 +70,21 @@ class AgentWorkflowEngine:
         self.raise_on_error = raise_on_error
 
     async def initialize_pool(self) -> None:
-        """Workflows are made when they are needed."""
+        """Do nothing: workflows are created when they are needed."""
 
     async def execute_tasks(
         self, tasks: Iterable[Any], task_ids: Sequence[str] | None = None, **kwargs: Any
     ) -> list[Episode]:
-        """One episode for each task, those of one task id together, in the order of the tasks.
+        """Return one episode per task, in the order of the tasks, but with those of one task id together.
 
         Args:
             tasks: Task rows.
-            task_ids: Theirs, where some belong together; an episode's ``id`` is ``task_id:number``.
-            **kwargs: For the workflow's ``run``.
+            task_ids: Ids of the tasks, which can occur several times; an episode's ``id`` is ``task_id:number``.
+            **kwargs: Arguments of the workflow's ``run``.
 
         Raises:
             RuntimeError: A workflow raised ``retry_limit`` times, and ``raise_on_error`` is set.
-            SamplerError: The sampler cannot serve.
+            SamplerError: The sampler failed.
         """
         rows = list(tasks)
         ids = [str(number) for number in range(len(rows))] if task_ids is None else [str(name) for name in task_ids]
@@ -115,11 +115,11 @@ class AgentWorkflowEngine:
         return sorted(episodes, key=lambda episode: order[episode.id])
 
     def execute_tasks_sync(self, tasks: Iterable[Any], **kwargs: Any) -> list[Episode]:
-        """:meth:`execute_tasks` for code without an event loop."""
+        """Run :meth:`execute_tasks` from code without an event loop."""
         return asyncio.run(self.execute_tasks(tasks, **kwargs))
 
     def shutdown(self) -> None:
-        """Nothing is left to end: every :meth:`execute_tasks` ends what it started."""
+        """Do nothing: every :meth:`execute_tasks` cleans up what it started."""
 
     def _engine(self, ported: PortedWorkflow) -> Engine:
         asked = self.rollout_engine

@@ -1,4 +1,4 @@
-"""rLLM's workflows: the base class users derived theirs from, how it ends, and the three it came with."""
+"""rLLM's workflow base class, its termination reasons, and its three ready-made workflows."""
 
 from __future__ import annotations
 
@@ -41,16 +41,17 @@ class TerminationEvent(Exception):
 
 
 class Workflow(ABC):
-    """An episode as rLLM's users wrote it: :meth:`run`, which asks ``rollout_engine`` and returns an episode, or
-    commits trajectories and ends.
+    """An episode in rLLM's style: :meth:`run` requests replies from ``rollout_engine`` and returns an episode, or
+    commits trajectories and returns ``None``.
 
     Args:
-        rollout_engine: Answers ``await rollout_engine.get_model_response(messages)``.
-        executor: What ``loop.run_in_executor`` is given; ``None`` is the event loop's own.
-        timeout: Seconds of :meth:`run`.
-        gamma: Rewards of steps become discounted returns where it is above 0.
-        reward_bonus_coeff: Adds this much of each rise of the reward from step to step.
-        store: Any object that workflows share; kept as ``self.store``.
+        rollout_engine: Has ``await rollout_engine.get_model_response(messages)``.
+        executor: The executor for ``loop.run_in_executor``; ``None``: the event loop's own.
+        timeout: Deadline of :meth:`run` in seconds.
+        gamma: Discount factor. If it is above 0, the rewards of steps become discounted returns.
+        reward_bonus_coeff: Coefficient of the reward shaping: multiplied by the change of the reward since the step
+            before, and added to the reward.
+        store: Any object that workflows share; stored as ``self.store``.
     """
 
     def __init__(
@@ -75,10 +76,10 @@ class Workflow(ABC):
 
     @abstractmethod
     async def run(self, task: dict[str, Any], uid: str, **kwargs: Any) -> Episode | None:
-        """Play one task; ``None`` stands for what was committed."""
+        """Run one task. ``None`` means that the committed trajectories are the result."""
 
     async def run_with_termination_handling(self, task: dict[str, Any], uid: str, **kwargs: Any) -> Episode:
-        """:meth:`run`, whose timeout, errors and :class:`TerminationEvent` end in an episode that says so."""
+        """Run :meth:`run`, and convert timeouts, errors and :class:`TerminationEvent` to an episode with the reason."""
         limit = kwargs.pop("timeout", self.timeout)
         error: dict[str, Any] | None = None
         try:
@@ -106,7 +107,7 @@ class Workflow(ABC):
         trajectory: Any = None,
         reset: bool = False,
     ) -> None:
-        """Take a copy of a trajectory, or of an agent's, into the episode.
+        """Add a copy of a trajectory, or of an agent's trajectory, to the episode.
 
         Raises:
             ValueError: Neither is given, or both.
@@ -122,7 +123,7 @@ class Workflow(ABC):
             agent.reset()
 
     def collect_trajectories(self) -> Episode:
-        """What was committed, and the trajectories of agents on ``self`` that were not."""
+        """Return an episode of the committed trajectories and the uncommitted ones of agents on ``self``."""
         episode = Episode(trajectories=list(self._completed_trajectories))
         committed = {getattr(trajectory, "uid", None) for trajectory in self._completed_trajectories}
         for agent in self._own(BaseAgent):
@@ -132,11 +133,11 @@ class Workflow(ABC):
         return episode
 
     def compute_trajectory_reward(self, trajectory: Any) -> None:
-        """The sum of its steps' rewards."""
+        """Set the reward of a trajectory to the sum of its steps' rewards."""
         trajectory.reward = float(sum(step.reward for step in trajectory.steps))
 
     def adjust_step_rewards(self, trajectory: Any) -> None:
-        """Reward shaping, then discounting, where the constructor was given one."""
+        """Apply reward shaping, then discounting, as configured in the constructor."""
         steps = trajectory.steps
         if self.reward_bonus_coeff > 0:
             raw = [step.reward for step in steps]
@@ -148,11 +149,11 @@ class Workflow(ABC):
                 future = step.reward = step.reward + self.gamma * future
 
     def assign_episode_correctness(self, episode: Episode) -> None:
-        """Right where the rewards of all trajectories sum to more than 0."""
+        """Set ``is_correct`` if the rewards of all trajectories sum to more than 0."""
         episode.is_correct = sum(trajectory.reward or 0.0 for trajectory in episode.trajectories) > 0
 
     def collect_metrics(self, episode: Episode) -> None:
-        """The mean reward of the trajectories of each name, as ``<name>_acc``."""
+        """Set the metrics to the mean reward of the trajectories of each name, as ``<name>_acc``."""
         by_name: dict[str, list[float]] = {}
         for trajectory in episode.trajectories:
             by_name.setdefault(trajectory.name, []).append(trajectory.reward or 0.0)
@@ -164,11 +165,11 @@ class Workflow(ABC):
         termination_reason: TerminationReason | None = None,
         error: dict[str, Any] | None = None,
     ) -> Episode:
-        """Id, task, rewards, correctness, metrics and the reason of the end, written into the episode."""
+        """Fill in id, task, rewards, correctness, metrics and termination reason of the episode, and return it."""
         episode.id = self.uid or episode.id
         episode.task = self.task
         for trajectory in episode.trajectories:
-            # A step that was begun and never answered has no messages yet.
+            # A step that has no reply yet has no messages.
             if trajectory.steps and not trajectory.steps[-1].chat_completions:
                 trajectory.steps.pop()
             self.compute_trajectory_reward(trajectory)
@@ -182,7 +183,7 @@ class Workflow(ABC):
         return episode
 
     def reset(self, task: dict[str, Any] | None = None, uid: str | None = None) -> Any:
-        """Begin another task: nothing is committed, and agents and environments on ``self`` are reset."""
+        """Prepare for another task: clear what was committed, and reset agents and environments on ``self``."""
         self.uid, self.task = uid, task
         self._completed_trajectories = []
         for agent in self._own(BaseAgent):
@@ -196,7 +197,7 @@ class Workflow(ABC):
         return all(env.is_multithread_safe() for env in self._own(BaseEnv))
 
     async def run_in_executor(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """``fn(…)`` where it may block: in a worker with the engine's deadline for calls."""
+        """Run ``fn(…)``, which may block, in a worker with the engine's deadline for calls."""
         return await run_blocking(functools.partial(fn, *args, **kwargs), self.executor)
 
     def _own(self, kind: type) -> Iterator[Any]:
@@ -226,7 +227,7 @@ class SimpleWorkflow(Workflow):
 
 
 class MultiTurnWorkflow(Workflow):
-    """An agent in an environment, ``max_steps`` turns at most."""
+    """An agent in an environment, for at most ``max_steps`` turns."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The contract: what a task, an environment and an episode are. No torch, no environment, no I/O."""
+"""The core types: task, environment and episode. Imports no torch and no concrete environment, and does no I/O."""
 
 from rllm_gym.core.async_env import AsyncTextEnv
 from rllm_gym.core.env import InvalidAction, Outcome, TextEnv

@@ -1,4 +1,4 @@
-"""Text environments whose world is asynchronous: coroutines for the engine, and the same as ordinary methods."""
+"""Base class of text environments that are implemented with coroutines, with a synchronous interface as well."""
 
 from __future__ import annotations
 
@@ -18,43 +18,44 @@ T = TypeVar("T")
 
 
 class AsyncTextEnv(TextEnv):
-    """A :class:`TextEnv` whose world is reached by coroutines. Write :meth:`_async_begin` and :meth:`_async_act`.
+    """A :class:`TextEnv` implemented with coroutines. Subclasses write :meth:`_async_begin` and :meth:`_async_act`.
 
-    ``await env.async_reset(…)``, ``await env.async_step(…)`` and ``await env.async_close()`` do what ``reset``,
-    ``step`` and ``close`` do; those run the coroutines on one event loop, in a thread of its own, that all such
-    environments of the process share. An environment stays on the loop of its reset: connections belong to a loop.
+    ``await env.async_reset(…)``, ``await env.async_step(…)`` and ``await env.async_close()`` do the same as ``reset``,
+    ``step`` and ``close``. The synchronous methods run the coroutines on one event loop in a background thread that all
+    such environments of the process share. An environment stays on the event loop on which it was reset, because its
+    connections are bound to that loop.
     """
 
     bound_to_loop: ClassVar[bool] = True
-    """Whether it must not be used from another event loop than the one it was used from first. The engine makes such
-    an environment anew for each episode; one that says ``False`` serves many."""
+    """Whether the environment may be used only from the event loop it was first used from. The engine creates a new
+    environment per episode if this is ``True``; if ``False``, one environment can serve many episodes."""
 
     _ready: Any = None
 
     @abstractmethod
     async def _async_begin(self, task: Task) -> str:
-        """:meth:`TextEnv._begin`, awaited."""
+        """Set the environment up, as :meth:`TextEnv._begin`, but as a coroutine."""
 
     @abstractmethod
     async def _async_act(self, action: str) -> Outcome:
-        """:meth:`TextEnv._act`, awaited."""
+        """Execute one action, as :meth:`TextEnv._act`, but as a coroutine."""
 
     async def _async_end(self) -> None:
-        """Free what the world holds."""
+        """Release the resources of the environment."""
         return
 
     async def async_reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
-        """:meth:`reset`, awaited."""
+        """Start an episode, as :meth:`reset`, but as a coroutine."""
         gymnasium.Env.reset(self, seed=seed)
         task = self._choose_task(options)
-        self._over = True  # until the world stands
+        self._over = True  # until the environment is set up
         self._ready = await self._async_begin(task)
         return super().reset(options={"task": task})
 
     async def async_step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """:meth:`step`, awaited."""
+        """Execute one step, as :meth:`step`, but as a coroutine."""
         readable = isinstance(action, str) and len(action) <= self.action_space.max_length  # type: ignore[attr-defined]
         if readable and not self._over:
             try:
@@ -67,10 +68,10 @@ class AsyncTextEnv(TextEnv):
         return super().step(action)
 
     async def async_close(self) -> None:
-        """:meth:`close`, awaited."""
+        """Close the environment, as :meth:`close`, but as a coroutine."""
         await self._async_end()
 
-    # The same, for code without an event loop -------------------------------------------------------------
+    # Synchronous interface, for code without an event loop
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         return _on_shared_loop(self.async_reset(seed=seed, options=options))
@@ -81,7 +82,7 @@ class AsyncTextEnv(TextEnv):
     def close(self) -> None:
         _on_shared_loop(self.async_close())
 
-    # TextEnv keeps the books; what it asks for has been awaited already.
+    # TextEnv does the bookkeeping. By the time it calls these methods, the coroutine has already been awaited.
 
     def _begin(self, task: Task) -> str:
         return self._take()  # type: ignore[no-any-return]
@@ -101,7 +102,7 @@ _shared: asyncio.AbstractEventLoop | None = None
 
 
 def _forget_loop() -> None:
-    # A fork has the loop, but not the thread that runs it.
+    # After a fork the child process has the loop object, but not the thread that runs it.
     global _lock, _shared
     _lock, _shared = threading.Lock(), None
 
@@ -119,5 +120,5 @@ def _on_shared_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     try:
         return future.result()
     except BaseException:
-        future.cancel()  # an interrupted wait leaves nothing running
+        future.cancel()  # do not leave the coroutine running after an interrupted wait
         raise

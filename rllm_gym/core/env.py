@@ -1,8 +1,8 @@
-"""The contract every environment keeps: a Gymnasium environment whose observations and actions are text.
+"""The base class of all environments: a Gymnasium environment whose observations and actions are text.
 
-What lives here is bookkeeping that must be the same everywhere: choosing the task, counting turns, telling
-termination from truncation, the keys of ``info``, copying an environment's state. What a world *is* lives in
-``rllm_gym.envs``; no model, no tokens and no I/O live here.
+This module does the bookkeeping that is the same for every environment: choosing the task, counting turns,
+distinguishing termination from truncation, filling ``info``, and copying the state of an environment. It uses no model
+and no tokens, and does no I/O. The environments themselves are in ``rllm_gym.envs``.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from rllm_gym.core.task import Task, TaskSource
 from rllm_gym.core.text_space import Text
 
 _STATE_SCHEMA = 1
-# Info carries plain strings; reading .value of an enum on every step would cost more than the rest of it.
+# Info holds plain strings. Reading .value of an enum member on every step would dominate the cost of a step.
 _SUCCESS, _FAILURE = StopReason.SUCCESS.value, StopReason.FAILURE.value
 _INVALID_ACTION, _MAX_TURNS = StopReason.INVALID_ACTION.value, StopReason.MAX_TURNS.value
 
 
 class InvalidAction(Exception):
-    """Raised by :meth:`TextEnv._act` for a reply that cannot be parsed; its message tells the model exactly why."""
+    """Raised by :meth:`TextEnv._act` for a reply that cannot be parsed. The message tells the model the reason."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What one valid action did to the world.
+    """The result of one valid action.
 
     Attributes:
-        observation: The text that is new this turn.
-        rewards: Reward by component; their sum is the reward of the step.
-        terminated: The task is over: solved, failed or submitted.
-        success: The task is solved. Only meaningful with ``terminated``.
-        info: Further info keys of this environment. Each key keeps one Python type for ever.
+        observation: The text that is new in this turn.
+        rewards: Reward by component. The reward of the step is their sum.
+        terminated: Whether the task is over: solved, failed or submitted.
+        success: Whether the task is solved. Only meaningful with ``terminated``.
+        info: Additional info keys of this environment. The value of a key always has the same Python type.
     """
 
     observation: str
@@ -53,25 +53,34 @@ class Outcome:
 
 
 class TextEnv(gymnasium.Env[str, str]):
-    """A Gymnasium environment of text. Subclass it and write :meth:`_begin` and :meth:`_act`.
+    """A Gymnasium environment whose observations and actions are text. Subclasses write :meth:`_begin`, :meth:`_act`.
 
-    **Observation**: the text that is new this turn; the first one alone suffices to act.
-    **Action**: the model's raw reply, any Unicode string. The environment parses it. A reply that cannot be
-    parsed is an ordinary turn: an observation that says what was wrong, ``info["invalid_action"]``, no change of
-    state. In a single-turn environment (``max_turns=1``) it ends the episode with reward 0.
-    **Episode end**: solved, failed or submitted is ``terminated``; out of turns is ``truncated``; never both. A
-    single-turn environment always terminates on its one step.
-    **Info**, always: ``task_id: str``, ``turn: int``, ``invalid_action: bool``, ``success: bool``,
-    ``stop_reason: str`` (``""`` while the episode goes on), ``reward_components: dict[str, float]``; from ``reset``
-    also ``tools: str``, a JSON list of OpenAI tool schemas (``"[]"`` where there are none).
-    **Faults**: a broken world raises :class:`~rllm_gym.core.EnvironmentFault` and is never a reward.
+    ## Action space
+    The raw reply of the model, any Unicode string. The environment parses it. A reply that cannot be parsed is an
+    ordinary turn: the observation says what was wrong, ``info["invalid_action"]`` is ``True`` and the state does not
+    change. In a single-turn environment (``max_turns=1``) such a reply ends the episode with reward 0.
+
+    ## Observation space
+    The text that is new in this turn. The first observation contains everything that is needed to act.
+
+    ## Episode end
+    ``terminated``: solved, failed or submitted. ``truncated``: out of turns. Never both. A single-turn environment
+    always terminates on its only step.
+
+    ## Information
+    Always: ``task_id: str``, ``turn: int``, ``invalid_action: bool``, ``success: bool``, ``stop_reason: str`` (``""``
+    while the episode is running), ``reward_components: dict[str, float]``. From ``reset`` also ``tools: str``, a JSON
+    list of OpenAI tool schemas (``"[]"`` if there are none).
+
+    ## Error handling
+    A failure of the environment itself raises :class:`~rllm_gym.core.EnvironmentFault` and is never a reward.
 
     Args:
-        tasks: The tasks to draw from.
-        max_turns: Turns before truncation, at least 1. Invalid actions count.
-        invalid_action_penalty: Taken from the reward on every turn whose reply could not be parsed.
-        max_observation_chars: Longest observation; the space's bound.
-        max_action_chars: Longest reply that is read; a longer one is an invalid action.
+        tasks: The tasks to choose from.
+        max_turns: Turns before truncation, at least 1. Invalid actions count as turns.
+        invalid_action_penalty: Subtracted from the reward on every turn whose reply cannot be parsed.
+        max_observation_chars: Maximum length of an observation; the bound of the observation space.
+        max_action_chars: Maximum length of a reply. A longer reply is an invalid action.
         render_mode: One of ``metadata["render_modes"]`` or ``None``.
     """
 
@@ -80,7 +89,7 @@ class TextEnv(gymnasium.Env[str, str]):
     _constructor: tuple[tuple[Any, ...], dict[str, Any]]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        # Remembered so that fork() can build a twin of any subclass.
+        # Stored so that fork() can construct a copy of any subclass.
         self = super().__new__(cls)
         self._constructor = (args, kwargs)
         return self
@@ -114,41 +123,41 @@ class TextEnv(gymnasium.Env[str, str]):
         self._over = True
         self._observation = ""
 
-    # What a subclass writes -------------------------------------------------------------------------------
+    # Methods for subclasses
 
     @abstractmethod
     def _begin(self, task: Task) -> str:
-        """Set the world up for ``task`` and return the first observation. Randomness is ``self.np_random``."""
+        """Set the environment up for ``task`` and return the first observation. Use ``self.np_random`` as RNG."""
 
     @abstractmethod
     def _act(self, action: str) -> Outcome:
-        """Parse and carry out one reply.
+        """Parse and execute one reply.
 
         Raises:
-            InvalidAction: The reply cannot be parsed; nothing may have changed.
-            EnvironmentFault: The world broke.
+            InvalidAction: The reply cannot be parsed. The state must not have changed.
+            EnvironmentFault: The environment failed.
         """
 
     def _tools(self) -> str:
-        """The tools offered to the model, as a JSON list of OpenAI tool schemas."""
+        """Return the tools offered to the model, as a JSON list of OpenAI tool schemas."""
         return "[]"
 
     def _add_info(self, info: dict[str, Any]) -> None:
-        """Put this environment's own keys into the info of every ``reset`` and ``step``, invalid actions included."""
+        """Add the keys of this environment to the info of every ``reset`` and ``step``, also for invalid actions."""
 
     def _world_state(self) -> dict[str, Any]:
-        """The world as JSON types, for :meth:`get_state`. Environments that cannot be copied leave this out."""
+        """Return the state as JSON types, for :meth:`get_state`. Not implemented if the state cannot be copied."""
         raise NotImplementedError(
             f"{type(self).__name__} cannot copy its world, so it has no get_state, set_state or fork"
         )
 
     def _restore_world(self, state: dict[str, Any]) -> None:
-        """The inverse of :meth:`_world_state`; ``self.task`` is already set."""
+        """Restore a state returned by :meth:`_world_state`. ``self.task`` is already set."""
         raise NotImplementedError(
             f"{type(self).__name__} cannot copy its world, so it has no get_state, set_state or fork"
         )
 
-    # Gymnasium --------------------------------------------------------------------------------------------
+    # Gymnasium API
 
     @property
     def task(self) -> Task:
@@ -161,18 +170,21 @@ class TextEnv(gymnasium.Env[str, str]):
         """Start an episode.
 
         Args:
-            seed: Seeds ``np_random``. It picks the task too, unless ``options`` names one; then it drives the
-                dynamics alone.
-            options: ``{"task": index | task_id | Task}`` or nothing.
+            seed: Seed of ``np_random``. It also selects the task unless ``options`` names one; in that case it only
+                seeds the dynamics.
+            options: ``{"task": index | task_id | Task}``, or ``None``.
+
+        Returns:
+            The first observation and the info.
 
         Raises:
             TaskError: There is no such task, or an option is unknown.
-            EnvironmentFault: The world could not be set up.
+            EnvironmentFault: The environment could not be set up.
         """
         super().reset(seed=seed)
         self._task = self._choose_task(options)
         self._turn = 0
-        self._over = True  # until the world stands
+        self._over = True  # until the environment is set up
         self._observation = self._begin(self._task)
         self._over = False
         info = self._info(False, False, "", {})
@@ -180,12 +192,19 @@ class TextEnv(gymnasium.Env[str, str]):
         return self._observation, info
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Give the model's raw reply to the environment.
+        """Execute one reply of the model.
+
+        Args:
+            action: The raw reply.
+
+        Returns:
+            Observation, reward, terminated, truncated, info.
 
         Raises:
             TypeError: ``action`` is not a string.
-            gymnasium.error.ResetNeeded: The episode is over or never began.
-            EnvironmentFault: The world broke; after this, as after any other error of the world, the episode is over.
+            gymnasium.error.ResetNeeded: The episode is over or was never started.
+            EnvironmentFault: The environment failed. After this, and after any other exception of the environment,
+                the episode is over.
         """
         if self._over:
             raise ResetNeeded("the episode is over (or never began): call reset() before step()")
@@ -201,7 +220,7 @@ class TextEnv(gymnasium.Env[str, str]):
         except InvalidAction as error:
             invalid = True
             outcome = Outcome(str(error), {"invalid_action": 0.0 - self.invalid_action_penalty})
-        except BaseException:  # nobody knows how far the world got
+        except BaseException:  # the state of the environment is unknown
             self._over = True
             raise
         self._turn += 1
@@ -226,17 +245,17 @@ class TextEnv(gymnasium.Env[str, str]):
         return outcome.observation, float(sum(components.values())), terminated, truncated, info
 
     def render(self) -> str | np.ndarray | None:
-        """The latest observation, for ``render_mode="ansi"``."""
+        """Return the latest observation if ``render_mode`` is ``"ansi"``, else ``None``."""
         return self._observation if self.render_mode == "ansi" else None
 
-    # State ------------------------------------------------------------------------------------------------
+    # Saving and restoring state
 
     def get_state(self) -> bytes:
-        """The whole state, random generator included, as JSON bytes (never pickle).
+        """Return the whole state, including the random generator, as JSON bytes (never pickle).
 
         Raises:
-            NotImplementedError: The world cannot be copied; the message says why.
-            gymnasium.error.ResetNeeded: No episode has begun.
+            NotImplementedError: The state of this environment cannot be copied; the message gives the reason.
+            gymnasium.error.ResetNeeded: No episode has been started.
         """
         return json.dumps(
             {
@@ -252,7 +271,7 @@ class TextEnv(gymnasium.Env[str, str]):
         ).encode()
 
     def set_state(self, state: bytes) -> None:
-        """Go back to a state that :meth:`get_state` of the same kind of environment gave.
+        """Restore a state that :meth:`get_state` of the same environment class returned.
 
         Raises:
             ValueError: The bytes are not such a state.
@@ -275,17 +294,17 @@ class TextEnv(gymnasium.Env[str, str]):
             self._restore_world(world)
             self.np_random = generator
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            self._over = True  # half a state is none: the next step() asks for reset()
+            self._over = True  # a partially restored state is unusable: the next step() raises ResetNeeded
             raise ValueError(f"the saved state of {name!r} is damaged ({type(error).__name__}: {error})") from error
 
     def fork(self) -> Self:
-        """An independent twin in the same state: what happens to one never shows in the other."""
+        """Return an independent copy of this environment in the same state."""
         args, kwargs = self._constructor
         twin = type(self)(*args, **kwargs)
         twin.set_state(self.get_state())
         return twin
 
-    # ------------------------------------------------------------------------------------------------------
+    # Private methods
 
     def _choose_task(self, options: Mapping[str, Any] | None) -> Task:
         chosen: Any = None

@@ -1,7 +1,7 @@
-"""What an episode leaves behind: steps with their tokens, trajectories, and the token sequences to train on.
+"""The record of an episode: steps with their tokens, trajectories, and the token sequences to train on.
 
-An :class:`Episode` is all that passes from ``rllm_gym`` to a trainer. Texts are for people and agents; training
-reads :class:`TokenSequence` alone, whose ids are the very ids the sampler drew.
+An :class:`Episode` is the only object that ``rllm_gym`` passes to a trainer. The texts are for people and agents;
+training reads only :class:`TokenSequence`, which holds exactly the token ids that the sampler drew.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class TokenSequence:
     """One training sample: a conversation as the model saw it. All fields have one entry per token (length T).
 
     Attributes:
-        ids: Token ids, prompt and all turns.
+        ids: Token ids of the prompt and all turns.
         mask: 1 where the token was sampled in *this* sequence and may be trained on, else 0.
-        logprobs: Natural-log probability the sampler gave the token; 0.0 where the mask is 0.
-        versions: Weight version that sampled the token; -1 where the mask is 0.
-        rewards: Reward of a turn on that turn's last sampled token, else 0.0.
+        logprobs: Natural-log probability that the sampler assigned to the token; 0.0 where the mask is 0.
+        versions: Version of the weights that sampled the token; -1 where the mask is 0.
+        rewards: Reward of a turn, on the last sampled token of that turn; 0.0 elsewhere.
         turns: Index of the trajectory's step that sampled the token; -1 where the mask is 0.
     """
 
@@ -55,16 +55,16 @@ class TokenSequence:
 
 @dataclass(frozen=True, slots=True)
 class TurnTokens:
-    """The tokens of one turn: what was appended to the context, then what was sampled.
+    """The tokens of one turn: the tokens appended to the context, then the sampled tokens.
 
     Attributes:
-        context_ids: Ids appended before sampling. For the first turn of a branch this is its whole prompt.
-        ids: The sampled ids, end-of-turn token included if it was sampled.
-        logprobs: One per sampled id.
+        context_ids: Ids appended before sampling. For the first turn of a branch this is the whole prompt.
+        ids: The sampled ids, including the end-of-turn token if it was sampled.
+        logprobs: Natural-log probabilities, one per sampled id.
         weight_version: Version of the weights that sampled them.
-        branch: Which branch of the trajectory the turn belongs to: 0, then one more each time the agent rewrote
+        branch: Branch of the trajectory that the turn belongs to: 0, increased by one each time the agent rewrites
             its history.
-        finish_reason: ``"stop"``, ``"length"`` or what the sampler said.
+        finish_reason: ``"stop"``, ``"length"``, or another value returned by the sampler.
     """
 
     context_ids: tuple[int, ...]
@@ -83,19 +83,19 @@ class TurnTokens:
 
 @dataclass(slots=True)
 class Step:
-    """One turn. The names are those rLLM's agents already use.
+    """One turn. The field names are those of rLLM's agents.
 
     Attributes:
-        observation: What the environment said before the reply.
-        chat_completions: The messages the model was given, OpenAI form, *without* the reply.
-        model_response: The model's reply as text.
-        thought: The part of the reply the agent calls its thought.
-        action: What the agent handed to the environment.
-        reward: The reward of this step, final.
-        done: The episode ended here (terminated or truncated).
-        info: The environment's info of this step.
-        tokens: The turn's tokens; ``None`` where the sampler gives none (such episodes cannot be trained on).
-        mc_return: Return from here on, filled by whoever computes it.
+        observation: The observation before the reply.
+        chat_completions: The messages given to the model, in OpenAI format, *without* the reply.
+        model_response: The reply of the model as text.
+        thought: The part of the reply that the agent reports as its reasoning.
+        action: The action that the agent passed to the environment.
+        reward: The final reward of this step.
+        done: Whether the episode ended at this step (terminated or truncated).
+        info: The info that the environment returned for this step.
+        tokens: The tokens of the turn; ``None`` if the sampler returns none (such episodes cannot be trained on).
+        mc_return: Monte Carlo return from this step on, if it has been computed.
     """
 
     observation: Any = None
@@ -115,12 +115,12 @@ class Trajectory:
     """The steps of one agent in one episode.
 
     Attributes:
-        name: The agent's name, such as ``"solver_0"``; unique within the episode.
+        name: The name of the agent, such as ``"solver_0"``; unique within the episode.
         task: The task as the agent received it.
-        steps: In order.
-        reward: Sum of the steps' rewards.
-        role: What it is there for, such as ``"solver"``. Rewards are compared within a role.
-        trainable: Whether its tokens may be trained on; a frozen opponent's may not.
+        steps: The steps, in order.
+        reward: Sum of the rewards of the steps.
+        role: The role of the agent, such as ``"solver"``. Rewards are compared within a role.
+        trainable: Whether its tokens may be trained on; ``False`` for a frozen opponent.
     """
 
     name: str = "agent_0"
@@ -131,10 +131,10 @@ class Trajectory:
     trainable: bool = True
 
     def branches(self) -> list[TokenSequence]:
-        """One training sample per branch of the conversation; every sampled token is in exactly one.
+        """Return one training sample per branch of the conversation. Every sampled token is in exactly one of them.
 
         Raises:
-            ValueError: A step has no tokens: its sampler returned none.
+            ValueError: A step has no tokens, because its sampler returned none.
         """
         groups: dict[int, list[int]] = {}
         for index, step in enumerate(self.steps):
@@ -173,24 +173,25 @@ class Trajectory:
 
 @dataclass(slots=True)
 class Episode:
-    """One attempt at one task: everything a trainer, a report or a person needs to know about it.
+    """The record of one attempt at one task, for trainers and reports.
 
     Attributes:
         episode_id: Unique within a run.
-        task_id: The episodes of a group share it.
+        task_id: Id of the task. The episodes of a group share it.
         env_id: Id or name of the environment.
         seed: Seed of the dynamics.
-        group_id: Names the group whose rewards are compared; ``task_id`` plus the round it was drawn in.
-        greedy: Sampled at temperature 0 (ReMax's twin, or evaluation); never trained on.
+        group_id: Name of the group whose rewards are compared: ``task_id`` plus the round in which it was drawn.
+        greedy: Whether it was sampled at temperature 0 (the ReMax baseline, or evaluation); never trained on.
         trajectories: One per agent.
         reward: Sum of the rewards of the acting agent's steps.
         success: Whether the task was solved.
-        stop_reason: Why it ended.
-        fault: What broke, where ``stop_reason`` is a fault or an agent error; else ``None``.
-        attempts: Fresh environments it took, 1 without a fault.
-        seconds: Wall time by phase: ``env``, ``sample``, ``render``, ``total``.
+        stop_reason: Why the episode ended.
+        fault: The error message if ``stop_reason`` is a fault or an agent error, else ``None``.
+        attempts: Number of attempts, each on a fresh environment; 1 if there was no fault.
+        seconds: Wall time in seconds by phase: ``env``, ``sample``, ``render``, ``total``.
         info: Info of the last step.
-        metrics: Further numbers of the whole episode, such as ``{"judge_agreed": 1.0}``.
+        schema_version: Version of the file format.
+        metrics: Further metrics of the whole episode, such as ``{"judge_agreed": 1.0}``.
     """
 
     episode_id: str
@@ -212,7 +213,8 @@ class Episode:
 
     @property
     def trainable(self) -> bool:
-        """False for episodes that tell nothing about the model: faults, agent errors, cancelled ones."""
+        """Whether the episode may be trained on: ``False`` after faults, agent errors and cancellation, and for
+        prompts that were too long or episodes that have not ended."""
         return self.stop_reason not in (
             StopReason.NONE,
             StopReason.FAULT,

@@ -1,21 +1,21 @@
-"""What can go wrong, named so that nobody mistakes a broken world for a wrong answer."""
+"""The exceptions of the package. They separate failures of an environment from wrong answers of a model."""
 
 from __future__ import annotations
 
 
 class RllmGymError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base class of every exception that this package raises on purpose."""
 
 
 class EnvironmentFault(RllmGymError):
-    """The *world* broke: a worker died, a server went away, a deadline passed inside the environment.
+    """A failure of the environment itself, such as a dead worker, a lost server or a passed deadline.
 
-    A fault is never a reward. The engine retries the episode on a fresh environment and, past its limit,
-    drops the episode from training and counts it under :attr:`kind`.
+    A fault is never a reward. The engine retries the episode on a fresh environment. When its retries are used up, it
+    excludes the episode from training and counts the fault under :attr:`kind`.
 
     Args:
-        message: What broke, with the value involved and the way out.
-        kind: A short stable name that counters are grouped by, such as ``"worker_died"``.
+        message: What failed, with the value involved and how to fix it.
+        kind: A short stable name by which faults are counted, such as ``"worker_died"``.
     """
 
     def __init__(self, message: str, *, kind: str = "environment") -> None:
@@ -27,7 +27,7 @@ class EnvironmentFault(RllmGymError):
         return self.message
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Faults cross process boundaries; the default would call ``cls(message, kind)`` positionally.
+        # Faults are pickled between processes. The default __reduce__ would call ``cls(message, kind)`` positionally.
         return _rebuild_fault, (type(self), self.message, self.kind)
 
 
@@ -36,4 +36,4 @@ def _rebuild_fault(cls: type[EnvironmentFault], message: str, kind: str) -> Envi
 
 
 class TaskError(RllmGymError, ValueError):
-    """A task row, task id or index that cannot be used, with the row and the way out named."""
+    """Raised for a task row, task id or index that cannot be used. The message names the row and the fix."""

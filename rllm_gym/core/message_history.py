@@ -1,4 +1,4 @@
-"""A wrapper that turns "what is new this turn" into the whole conversation so far."""
+"""A wrapper whose observation is the whole conversation so far instead of the text that is new in this turn."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class MessageHistory(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordConstructorArgs):
-    """Observations become the conversation: a JSON list of ``{"role", "content"}``, OpenAI form.
+    """A wrapper whose observation is the conversation: a JSON list of ``{"role", "content"}`` in OpenAI format.
 
-    Environment texts have the role ``"user"``, actions ``"assistant"``.
+    Observations of the environment have the role ``"user"``, actions the role ``"assistant"``.
 
     Args:
         env: A text environment.
-        max_chars: Longest conversation; the space's bound.
+        max_chars: Maximum length of the conversation in characters; the bound of the observation space.
     """
 
     def __init__(self, env: gymnasium.Env[str, str], max_chars: int = 10_000_000) -> None:
@@ -41,5 +41,5 @@ class MessageHistory(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.Reco
 
     def _conversation(self) -> str:
         text = json.dumps(self._messages, ensure_ascii=False)
-        # A reply may hold lone surrogates, which no file and no tokenizer takes; JSON can escape them without loss.
+        # A reply may contain lone surrogates, which files and tokenizers reject. JSON can escape them without loss.
         return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -1,4 +1,4 @@
-"""Why an episode ended, as one closed list."""
+"""The reasons for which an episode can end."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from enum import StrEnum
 
 
 class StopReason(StrEnum):
-    """Why an episode ended. The first four come from environments, the rest from the engine.
+    """Why an episode ended. The first four reasons come from environments, the others from the engine.
 
-    ``info["stop_reason"]`` carries the value as a plain string; ``""`` while the episode goes on.
+    ``info["stop_reason"]`` holds the value as a plain string, and ``""`` while the episode is running.
     """
 
     NONE = ""
-    """The episode goes on."""
+    """The episode is running."""
     SUCCESS = "success"
     """The task was solved (terminated)."""
     FAILURE = "failure"
-    """The task ended unsolved: a wrong answer, a hole in the ice (terminated)."""
+    """The task ended unsolved, for example with a wrong answer (terminated)."""
     INVALID_ACTION = "invalid_action"
     """A reply that cannot be parsed ended a single-turn episode (terminated)."""
     MAX_TURNS = "max_turns"
     """The turns ran out (truncated)."""
     MAX_TOKENS = "max_tokens"
-    """The response budget of the episode ran out (truncated by the engine)."""
+    """The response token budget of the episode ran out (truncated by the engine)."""
     CONTEXT_LENGTH = "context_length"
-    """The conversation no longer fits the model (truncated by the engine)."""
+    """The conversation no longer fits the context of the model (truncated by the engine)."""
     PROMPT_TOO_LONG = "prompt_too_long"
-    """The first prompt alone does not fit; nothing was sampled."""
+    """The first prompt alone does not fit. Nothing was sampled."""
     TIMEOUT = "timeout"
     """The deadline of the whole episode passed (truncated by the engine)."""
     FAULT = "fault"
-    """The world broke more often than the engine retries; the episode is dropped from training."""
+    """The environment failed more often than the engine retries. The episode is excluded from training."""
     AGENT_ERROR = "agent_error"
-    """The agent's own code raised; the episode is dropped from training and counted."""
+    """The agent's own code raised an exception. The episode is excluded from training and counted."""
     CANCELLED = "cancelled"
     """The run was stopped before the episode ended."""

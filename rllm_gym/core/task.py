@@ -1,4 +1,4 @@
-"""A task is frozen data with a content hash; what is done with it lives in the environments."""
+"""Tasks: immutable data with a content hash. The environments in ``rllm_gym.envs`` define how a task is run."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ SPLITS = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class Task:
-    """One problem an environment can pose.
+    """One problem for an environment.
 
-    Two tasks with equal :attr:`content` are the same problem, whatever their ids: splits are made by
-    :attr:`content_hash`, so that no problem is ever trained on and tested on.
+    Two tasks with equal :attr:`content` are the same problem, whatever their ids. Splits are made by
+    :attr:`content_hash`, so that no problem is both trained on and tested on.
 
     Attributes:
         task_id: Unique and stable within a task set, such as ``"frozen_lake/train/0/17"``.
-        content: The text that identifies the problem: a question, a map, a prompt.
-        data: What the environment needs beyond it (the gold answer, tests, limits). JSON types only.
+        content: The text that identifies the problem, such as a question, a map or a prompt.
+        data: Other values that the environment needs (the reference answer, tests, limits). JSON types only.
     """
 
     task_id: str
@@ -35,16 +35,16 @@ class Task:
 
     @cached_property
     def content_hash(self) -> str:
-        """SHA-256 of the content, 64 hexadecimal digits."""
+        """SHA-256 of the content as 64 hexadecimal digits."""
         return hashlib.sha256(self.content.encode("utf-8", "surrogatepass")).hexdigest()
 
     @property
     def split(self) -> str:
-        """The split this content belongs to, by :func:`split_of`."""
+        """The split of this task, from :func:`split_of`."""
         return split_of(self.content)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON types; :meth:`from_json` is the inverse."""
+        """Return the task as JSON types. :meth:`from_json` is the inverse."""
         return {"task_id": self.task_id, "content": self.content, "data": _thaw(self.data)}
 
     @classmethod
@@ -55,13 +55,13 @@ class Task:
         return hash((self.task_id, self.content))
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Mapping proxies do not pickle; tasks travel to worker processes.
+        # Mapping proxies cannot be pickled, and tasks are sent to worker processes.
         return Task, (self.task_id, self.content, _thaw(self.data))
 
 
 @runtime_checkable
 class TaskSource(Protocol):
-    """What :class:`~rllm_gym.core.TextEnv` needs of a task set; ``rllm_gym.data.Taskset`` is the usual one."""
+    """The task set interface that :class:`~rllm_gym.core.TextEnv` uses. ``rllm_gym.data.Taskset`` implements it."""
 
     def __len__(self) -> int: ...
 
@@ -70,14 +70,15 @@ class TaskSource(Protocol):
     def __iter__(self) -> Iterator[Task]: ...
 
     def find(self, task_id: str, /) -> Task:
-        """The task with this id; :class:`~rllm_gym.core.TaskError` where there is none."""
+        """Return the task with this id. Raise :class:`~rllm_gym.core.TaskError` if there is none."""
         ...
 
 
 def split_of(content: str) -> str:
-    """Train, validation or test, by the content alone: one tenth each for validation and test.
+    """Return the split of a content: ``"train"``, ``"validation"`` (one tenth) or ``"test"`` (one tenth).
 
-    The bucket is the SHA-256 of the content modulo 10: 0 is test, 1 is validation, the rest train.
+    The bucket is the SHA-256 of the content (its first 8 bytes, big-endian) modulo 10: 0 is test, 1 is validation, the
+    others are train.
     """
     digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).digest()
     bucket = int.from_bytes(digest[:8], "big") % 10
@@ -85,7 +86,7 @@ def split_of(content: str) -> str:
 
 
 def stream_seed(*parts: str | int) -> int:
-    """A 128-bit seed from SHA-256 of the parts: streams of different parts are independent.
+    """Return a 128-bit seed, the SHA-256 of the parts. Different parts give independent streams.
 
     >>> stream_seed("train", 0, 1) != stream_seed("train", 1, 0)
     True
@@ -94,7 +95,7 @@ def stream_seed(*parts: str | int) -> int:
     return int.from_bytes(hashlib.sha256(message).digest()[:16], "big")
 
 
-# Asked first: nearly every value is one of these, and asking an abstract class whether it is a Mapping is slow.
+# Tested first, for speed: nearly every value has one of these types, and isinstance(value, Mapping) is slow.
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 

@@ -1,4 +1,4 @@
-"""The Gymnasium space of any Unicode text; Gymnasium's own ``Text`` admits only a fixed alphabet."""
+"""A Gymnasium space of arbitrary Unicode text. Gymnasium's own ``Text`` allows only a fixed alphabet."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from gymnasium import spaces
 from gymnasium.error import CustomSpaceError
 from gymnasium.vector.utils import create_shared_memory
 
-# Samples are short and drawn from a few scripts, so that sampling costs microseconds and still meets
-# accents, astral symbols, control characters and combining marks.
+# Samples are short and use a few scripts, so that sampling takes microseconds and still covers accents, astral
+# symbols, control characters and combining marks.
 _SAMPLE_ALPHABET = (
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
     " \n\t.,;:!?'\"`()[]{}<>/\\|@#$%^&*-_=+~"
@@ -20,14 +20,14 @@ _SAMPLE_MAX_LENGTH = 64
 
 
 class Text(spaces.Text):
-    """Any ``str`` of at most ``max_length`` characters, also the empty one.
+    """The space of all ``str`` of at most ``max_length`` characters, including the empty string.
 
-    A subclass of :class:`gymnasium.spaces.Text` so that ``check_env``, the vector environments and TorchRL
-    recognise it. Only membership and sampling differ.
+    A subclass of :class:`gymnasium.spaces.Text`, so that ``check_env``, the vector environments and TorchRL
+    recognize it. Only membership and sampling differ.
 
     Args:
-        max_length: The longest member, in Unicode code points.
-        seed: Seed of the space's own generator, used by :meth:`sample` alone.
+        max_length: Maximum length, in Unicode code points.
+        seed: Seed of the random generator that :meth:`sample` uses.
     """
 
     def __init__(self, max_length: int = 1_000_000, *, seed: int | np.random.Generator | None = None) -> None:
@@ -37,10 +37,10 @@ class Text(spaces.Text):
         return isinstance(x, str) and len(x) <= self.max_length
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """A short random string (at most 64 characters).
+        """Return a short random string (at most 64 characters).
 
         Raises:
-            ValueError: A mask or a probability was given: there is no alphabet here to mask.
+            ValueError: A mask or a probability was given; the space has no alphabet to mask.
         """
         if mask is not None or probability is not None:
             raise ValueError("rllm_gym.core.Text.sample takes no mask and no probability; it admits every character")
@@ -60,10 +60,10 @@ class Text(spaces.Text):
 
 @create_shared_memory.register(Text)
 def _refuse_shared_memory(space: Text, n: int = 1, ctx: Any = None) -> Any:
-    """Gymnasium's would show every text as letters ``a`` for ever: it keeps indices into a fixed alphabet.
+    """Refuse shared memory: Gymnasium stores indices into a fixed alphabet and would return letters ``a`` only.
 
     Raises:
-        CustomSpaceError: Always; ``AsyncVectorEnv`` then tells its caller of ``shared_memory=False``.
+        CustomSpaceError: Always. ``AsyncVectorEnv`` then asks its caller to set ``shared_memory=False``.
     """
     raise CustomSpaceError(
         f"{space!r} admits any Unicode, which Gymnasium's shared memory cannot hold: give AsyncVectorEnv "

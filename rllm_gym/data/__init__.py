@@ -1,6 +1,6 @@
-"""Where tasks come from: files, the Hugging Face hub, rows in memory, generators; and a registry of named data sets.
+"""Task sets from files, the Hugging Face hub, rows in memory and generators, and a registry of named data sets.
 
-No environment logic lives here: what a row *means* is decided by the function that turns it into a task.
+A conversion function turns each row into a task. What the fields of a task mean is defined by the environments.
 """
 
 from rllm_gym.data.dataset import Dataset

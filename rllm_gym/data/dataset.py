@@ -1,4 +1,4 @@
-"""A plain list of rows with a name, as rLLM's users know it; task sets are made from it like from any rows."""
+"""A named list of rows with the interface of rLLM's datasets. Task sets can be created from it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rllm_gym.core import TaskError, stream_seed
 
 
 class Dataset(Sequence[dict[str, Any]]):
-    """Rows in memory. ``gym.make("rllm/Math-v0", tasks=dataset)`` takes it as it is.
+    """Rows in memory. ``gym.make("rllm/Math-v0", tasks=dataset)`` accepts it directly.
 
     Args:
         data: The rows, one mapping each.
@@ -20,7 +20,7 @@ class Dataset(Sequence[dict[str, Any]]):
         path: The file the rows came from, or ``None``.
 
     Raises:
-        TaskError: A row is no mapping.
+        TaskError: A row is not a mapping.
 
     >>> [row["n"] for row in Dataset([{"n": 1}, {"n": 2}]).repeat(n=2)]
     [1, 1, 2, 2]
@@ -47,22 +47,22 @@ class Dataset(Sequence[dict[str, Any]]):
         return len(self.data)
 
     def __getitem__(self, index: Any) -> Any:
-        """A row; a :class:`Dataset` for a slice."""
+        """Return a row, or a :class:`Dataset` for a slice."""
         return self._with(self.data[index]) if isinstance(index, slice) else self.data[index]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self.data)
 
     def get_data(self) -> list[dict[str, Any]]:
-        """The rows."""
+        """Return the rows."""
         return self.data
 
     def get_data_path(self) -> str | None:
-        """The absolute path of the file behind it; ``None`` where it was never registered or loaded."""
+        """Return the absolute path of the file of the rows; ``None`` if they were never registered or loaded."""
         return self._path
 
     def repeat(self, n: int) -> Dataset:
-        """Every row ``n`` times, repetitions side by side (for pass@k). Each is a copy of its own.
+        """Repeat every row ``n`` times as independent copies, next to each other (for pass@k).
 
         Raises:
             ValueError: ``n`` is less than 1.
@@ -72,15 +72,15 @@ class Dataset(Sequence[dict[str, Any]]):
         return self._with(copy.deepcopy(row) for row in self.data for _ in range(n))
 
     def shuffle(self, seed: int = 0) -> Dataset:
-        """The same rows in an order that depends on ``seed`` alone."""
+        """Return the same rows in an order that depends only on ``seed``."""
         order = sorted(range(len(self)), key=lambda index: stream_seed("shuffle", seed, index))
         return self._with(self.data[index] for index in order)
 
     def select(self, indices: Iterable[int]) -> Dataset:
-        """The rows at these indices, in this order.
+        """Return the rows at these indices, in this order.
 
         Raises:
-            IndexError: An index is outside.
+            IndexError: An index is out of range.
         """
         return self._with(self.data[index] for index in indices)
 
@@ -89,10 +89,11 @@ class Dataset(Sequence[dict[str, Any]]):
 
     @classmethod
     def load_data(cls, path: str | Path) -> Dataset:
-        """The rows of a ``.jsonl``, ``.json`` or ``.parquet`` file.
+        """Load the rows of a ``.jsonl``, ``.json`` or ``.parquet`` file.
 
         Raises:
-            TaskError: The file is missing or cannot be read; a missing file is a ``FileNotFoundError`` too.
+            TaskError: The file is missing or cannot be read. The error for a missing file is also a
+                ``FileNotFoundError``.
         """
         from rllm_gym.data.files import read_rows
 

@@ -1,4 +1,4 @@
-"""Files as task stores: every row is checked once when a file is opened, and read again only when asked for."""
+"""Task stores over files: every row is checked once when a file is opened, and read again when it is needed."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from rllm_gym.data.rows import MemoryStore, RowReader, RowTable, find_position, 
 from rllm_gym.data.taskset import MAX_DEPTH, RowToTask, TaskStore
 
 MAX_LINE_BYTES = 16 * 2**20
-"""Longest line of a JSONL file that is read; a longer one is an error, not 1 GB of memory."""
+"""Maximum length of a line of a JSONL file in bytes. A longer line is an error, so that it cannot fill the memory."""
 
 MAX_JSON_BYTES = 256 * 2**20
-"""Largest ``.json`` file, which has to be read whole; there is no limit for ``.jsonl``."""
+"""Maximum size of a ``.json`` file in bytes, since it is read as a whole; ``.jsonl`` files have no limit."""
 
 MAX_ROW_GROUP_BYTES = 2 * 2**30
-"""Largest row group of a Parquet file, uncompressed: reading one row reads its group."""
+"""Maximum size of a row group of a Parquet file in bytes, uncompressed: reading one row reads its group."""
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".parquet")
 
 
 class MissingTasks(TaskError, FileNotFoundError):
-    """There is no such file."""
+    """Raised if a task file does not exist."""
 
 
 def open_store(path: str | Path, *, name: str | None, convert: RowToTask) -> TaskStore:
-    """The file's rows as a store. Unchanged files opened before are shared within the process.
+    """Open a file as a task store. Files that have not changed since they were opened are shared within the process.
 
     Raises:
-        TaskError: The file is missing, no regular file, of an unknown kind, empty, or has a bad row.
+        TaskError: The file is missing, is not a regular file, has an unknown suffix, is empty, or has a bad row.
     """
     path, suffix, signature = _check_file(path)
     return _open_unchanged(os.path.realpath(path), signature, suffix, name or path.stem, convert)
 
 
 def read_rows(path: str | Path) -> list[dict[str, Any]]:
-    """All rows of a file at once, as they stand there; a file may be empty.
+    """Read all rows of a file, without conversion. The file may be empty.
 
     Raises:
-        TaskError: As :func:`open_store`.
+        TaskError: See :func:`open_store`.
     """
     path, suffix, _ = _check_file(path)
     if suffix == ".parquet":
@@ -92,14 +92,14 @@ def _signature(found: os.stat_result) -> tuple[int, int, int]:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-# JSON -----------------------------------------------------------------------------------------------------
+# JSON
 
 
 def parse_json(text: bytes) -> Any:
-    """Strict JSON from UTF-8 bytes: no ``NaN``, no lone surrogates, at most 64 levels deep.
+    """Parse strict JSON from UTF-8 bytes: no ``NaN``, no lone surrogates, at most 64 levels deep.
 
     Raises:
-        TaskError: It is not; says where and what to do.
+        TaskError: The text is not such JSON; names the position and the fix.
     """
     try:
         value = json.loads(text.decode("utf-8"), parse_constant=_no_constant)
@@ -112,7 +112,7 @@ def parse_json(text: bytes) -> Any:
     except RecursionError as error:
         raise TaskError(f"nested more than {MAX_DEPTH} levels deep; flatten it") from error
     except ValueError as error:
-        # A TaskError of _no_constant, or an integer of more digits than Python converts.
+        # A TaskError of _no_constant, or an integer with more digits than Python converts.
         raise error if isinstance(error, TaskError) else TaskError(f"a number is too long: {error}") from error
     if text.count(b"[") + text.count(b"{") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
         raise TaskError(f"nested more than {MAX_DEPTH} levels deep; flatten it")
@@ -160,15 +160,15 @@ def _json_rows(path: str) -> list[dict[str, Any]]:
 
 
 class JsonlStore:
-    """One JSON object a line; blank lines are skipped. Rows are read by their byte offsets.
+    """A store over a file with one JSON object per line; blank lines are skipped. Rows are read by byte offset.
 
     Args:
         path: The file.
         name: Prefix of the ids of rows that have none.
-        convert: What a row means.
+        convert: Converts a row to a task.
 
     Raises:
-        TaskError: A line cannot be used, or there is none; file and line are named.
+        TaskError: A line cannot be used, or there is none; names the file and the line.
     """
 
     def __init__(self, path: str, name: str, convert: RowToTask) -> None:
@@ -221,7 +221,7 @@ class JsonlStore:
 
 
 def _jsonl_rows(file: BinaryIO, path: str) -> Iterator[tuple[int, int, int, Any]]:
-    """Line number, byte offset, length in bytes and row of every line that is not blank."""
+    """Yield line number, byte offset, length in bytes and row of every line that is not blank."""
     offset, number = 0, 0
     while True:
         raw = file.readline(MAX_LINE_BYTES + 1)
@@ -244,7 +244,7 @@ def _jsonl_rows(file: BinaryIO, path: str) -> Iterator[tuple[int, int, int, Any]
         offset += len(raw)
 
 
-# Parquet --------------------------------------------------------------------------------------------------
+# Parquet
 
 
 def _open_parquet(path: str) -> Any:
@@ -273,7 +273,7 @@ def _open_parquet(path: str) -> Any:
 def _parquet_rows(file: Any, path: str) -> Iterator[dict[str, Any]]:
     import pyarrow
 
-    # One group at a time, in pieces: the whole file is never in memory.
+    # Read one group at a time, in batches, so that the whole file is never in memory.
     try:
         for group in range(file.metadata.num_row_groups):
             for batch in file.iter_batches(batch_size=1024, row_groups=[group]):
@@ -283,10 +283,10 @@ def _parquet_rows(file: Any, path: str) -> Iterator[dict[str, Any]]:
 
 
 class ParquetStore:
-    """Rows of a Parquet file, read a row group at a time; the group used last is kept.
+    """A store over a Parquet file that reads one row group at a time and caches the last one used.
 
     Raises:
-        TaskError: ``pyarrow`` is missing, the file is no Parquet file, or a row cannot be used.
+        TaskError: ``pyarrow`` is missing, the file is not a Parquet file, or a row cannot be used.
     """
 
     def __init__(self, path: str, name: str, convert: RowToTask) -> None:

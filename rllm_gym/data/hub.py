@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub as task stores, fetched in a worker process so that a dead network ends in time."""
+"""Task stores over data sets of the Hugging Face hub, downloaded in a worker process with a deadline."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FORM = "'hf:repo[:config][@split]', such as 'hf:openai/gsm8k' or 'hf:openai/gsm
 
 
 def open_hub(source: str, *, name: str | None, split: str | None, convert: RowToTask, timeout: float) -> HubStore:
-    """The rows of one split of a data set on the hub.
+    """Open one split of a data set on the hub as a task store.
 
     Raises:
         TaskError: See :meth:`rllm_gym.data.Taskset.from_hub`.
@@ -46,7 +46,7 @@ def open_hub(source: str, *, name: str | None, split: str | None, convert: RowTo
 def _fetched(
     repo: str, config: str | None, split: str | None, timeout: float
 ) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
-    """Arrow files, the split they are of, and the names of the other splits."""
+    """Return the Arrow files, the name of their split, and the names of the other splits."""
     from rllm_gym.workers import DeadlineExceeded, WorkerDied, WorkerPool
 
     what = f"hf:{repo}" + (f":{config}" if config else "") + (f"@{split}" if split else "")
@@ -73,8 +73,8 @@ def _fetched(
 
 
 def _fetch(repo: str, config: str | None, split: str | None) -> dict[str, Any]:
-    """Runs in the worker: downloads (or finds in the cache) and says where the Arrow files lie."""
-    # Seconds per request; without them a silent server costs minutes each.
+    """Download the data set (or find it in the cache) and return the paths of the Arrow files. Runs in the worker."""
+    # Timeouts in seconds per request; without them, each request to a silent server takes minutes.
     os.environ.setdefault("HF_HUB_ETAG_TIMEOUT", "15")
     os.environ.setdefault("HF_HUB_DOWNLOAD_TIMEOUT", "30")
     import datasets
@@ -83,7 +83,7 @@ def _fetch(repo: str, config: str | None, split: str | None) -> dict[str, Any]:
         try:
             loaded = datasets.load_dataset(repo, config, split=split)
         except ValueError:
-            # Several configurations and none named: most sets call the usual one "main".
+            # Several configurations and none selected: most data sets call the default one "main".
             if config is not None:
                 raise
             try:
@@ -92,7 +92,7 @@ def _fetch(repo: str, config: str | None, split: str | None) -> dict[str, Any]:
                 loaded = None
             if loaded is None:
                 raise
-    except Exception as error:  # whatever it is travels as text: its type may not exist on the other side
+    except Exception as error:  # returned as text, since its type may not exist in the parent process
         return {"error": f"{type(error).__name__}: {error}"}
     others: list[str] = []
     if split is None:
@@ -111,7 +111,7 @@ def _open_files(files: tuple[str, ...], name: str, convert: RowToTask, source: s
 
 
 class HubStore:
-    """Rows of Arrow files in the cache of ``datasets``, memory-mapped.
+    """A store over Arrow files in the cache of ``datasets``, memory-mapped.
 
     Raises:
         TaskError: A row cannot be used, or there is none.

@@ -1,4 +1,4 @@
-"""One way in: whatever a user calls "tasks" becomes a task set."""
+"""Convert any supported source of tasks to a task set."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from rllm_gym.data.taskset import RowToTask, Taskset
 def load_tasks(
     source: Any, *, name: str | None = None, split: str | None = None, convert: RowToTask | None = None
 ) -> TaskSource:
-    """The task set that ``source`` means.
+    """Return the task set for ``source``.
 
     Args:
-        source: ``"path.jsonl"``, ``"path.json"`` or ``"path.parquet"``; ``"hf:repo[:config][@split]"``; a list of
-            rows (mappings) or tasks, or anything else that yields them (a :class:`~rllm_gym.data.Dataset`, a data
-            set of ``datasets``); or a task set, which stays as it is.
+        source: ``"path.jsonl"``, ``"path.json"`` or ``"path.parquet"``; ``"hf:repo[:config][@split]"``; an iterable of
+            rows (mappings) or tasks, such as a list, a :class:`~rllm_gym.data.Dataset` or a data set of ``datasets``;
+            or a task set, which is returned unchanged.
         name: Prefix of the ids of rows that have none.
-        split: Keep one content bucket, or ``None`` for all.
-        convert: What a row means; :func:`~rllm_gym.data.row_to_task` by default. Not applied to a task set.
+        split: Keep only the tasks of this content split; ``None`` for all.
+        convert: Converts a row to a task; :func:`~rllm_gym.data.row_to_task` by default. Not applied to a task set.
 
     Raises:
-        TaskError: The source cannot be used; names what is wrong and the way out.
+        TaskError: The source cannot be used; names the problem and the fix.
     """
     if isinstance(source, Taskset):
         return source if split is None else source.split(split)

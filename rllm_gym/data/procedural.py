@@ -1,4 +1,4 @@
-"""Task sets made by a generator: task *i* is a pure function of (split, seed, i), and splits share no content."""
+"""Procedural task sets: task *i* is a pure function of (split, seed, i), and splits share no content."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from rllm_gym.core import Task, TaskError, split_of, stream_seed
 from rllm_gym.data.taskset import Taskset, check_split
 
 Generate = Callable[[random.Random], tuple[str, Mapping[str, Any]]]
-"""Draws one problem: its content, and the data the environment needs beyond it (JSON types)."""
+"""Generates one problem: its content, and the data that the environment needs in addition (JSON types)."""
 
 _MAX_ATTEMPTS = 2_000
-"""A split holds at least a tenth of a large space of contents, so this many misses mean that there is nothing."""
+"""Attempts to generate a task of a split. A split holds at least a tenth of a large space of contents, so this many
+failures mean that the generator has no content in the split."""
 
 
 @dataclass(frozen=True)
@@ -57,23 +58,23 @@ class _Stream:
 
 
 class ProceduralTaskset(Taskset):
-    """Tasks from a generator, without limit and without storage.
+    """A task set over a generator, of any size and without storage.
 
     Task *i* comes from a random generator seeded by SHA-256 of (split, seed, i): tasks are independent of each
-    other and seeds share no sequences. The generator is asked again until the content falls into the split, so
-    that two splits never share a problem, whatever their seeds. Within a split, problems may repeat.
+    other, and different seeds share no sequences. The generator is called again until the content falls into the
+    split, so that two splits never share a problem, whatever their seeds. Within a split, problems may repeat.
 
     Args:
         generate: Called as ``generate(rng: random.Random)``; returns the content (text) and the data (a mapping of
-            JSON types) of one problem. It may use no other randomness. Give a function of a module, not a lambda,
-            if the set is to travel to worker processes.
-        name: What task ids begin with: ``<name>/<split>/<seed>/<i>``.
+            JSON types) of one problem. It must not use other randomness. Use a module-level function, not a lambda,
+            if the task set is sent to worker processes.
+        name: Prefix of the task ids: ``<name>/<split>/<seed>/<i>``.
         split: ``"train"``, ``"validation"``, ``"test"``, or ``None`` for ``"train"``.
         seed: Another seed gives another sequence of the same kind of problem.
         size: Number of tasks.
 
     Raises:
-        TaskError: An argument is out of range; from indexing, where the generator has no content in the split.
+        TaskError: An argument is out of range. Indexing raises it if the generator has no content in the split.
 
     >>> def sums(rng):
     ...     a, b = rng.randrange(1000), rng.randrange(1000)
@@ -103,9 +104,9 @@ class ProceduralTaskset(Taskset):
 
     @property
     def split_name(self) -> str:
-        """The split that every task here belongs to."""
+        """The split of every task in this set."""
         return self._store.split
 
     def split(self, name: str) -> Taskset:
-        """The set itself where ``name`` is its split; else :class:`~rllm_gym.core.TaskError`."""
+        """Return this set if ``name`` is its split, else raise :class:`~rllm_gym.core.TaskError`."""
         return self if check_split(name) == self._store.split else super().split(name)

@@ -1,4 +1,4 @@
-"""Named data sets in a folder of the user's: written atomically, safe with several processes at once, JSON only."""
+"""A registry of named data sets in a user folder, with atomic writes and file locks. Stores only JSON."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _STALE_SECONDS = 24 * 3600.0
 
 
 class RegistryError(RllmGymError):
-    """The registry cannot be read or written; names the file and the way out."""
+    """Raised if the registry cannot be read or written; names the file and the fix."""
 
 
 class DatasetRegistry:
-    """Data sets by name and split, kept as JSONL files beside an index.
+    """Data sets by name and split, stored as JSONL files with an index.
 
-    They live in ``<home>/datasets``, where home is the ``home=`` of the call, else the environment variable
+    They are stored in ``<home>/datasets``, where home is the ``home=`` of the call, else the environment variable
     ``RLLM_GYM_HOME``, else ``$XDG_CACHE_HOME/rllm-gym``, else ``~/.cache/rllm-gym``.
 
-    A data set is there wholly or not at all: rows are written to a temporary file, put in place by one rename, and
-    entered in the index under a lock that is waited for at most 30 seconds. Readers take no lock.
+    A data set is registered atomically: its rows are written to a temporary file, which is renamed and then entered in
+    the index under a lock. Acquiring the lock takes at most 30 seconds. Readers take no lock.
 
     >>> import tempfile
     >>> home = tempfile.mkdtemp()
@@ -60,26 +60,26 @@ class DatasetRegistry:
         *,
         home: str | Path | None = None,
     ) -> Dataset:
-        """Keep rows under a name and a split, in place of what was there.
+        """Store rows under a name and a split, replacing any earlier ones.
 
         Args:
             name: Letters, digits, ``.``, ``_`` and ``-``, with at most one ``/`` (``"openai/gsm8k"``).
             data: Mappings of JSON types: a list, a :class:`Dataset`, a data set of ``datasets``, or a data frame.
             split: Any name, such as ``"train"``.
-            source: Where it is from, for :meth:`get_dataset_info`.
-            description: What it is.
-            category: Such as ``"math"``.
+            source: Where the data set is from, for :meth:`get_dataset_info`.
+            description: What it contains.
+            category: Its category, such as ``"math"``.
             home: Overrides ``RLLM_GYM_HOME``.
 
         Raises:
-            ValueError: The name or the split has other characters.
-            TaskError: A row cannot be kept as JSON; names it.
-            RegistryError: The index is damaged, or the lock was not free in 30 seconds.
+            ValueError: The name or the split contains other characters.
+            TaskError: A row cannot be stored as JSON; names the row.
+            RegistryError: The index is damaged, or the lock could not be acquired within 30 seconds.
         """
         _check_names(name, split)
         folder = _folder(home, create=True)
         if hasattr(data, "to_dict") and hasattr(data, "columns"):
-            data = data.to_dict("records")  # a data frame; iterating one would give its column names
+            data = data.to_dict("records")  # iterating over a data frame would give its column names
         dataset = Dataset(data, name, split)
         temporary, digest = _write_rows(folder, dataset)
         try:
@@ -105,16 +105,16 @@ class DatasetRegistry:
 
     @classmethod
     def load_dataset(cls, name: str, split: str = "default", *, home: str | Path | None = None) -> Dataset | None:
-        """The rows under this name and split; ``None``, with a warning in the log, where there are none.
+        """Load the rows under this name and split. Return ``None`` and log a warning if there are none.
 
         Raises:
-            RegistryError: The index or the file behind it is damaged.
+            RegistryError: The index or the file of the rows is damaged.
         """
         from rllm_gym.data.files import read_rows
 
         folder = _folder(home)
         for _ in range(10):
-            # Between reading the index and opening the file another process may have put a new file in its place.
+            # Another process may replace the file between reading the index and opening the file.
             splits = _read_index(folder)["datasets"].get(name, {}).get("splits", {})
             if split not in splits:
                 break
@@ -133,34 +133,34 @@ class DatasetRegistry:
 
     @classmethod
     def get_dataset_names(cls, *, home: str | Path | None = None) -> list[str]:
-        """All names, sorted."""
+        """Return all names, sorted."""
         return sorted(_read_index(_folder(home))["datasets"])
 
     @classmethod
     def get_dataset_splits(cls, name: str, *, home: str | Path | None = None) -> list[str]:
-        """The splits of a data set, sorted; ``[]`` where it is unknown."""
+        """Return the splits of a data set, sorted; ``[]`` if the data set is unknown."""
         return sorted((cls.get_dataset_info(name, home=home) or {"splits": {}})["splits"])
 
     @classmethod
     def get_dataset_info(cls, name: str, *, home: str | Path | None = None) -> dict[str, Any] | None:
-        """``{"metadata": …, "splits": {split: {"path", "num_examples", "fields"}}}``, or ``None``."""
+        """Return ``{"metadata": …, "splits": {split: {"path", "num_examples", "fields"}}}``, or ``None``."""
         info: dict[str, Any] | None = _read_index(_folder(home))["datasets"].get(name)
         return info
 
     @classmethod
     def dataset_exists(cls, name: str, split: str | None = None, *, home: str | Path | None = None) -> bool:
-        """Whether there is such a data set (with such a split)."""
+        """Return whether there is such a data set (with such a split)."""
         info = cls.get_dataset_info(name, home=home)
         return info is not None and (split is None or split in info["splits"])
 
     @classmethod
     def remove_dataset_split(cls, name: str, split: str, *, home: str | Path | None = None) -> bool:
-        """Remove one split and its file; with the last one goes the data set. ``False`` where there was none."""
+        """Remove one split and its file, and the data set if it was the last split. Return whether it existed."""
         return cls._remove(name, split, home)
 
     @classmethod
     def remove_dataset(cls, name: str, *, home: str | Path | None = None) -> bool:
-        """Remove a data set and its files. ``False`` where there was none."""
+        """Remove a data set and its files. Return whether it existed."""
         return cls._remove(name, None, home)
 
     @classmethod
@@ -206,7 +206,7 @@ def _folder(home: str | Path | None, *, create: bool = False) -> Path:
 
 
 def _write_rows(folder: Path, dataset: Dataset) -> tuple[Path, str]:
-    """The rows in a temporary file of the folder, and the SHA-256 of its bytes."""
+    """Write the rows to a temporary file in the folder. Return its path and the SHA-256 of its bytes."""
     handle, name = tempfile.mkstemp(prefix=".rows-", suffix=".tmp", dir=folder)
     digest = hashlib.sha256()
     try:
@@ -253,7 +253,7 @@ def _is_index(index: Any) -> bool:
         isinstance(entry, dict)
         and isinstance(entry.get("metadata"), dict)
         and isinstance(entry.get("splits"), dict)
-        # A path with a folder in it was not written by us, and would be read or removed outside of our folder.
+        # A path with a folder in it was not written by this class, and would be read or removed outside the folder.
         and all(
             isinstance(split, dict) and isinstance(split.get("path"), str) and split["path"] == Path(split["path"]).name
             for split in entry["splits"].values()
@@ -275,7 +275,7 @@ def _write_index(folder: Path, index: dict[str, Any]) -> None:
 
 
 def _forget_files(folder: Path, index: dict[str, Any], names: Iterable[str | None]) -> None:
-    """Remove files no entry points to any more, and what processes that were killed left behind a day ago."""
+    """Remove files without an index entry, and temporary files of killed processes that are older than a day."""
     used = {split["path"] for entry in index["datasets"].values() for split in entry["splits"].values()}
     for name in names:
         if name is not None and name not in used:
@@ -288,7 +288,7 @@ def _forget_files(folder: Path, index: dict[str, Any], names: Iterable[str | Non
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """The registry's lock, free again when the block or the process ends."""
+    """Hold the lock of the registry. It is released when the block or the process ends."""
     try:
         import fcntl
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Rows in memory as a task store, and the checks that rows from everywhere go through."""
+"""A task store over rows in memory, and the row checks that all stores share."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from rllm_gym.data.taskset import RowToTask, row_id
 
 @dataclass(frozen=True, slots=True)
 class RowTable:
-    """What is remembered of every row: its split, and where each id stands. About 17 bytes a row."""
+    """The split and the id hash of every row of a store. About 17 bytes per row."""
 
     splits: np.ndarray
-    """Index into ``SPLITS`` by row."""
+    """Index into ``SPLITS``, by row."""
     id_hashes: np.ndarray
-    """64-bit hashes of the ids, ascending; empty where no row has an id of its own."""
+    """64-bit hashes of the ids, ascending; empty if no row has an id of its own."""
     id_positions: np.ndarray
-    """The row of each hash."""
+    """The row of each hash, aligned with ``id_hashes``."""
 
     def split_positions(self, split: str) -> np.ndarray:
         return np.flatnonzero(self.splits == SPLITS.index(split))
 
     def candidates(self, task_id: str) -> Iterable[int]:
-        """Rows whose id may be ``task_id``; usually one or none."""
+        """Yield the rows whose id may be ``task_id``; usually one or none."""
         wanted = _id_hash(task_id)
         at = int(np.searchsorted(self.id_hashes, wanted))
         while at < len(self.id_hashes) and self.id_hashes[at] == wanted:
@@ -37,12 +37,12 @@ class RowTable:
 
 
 class RowReader:
-    """Turns rows into tasks one by one and remembers what a :class:`RowTable` needs.
+    """Converts rows to tasks one by one and collects the data of a :class:`RowTable`.
 
     Args:
         name: Prefix of the ids of rows that have none.
-        convert: What a row means.
-        where: Names the row at a position for a person, such as ``"gsm8k.jsonl, line 3"``.
+        convert: Converts a row to a task.
+        where: Returns a description of the row at a position for error messages, such as ``"gsm8k.jsonl, line 3"``.
     """
 
     def __init__(self, name: str, convert: RowToTask, where: Callable[[int], str]) -> None:
@@ -54,10 +54,10 @@ class RowReader:
         self._named = False
 
     def read(self, row: Any) -> Task:
-        """The next row as a task.
+        """Convert the next row to a task.
 
         Raises:
-            TaskError: The row cannot be used; names it.
+            TaskError: The row cannot be used; names the row.
         """
         position = len(self._splits)
         try:
@@ -73,10 +73,10 @@ class RowReader:
         return len(self._splits)
 
     def table(self, id_at: Callable[[int], str]) -> RowTable:
-        """The table of all rows read.
+        """Return the table of all rows read.
 
         Args:
-            id_at: The task id at a position; asked only where two hashes agree.
+            id_at: Returns the task id at a position; called only if two hashes are equal.
 
         Raises:
             TaskError: Two rows have the same id; names both.
@@ -98,7 +98,7 @@ class RowReader:
 
 
 def make_task(row: Any, position: int, name: str, convert: RowToTask) -> Task:
-    """One row as a task with its id.
+    """Convert one row to a task with its id.
 
     Raises:
         TaskError: The row cannot be used.
@@ -111,7 +111,7 @@ def make_task(row: Any, position: int, name: str, convert: RowToTask) -> Task:
 
 
 def find_position(table: RowTable, name: str, length: int, id_at: Callable[[int], str], task_id: str) -> int | None:
-    """The row whose task id is ``task_id``, or ``None``."""
+    """Return the row whose task id is ``task_id``, or ``None``."""
     if len(table.id_hashes):
         return next((position for position in table.candidates(task_id) if id_at(position) == task_id), None)
     number = task_id.removeprefix(f"{name}/")
@@ -127,7 +127,7 @@ def _id_hash(task_id: str) -> int:
 
 @dataclass(frozen=True)
 class MemoryStore:
-    """Tasks that are all there."""
+    """A task store that holds all tasks in memory."""
 
     name: str
     tasks: tuple[Task, ...]

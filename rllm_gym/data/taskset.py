@@ -1,4 +1,4 @@
-"""A task set: indexable, lazy, immutable, and split by what the tasks say, never by where they stand."""
+"""The task set: an indexable, lazy, immutable sequence of tasks, split by their content and not by their position."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 from rllm_gym.core import SPLITS, Task, TaskError, split_of, stream_seed
 
 RowToTask = Callable[[Mapping[str, Any], str], Task]
-"""Turns a row and its task id into a task; raises :class:`~rllm_gym.core.TaskError` for a row it cannot use."""
+"""Converts a row and its task id to a task. Raises :class:`~rllm_gym.core.TaskError` for a row it cannot use."""
 
 CONTENT_KEYS = ("question", "problem", "prompt", "instruction", "content")
 ID_KEYS = ("task_id", "id", "unique_id")
 
 
 class TaskStore(Protocol):
-    """What a :class:`Taskset` is a view of: tasks by position, and the position of an id."""
+    """The storage behind a :class:`Taskset`: returns tasks by position, and the position of an id."""
 
     @property
     def name(self) -> str: ...
@@ -29,18 +29,18 @@ class TaskStore(Protocol):
     def task(self, position: int) -> Task: ...
 
     def position(self, task_id: str) -> int | None:
-        """Where this id stands, or ``None``."""
+        """Return the position of this id, or ``None``."""
         ...
 
     def split_positions(self, split: str) -> np.ndarray | None:
-        """Positions whose content belongs to ``split``, ascending; ``None``: ask every task."""
+        """Return the positions whose content is in ``split``, ascending; ``None`` if each task must be tested."""
         ...
 
 
 class Taskset(Sequence[Task]):
-    """Tasks by index, by id and in order; every method that narrows it returns a new one.
+    """A sequence of tasks, with access by index and by id. Methods that select tasks return a new task set.
 
-    Tasks are made when they are asked for, so a set over a large file or a generator costs little memory. A task
+    Tasks are created on access, so a set over a large file or a generator uses little memory. A task
     keeps its id in every view, and ids do not depend on the view: ``<name>/<row number>``, or the row's own
     ``task_id``, ``id`` or ``unique_id``.
 
@@ -48,7 +48,7 @@ class Taskset(Sequence[Task]):
     problem that occurs twice is kept twice and still never leaks from training into testing;
     :meth:`unique` drops repetitions.
 
-    Build one with :meth:`from_rows`, :meth:`from_file`, :meth:`from_hub`, or
+    Create one with :meth:`from_rows`, :meth:`from_file`, :meth:`from_hub`, or
     :class:`~rllm_gym.data.ProceduralTaskset`.
 
     >>> tasks = Taskset.from_rows([{"question": "1 + 1?", "answer": "2"}, {"question": "2 + 2?", "answer": "4"}])
@@ -65,7 +65,7 @@ class Taskset(Sequence[Task]):
         object.__setattr__(self, "_store", store)
         object.__setattr__(self, "_positions", range(len(store)) if positions is None else positions)
 
-    # Where tasks come from --------------------------------------------------------------------------------
+    # Constructors
 
     @classmethod
     def from_rows(
@@ -76,16 +76,16 @@ class Taskset(Sequence[Task]):
         split: str | None = None,
         convert: RowToTask | None = None,
     ) -> Taskset:
-        """Tasks from rows (or finished tasks) in memory.
+        """Create a task set from rows (or tasks) in memory.
 
         Args:
-            rows: Mappings or tasks. They are copied: changing them later changes nothing here.
+            rows: Mappings or tasks. They are copied, so later changes to them have no effect.
             name: Prefix of the ids of rows that have none of their own.
-            split: Keep one content bucket, or ``None`` for all rows.
-            convert: What a row means; :func:`row_to_task` by default.
+            split: Keep only the rows of this content split; ``None`` for all rows.
+            convert: Converts a row to a task; :func:`row_to_task` by default.
 
         Raises:
-            TaskError: A row cannot be used, an id occurs twice, or nothing is left; the row is named.
+            TaskError: A row cannot be used, an id occurs twice, or nothing is left; names the row.
         """
         from rllm_gym.data.rows import MemoryStore
 
@@ -100,20 +100,20 @@ class Taskset(Sequence[Task]):
         split: str | None = None,
         convert: RowToTask | None = None,
     ) -> Taskset:
-        """Tasks from a ``.jsonl``/``.ndjson``, ``.json`` (a list of rows) or ``.parquet`` file.
+        """Create a task set from a ``.jsonl``/``.ndjson``, ``.json`` (a list of rows) or ``.parquet`` file.
 
-        Every row is read and checked once, here; after that rows are read when asked for. Files opened before are
-        shared within the process as long as they have not changed.
+        Every row is read and checked once by this method; afterwards rows are read on access. A file that has not
+        changed since it was last opened is shared within the process.
 
         Args:
             path: The file.
             name: Prefix of the ids; the file's stem by default.
-            split: Keep one content bucket, or ``None`` for all rows.
-            convert: What a row means; :func:`row_to_task` by default.
+            split: Keep only the rows of this content split; ``None`` for all rows.
+            convert: Converts a row to a task; :func:`row_to_task` by default.
 
         Raises:
-            TaskError: The file is missing, of another kind, or has a row that cannot be used; file and line are
-                named. A missing file is a ``FileNotFoundError`` too.
+            TaskError: The file is missing, has another format, or has a row that cannot be used; names the file and
+                the line. The error for a missing file is also a ``FileNotFoundError``.
         """
         from rllm_gym.data.files import open_store
 
@@ -129,24 +129,24 @@ class Taskset(Sequence[Task]):
         convert: RowToTask | None = None,
         timeout: float = 600.0,
     ) -> Taskset:
-        """Tasks from the Hugging Face hub, as ``"repo[:config][@split]"`` (a leading ``hf:`` is fine).
+        """Create a task set from the Hugging Face hub, as ``"repo[:config][@split]"`` (a leading ``hf:`` is allowed).
 
-        ``@split`` names a split of the data set on the hub. Without it, it is ``train`` or the only one there is.
-        ``split=`` then keeps one content bucket of those rows.
+        ``@split`` names a split of the data set on the hub. The default is ``train``, or the only split there is.
+        ``split=`` then keeps only the rows of one content split.
 
         Raises:
-            TaskError: ``datasets`` is missing, the hub cannot be reached in ``timeout`` seconds, there is no such
-                data set, or ``split=`` is given where the data set has splits of its own and none was chosen.
+            TaskError: ``datasets`` is missing, the hub cannot be reached within ``timeout`` seconds, there is no such
+                data set, or ``split=`` is given while the data set has splits of its own and none was selected.
         """
         from rllm_gym.data.hub import open_hub
 
         return _narrow(open_hub(source, name=name, split=split, convert=convert or row_to_task, timeout=timeout), split)
 
-    # A sequence of tasks ----------------------------------------------------------------------------------
+    # Sequence of tasks
 
     @property
     def name(self) -> str:
-        """What the ids of unnamed rows begin with."""
+        """Prefix of the ids of rows without an id of their own."""
         return self._store.name
 
     def __len__(self) -> int:
@@ -162,7 +162,7 @@ class Taskset(Sequence[Task]):
         try:
             position = self._positions[index]
         except IndexError:
-            # IndexError and not TaskError: iteration and random.choice of the standard library rely on it.
+            # IndexError and not TaskError, because iteration and random.choice of the standard library rely on it.
             raise IndexError(f"task index {index} is outside 0..{len(self) - 1} of {self!r}") from None
         return self._store.task(int(position))
 
@@ -179,7 +179,7 @@ class Taskset(Sequence[Task]):
             return False
 
     def find(self, task_id: str) -> Task:
-        """The task with this id.
+        """Return the task with this id.
 
         Raises:
             TaskError: There is none in this view.
@@ -194,10 +194,10 @@ class Taskset(Sequence[Task]):
         example = f"; ids look like {self[0].task_id!r}" if len(self) else ""
         raise TaskError(f"no task {task_id!r} among the {len(self)} of {self.name!r}{example}")
 
-    # Views ------------------------------------------------------------------------------------------------
+    # Views
 
     def split(self, name: str) -> Taskset:
-        """Only the tasks whose content belongs to the split ``"train"``, ``"validation"`` or ``"test"``."""
+        """Return the tasks whose content is in the split ``"train"``, ``"validation"`` or ``"test"``."""
         check_split(name)
         kept = self._store.split_positions(name)
         if kept is None:
@@ -208,10 +208,10 @@ class Taskset(Sequence[Task]):
         return Taskset(self._store, mine[np.isin(mine, kept)])
 
     def select(self, indices: Iterable[int]) -> Taskset:
-        """The tasks at these indices of this view, in this order.
+        """Return the tasks at these indices of this view, in this order.
 
         Raises:
-            TaskError: An index is outside.
+            TaskError: An index is out of range.
         """
         chosen = np.fromiter((int(index) for index in indices), dtype=np.int64)
         outside = chosen[(chosen < -len(self)) | (chosen >= len(self))]
@@ -220,30 +220,30 @@ class Taskset(Sequence[Task]):
         return self._at(np.where(chosen < 0, chosen + len(self), chosen))
 
     def take(self, count: int) -> Taskset:
-        """The first ``count`` tasks, or all where there are fewer."""
+        """Return the first ``count`` tasks, or all if there are fewer."""
         if count < 0:
             raise TaskError(f"take({count}): the number of tasks must be 0 or more")
         return self[:count]
 
     def skip(self, count: int) -> Taskset:
-        """All but the first ``count`` tasks."""
+        """Return all tasks except the first ``count``."""
         if count < 0:
             raise TaskError(f"skip({count}): the number of tasks must be 0 or more")
         return self[count:]
 
     def shuffle(self, seed: int) -> Taskset:
-        """The same tasks in an order that depends on ``seed`` alone."""
-        # Raw bits of PCG64 are the same in every NumPy; Generator.permutation makes no such promise.
+        """Return the same tasks in an order that depends only on ``seed``."""
+        # Raw bits of PCG64 are the same in every NumPy version; Generator.permutation does not guarantee that.
         keys = np.random.PCG64(stream_seed("shuffle", seed)).random_raw(len(self))
         return self._at(np.argsort(keys, kind="stable"))
 
     def filter(self, keep: Callable[[Task], bool]) -> Taskset:
-        """The tasks for which ``keep`` is true, in order. Every task is made once."""
+        """Return the tasks for which ``keep`` is true, in order. Every task is created once."""
         chosen = [index for index, task in enumerate(self) if keep(task)]
         return self._at(np.asarray(chosen, dtype=np.int64))
 
     def unique(self) -> Taskset:
-        """Each content once: of tasks with equal content the first stays."""
+        """Return each content once: the first of all tasks with equal content."""
         seen: set[str] = set()
 
         def first(task: Task) -> bool:
@@ -258,7 +258,7 @@ class Taskset(Sequence[Task]):
             return Taskset(self._store, self._positions.start + self._positions.step * indices)
         return Taskset(self._store, self._positions[indices])
 
-    # Immutable: copies are the same object, and nothing can be set ------------------------------------------
+    # Immutability: copies are the same object, and attributes cannot be set
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a Taskset cannot be changed; build a new one instead of setting {name!r}")
@@ -294,10 +294,10 @@ def _narrow(store: TaskStore, split: str | None) -> Taskset:
 
 
 def check_split(split: str) -> str:
-    """``split`` itself.
+    """Check that ``split`` is a valid split, and return it.
 
     Raises:
-        TaskError: It is none of the three; names them.
+        TaskError: It is not one of the three splits; names them.
     """
     if split not in SPLITS:
         raise TaskError(f"split={split!r} is not one of {', '.join(map(repr, SPLITS))} (or None)")
@@ -305,7 +305,7 @@ def check_split(split: str) -> str:
 
 
 def row_id(row: Mapping[str, Any]) -> str | None:
-    """The row's own id, under ``task_id``, ``id`` or ``unique_id``; ``None`` where it has none.
+    """Return the row's own id, from ``task_id``, ``id`` or ``unique_id``; ``None`` if it has none.
 
     Raises:
         TaskError: The id is neither text nor a whole number, or is empty.
@@ -323,14 +323,14 @@ def row_id(row: Mapping[str, Any]) -> str | None:
 
 
 def row_to_task(row: Mapping[str, Any], task_id: str) -> Task:
-    """A task that keeps the whole row as its data.
+    """Return a task that stores the whole row as its data.
 
     The content is the first of ``question``, ``problem``, ``prompt``, ``instruction``, ``content`` that is text;
-    else the whole row, ids aside, as JSON with sorted keys. A row written by :meth:`rllm_gym.core.Task.to_json`
-    becomes that task again.
+    otherwise the whole row without its ids, as JSON with sorted keys. A row written by
+    :meth:`rllm_gym.core.Task.to_json` is restored to that task.
 
     Raises:
-        TaskError: The row holds something that JSON cannot.
+        TaskError: The row contains a value that JSON cannot represent.
     """
     if set(row) == {"task_id", "content", "data"} and isinstance(row["content"], str):
         data = row["data"]
@@ -353,7 +353,7 @@ def check_json(value: Any) -> None:
     """Check that ``value`` is JSON: texts, finite numbers, booleans, ``None``, lists, and mappings with text keys.
 
     Raises:
-        TaskError: It is not; names the key and what is there.
+        TaskError: It is not; names the key and the value.
     """
     stack: list[tuple[Any, str, int]] = [(value, "", 0)]
     while stack:

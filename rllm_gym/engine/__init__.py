@@ -1,4 +1,4 @@
-"""The engine that makes episodes of environments, agents and samplers, and what is done with them but training."""
+"""Engines that run episodes with environments, agents and samplers, and tools to save and evaluate the episodes."""
 
 from rllm_gym.engine.crew import EnvironmentUnavailable
 from rllm_gym.engine.episodes_file import EpisodeFileError, load_episodes, save_episodes

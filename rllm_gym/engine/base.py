@@ -1,4 +1,4 @@
-"""What every engine is: specs go in, episodes come out, and what runs meanwhile has an owner that ends it."""
+"""The base class of the engines: takes episode specs, returns episodes, and cleans up everything it started."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ Specs = Iterable[TaskLike] | AsyncIterable[TaskLike]
 
 
 class BaseEngine(ABC):
-    """Runs episodes, ``n_parallel`` at a time; a subclass says what one attempt at an episode is.
+    """Runs up to ``n_parallel`` episodes concurrently. A subclass defines one attempt at an episode.
 
     Args:
-        env_id: What its episodes and messages call the environment.
-        budget: Where conversations are cut off.
-        settle: Turns of the event loop a deterministic round waits for tasks that may still ask for a reply.
-        **others: As :class:`~rllm_gym.engine.AgentExecutionEngine` has them.
+        env_id: The name of the environment in episodes and messages.
+        budget: Limits on turns and tokens.
+        settle: Number of event loop iterations that a deterministic round waits for tasks that may still request a
+            reply.
+        **others: See :class:`~rllm_gym.engine.AgentExecutionEngine`.
     """
 
     def __init__(
@@ -99,50 +100,50 @@ class BaseEngine(ABC):
         self._runs = itertools.count()
         self._running = 0
         self._kept_open = False
-        self.made = threading.Event()  # whether any environment was ever made
+        self.made = threading.Event()  # whether any environment was ever created
         self._lock = threading.RLock()
         self._pool: WorkerPool | None = None
         self._idle: list[Place] = []
 
     @abstractmethod
     def attempt(self, spec: EpisodeSpec, place: Any, name: str, seat: Seat) -> Attempt:
-        """One attempt at an episode, ready to play.
+        """Create one attempt at an episode, ready to play.
 
         Args:
-            spec: What to run; seed and id are set.
-            place: Where its worlds live; what :meth:`new_place` made.
-            name: Unique in the life of the sampler; the names of its conversations begin with it.
-            seat: Where it asks for replies.
+            spec: The episode to run; its seed and id are set.
+            place: Holds the environments of the attempt; created by :meth:`new_place`.
+            name: Unique in the lifetime of the sampler. The names of its conversations start with it.
+            seat: Where the attempt requests replies.
 
         Raises:
-            AgentFailed: The user's code could not make what plays.
+            AgentFailed: The user's code could not create the agent or the workflow.
         """
 
     @abstractmethod
     def new_place(self) -> Place:
-        """Room for the worlds of one running episode."""
+        """Create the object that holds the environments of one running episode."""
 
     def ending_turns(self, params: SamplingParams) -> SamplingParams:
-        """The same, and a reply ends where the template ends a turn: a base model's end of text is another token."""
+        """Add the end-of-turn token of the chat template to the stop ids: a base model's own EOS token may differ."""
         end_of_turn = self.renderer.end_of_turn_id if self.renderer is not None else None
         if end_of_turn is None or end_of_turn in params.stop_token_ids:
             return params
         return replace(params, stop_token_ids=(*params.stop_token_ids, end_of_turn))
 
-    # Running ----------------------------------------------------------------------------------------------
+    # Running episodes
 
     async def stream(self, specs: Specs) -> AsyncIterator[Episode]:
-        """Episodes as they finish (``deterministic``: in the order of the specs).
+        """Yield episodes as they finish (``deterministic``: in the order of the specs).
 
-        Specs are taken one by one as places become free, and no more than ``n_parallel`` results wait to be read:
-        a slow reader slows the engine down. Leaving the loop early ends everything that still runs.
+        Specs are taken one by one as capacity becomes free, and at most ``n_parallel`` results wait to be read, so a
+        slow reader slows the engine down. Leaving the loop early cancels everything that is still running.
 
         Args:
-            specs: What to run: :class:`EpisodeSpec`, or tasks alone.
+            specs: The episodes to run: :class:`EpisodeSpec` objects or tasks.
 
         Raises:
-            SamplerError: The sampler cannot serve.
-            EnvironmentUnavailable: No environment could be made at all.
+            SamplerError: The sampler failed.
+            EnvironmentUnavailable: No environment could be created at all.
             ValueError: Two specs have the same ``episode_id``.
         """
         async with aclosing(self._run(specs)) as results:
@@ -150,16 +151,16 @@ class BaseEngine(ABC):
                 yield episode
 
     async def run(self, specs: Specs) -> list[Episode]:
-        """All episodes, in the order of the specs. Raises as :meth:`stream`."""
+        """Return all episodes, in the order of the specs. Raises the same errors as :meth:`stream`."""
         async with aclosing(self._run(specs)) as results:
             episodes = [result async for result in results]
         return [episode for _, episode, _ in sorted(episodes, key=lambda result: result[0])]
 
     def run_sync(self, specs: Specs) -> list[Episode]:
-        """:meth:`run` for code without an event loop.
+        """Run :meth:`run` from code without an event loop.
 
         Raises:
-            RuntimeError: An event loop runs in this thread (a notebook): ``await engine.run(specs)`` there.
+            RuntimeError: An event loop is running in this thread (a notebook): use ``await engine.run(specs)`` there.
         """
         try:
             asyncio.get_running_loop()
@@ -181,23 +182,23 @@ class BaseEngine(ABC):
                 await self.aclose()
             self.stats.wall += time.perf_counter() - began
 
-    # Places -----------------------------------------------------------------------------------------------
+    # Environments and workers
 
     def take_place(self) -> Place:
-        """Room for an episode, idle if there is some."""
+        """Return the environments of an earlier episode if some are idle, else new ones."""
         with self._lock:
             return self._idle.pop() if self._idle else self.new_place()
 
     def give_back(self, place: Place) -> None:
-        """The place is free again."""
+        """Return ``place`` to the idle list."""
         with self._lock:
             self._idle.append(place)
 
     def pool(self) -> WorkerPool:
-        """The workers of all places."""
+        """Return the pool of workers that all places share."""
         with self._lock:
             if self._pool is None:
-                # n_parallel bounds each run; the pool itself need not.
+                # n_parallel limits each run, so the pool itself needs no limit.
                 self._pool = WorkerPool(
                     self.workers,
                     max_workers=1_000_000,
@@ -215,16 +216,16 @@ class BaseEngine(ABC):
         env_id: str,
         host: Callable[..., Any] = EnvironmentHost,
     ) -> Slot:
-        """A worker for one environment."""
+        """Create the handle of a worker for one environment."""
         reuse = env_id.startswith("rllm/") if self.reuse_envs is None else self.reuse_envs
         return Slot(
             self.pool(), source, kwargs, self.deadlines, reuse=reuse, made=self.made, stats=self.stats, host=host
         )
 
-    # Life -------------------------------------------------------------------------------------------------
+    # Closing
 
     async def aclose(self) -> None:
-        """Close every environment and end every worker, each within its deadline. Safe to call twice."""
+        """Close every environment and stop every worker, each within its deadline. Can be called more than once."""
         with self._lock:
             places, self._idle = self._idle, []
         try:
@@ -236,7 +237,7 @@ class BaseEngine(ABC):
                 await pool.aclose()
 
     def close(self) -> None:
-        """:meth:`aclose` for code without an event loop."""
+        """Run :meth:`aclose` from code without an event loop."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:

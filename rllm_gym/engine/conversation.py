@@ -1,4 +1,4 @@
-"""One episode's conversation as token ids: what each turn appends, and how much room is left for a reply."""
+"""The token ids of one episode's conversation: what each turn appends, and how many tokens are left for a reply."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rllm_gym.samplers.protocol import Completion, SamplingParams
 
 
 class Conversation:
-    """Grows by :meth:`extend` (the environment's messages) and :meth:`append` (the sampled reply), in turn.
+    """The token ids of a conversation. Call :meth:`extend` (messages) and :meth:`append` (sampled reply) alternately.
 
     Args:
-        renderer: Makes token ids of messages; ``None`` for samplers that take messages only.
-        budget: Where to stop.
-        context_length: The sampler's own limit, or ``None``.
+        renderer: Converts messages to token ids; ``None`` for samplers that take only messages.
+        budget: Limits on turns and tokens.
+        context_length: The context limit of the sampler in tokens, or ``None``.
     """
 
     def __init__(self, renderer: ChatRenderer | None, budget: Budget, context_length: int | None) -> None:
@@ -32,21 +32,22 @@ class Conversation:
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The whole prompt of the next request."""
+        """The token ids of the whole prompt of the next request."""
         return self._prefix.ids if self._prefix is not None else ()
 
     @property
     def context_ids(self) -> tuple[int, ...]:
-        """The ids the last :meth:`extend` appended: the whole prompt where a branch begins."""
+        """The ids that the last :meth:`extend` appended; the whole prompt at the start of a branch."""
         return self._prefix.context_ids if self._prefix is not None else ()
 
     def extend(self, messages: Sequence[Mapping[str, Any]], tools: str | None) -> None:
-        """Append what is new in ``messages``; where they rewrite what was there, a new branch begins."""
+        """Append the new part of ``messages``. If they rewrite earlier messages, start a new branch."""
         if self._renderer is not None:
             self._prefix = self._renderer.extend(self._prefix, messages, tools)
 
     def room(self, params: SamplingParams) -> SamplingParams | StopReason:
-        """The parameters of the next request, ``max_tokens`` cut to what is left, or why there can be none."""
+        """Return the parameters of the next request, with ``max_tokens`` reduced to the tokens left, or the stop reason
+        if no request is possible."""
         most = params.max_tokens
         if self._budget.max_response_tokens is not None:
             left = self._budget.max_response_tokens - self._sampled
@@ -66,7 +67,7 @@ class Conversation:
         return params if most == params.max_tokens else replace(params, max_tokens=most)
 
     def append(self, completion: Completion) -> TurnTokens | None:
-        """Append a reply, id for id; its tokens for training, ``None`` where the sampler gave none."""
+        """Append a reply with its exact ids. Return its tokens for training, or ``None`` if the sampler gave none."""
         self._turns += 1
         self._sampled += len(completion.ids) if completion.ids else self._length(completion.text)
         if self._renderer is None or not completion.ids:
@@ -84,5 +85,5 @@ class Conversation:
         )
 
     def _length(self, text: str) -> int:
-        # A sampler that takes messages returns no ids; limits are kept by what its text would be.
+        # A sampler that takes messages returns no ids, so the limits use the length of the encoded text.
         return 0 if self._renderer is None else len(self._renderer.tokenizer.encode(text, add_special_tokens=False))

@@ -1,4 +1,4 @@
-"""One run of the engine: lanes that play one episode after the other, retries, and the line of results."""
+"""One run of an engine: concurrent loops that run one episode after another, with retries and a queue of results."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_TOLD = 20  # faults of a kind that are logged as warnings
+_TOLD = 20  # faults per kind that are logged as warnings
 
 Result = tuple[int, Episode, BaseAgent | None]
-"""Position of the spec, its episode, and the agent that played it last."""
+"""Position of the spec, its episode, and the agent of the last attempt."""
 
 
 class EnvironmentUnavailable(RuntimeError):
-    """No environment could be made at all: an argument, an import or a file is wrong. Names the reason."""
+    """Raised if no environment could be created at all: a wrong argument, import or file. Names the reason."""
 
 
 class AgentFailed(Exception):
-    """The user's own code raised: an agent's, or a workflow's."""
+    """Raised if the user's own code (an agent or a workflow) raised an exception."""
 
 
 class Place(Protocol):
-    """Where the worlds of one running episode live. Used by one episode at a time."""
+    """The environments of one running episode. Used by one episode at a time."""
 
     async def discard(self) -> None:
-        """After a fault: close what still stands, within the deadlines; the next attempt finds fresh worlds."""
+        """After a fault: close what is still open, within the deadlines. The next attempt gets new environments."""
 
     async def aclose(self) -> None:
-        """End worlds and workers."""
+        """Close the environments and stop the workers."""
 
 
 class Attempt(Protocol):
-    """One attempt at one episode; readable at any moment, also when a deadline cuts it off.
+    """One attempt at one episode. Can be read at any time, also after a deadline has interrupted it.
 
     Attributes:
         stop_reason: Why it ended.
-        broken: What it cannot go on after, also while it is still being ended.
-        prompt_tokens, sampled_tokens: So far.
-        seconds: Waiting by phase, so far.
+        broken: The error after which it cannot continue; also set while the attempt is being cleaned up.
+        prompt_tokens, sampled_tokens: Number of tokens so far.
+        seconds: Waiting time in seconds by phase, so far.
     """
 
     stop_reason: StopReason
@@ -68,40 +68,40 @@ class Attempt(Protocol):
 
     @property
     def agent(self) -> BaseAgent | None:
-        """The agent that played, where there is one."""
+        """The agent of the attempt, if there is a single one."""
 
     @property
     def begun(self) -> bool:
-        """Whether a turn was done."""
+        """Whether at least one turn is complete."""
 
     @property
     def conversations(self) -> Iterable[str]:
-        """Names of what the sampler may have kept for it."""
+        """Names of the conversations for which the sampler may hold cache."""
 
     async def play(self) -> None:
-        """Play to the end, and close or hand back the worlds.
+        """Run to the end, then close the environments or keep them for reuse.
 
         Raises:
-            EnvironmentFault: The world broke.
-            AgentFailed: The user's code raised.
-            SamplerError: The sampler cannot serve.
+            EnvironmentFault: An environment failed.
+            AgentFailed: The user's code raised an exception.
+            SamplerError: The sampler failed.
             TaskError: There is no such task.
         """
 
     def episode(
         self, stop_reason: StopReason, why: str | None, *, env_id: str, attempts: int, seconds: float
     ) -> Episode:
-        """The record of what was played. A dropped episode keeps its steps for whoever looks for the cause."""
+        """Return the record of the attempt. A dropped episode keeps its steps, for debugging."""
 
 
 @dataclass(slots=True, frozen=True)
 class Seat:
-    """Where one episode asks for replies: at once, or in rounds with all others.
+    """Requests replies for one episode: immediately, or in rounds together with all other episodes.
 
     Attributes:
         index: Position of the episode's spec.
-        sampler: What draws the replies.
-        rounds: The rounds of a deterministic run.
+        sampler: Draws the replies.
+        rounds: The rounds of a deterministic run, else ``None``.
     """
 
     index: int
@@ -109,7 +109,7 @@ class Seat:
     rounds: Rounds | None
 
     async def sample(self, request: Request, speaker: str = "") -> Completion:
-        """One reply. ``speaker`` tells apart those who ask at the same time within the episode."""
+        """Request one reply. ``speaker`` distinguishes the agents of an episode that request at the same time."""
         if self.rounds is not None:
             return await self.rounds.sample(self.index, request, speaker)
         (completion,) = one_each(await self.sampler.sample([request]), 1)
@@ -117,7 +117,7 @@ class Seat:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """While something else than a reply is waited for: no round may begin."""
+        """Mark that the episode waits for something other than a reply, so that no round starts."""
         if self.rounds is None:
             yield
             return
@@ -128,7 +128,7 @@ class Seat:
             self.rounds.end_work()
 
     async def release(self, conversation: str) -> None:
-        """Forget a conversation; with rounds, before the next one."""
+        """Drop the sampler's cache of a conversation; with rounds, before the next round."""
         if self.rounds is not None:
             self.rounds.release(self.index, conversation)
         else:
@@ -136,12 +136,12 @@ class Seat:
 
 
 class Crew:
-    """Plays the specs of one run.
+    """Runs the specs of one run.
 
     Args:
-        engine: Whose worlds and sampler are used, and whose stats are kept.
-        specs: What to run.
-        run: Number of the run within the engine; keeps names of conversations apart.
+        engine: The engine whose environments and sampler are used and whose stats are updated.
+        specs: The episodes to run.
+        run: Number of the run within the engine; makes the names of conversations unique.
     """
 
     def __init__(self, engine: BaseEngine, specs: Specs, *, run: int) -> None:
@@ -153,11 +153,11 @@ class Crew:
         self._done: asyncio.Queue[Result | None] = asyncio.Queue(maxsize=engine.n_parallel)
         self._rounds: Rounds | None = None
         self._work: asyncio.Task[None] | None = None
-        self._left = False  # nobody reads results any more
+        self._left = False  # whether the reader has stopped reading results
         self._progress = RunProgress(engine.progress, total=len(specs) if isinstance(specs, Sized) else None)
 
     async def results(self) -> AsyncIterator[Result]:
-        """As they finish; deterministic runs in order of position."""
+        """Yield results as they finish; in deterministic runs in the order of the specs."""
         self._work = asyncio.create_task(self._play())
         waiting: dict[int, Result] = {}
         position = 0
@@ -171,16 +171,16 @@ class Crew:
                 while position in waiting:
                     yield waiting.pop(position)
                     position += 1
-        await self._work  # raises what ended the run
+        await self._work  # re-raise the error that ended the run
 
     async def aclose(self) -> None:
-        """End what still runs and release what the sampler keeps for it."""
+        """Cancel what is still running and release its sampler caches."""
         self._left = True
         if self._work is not None:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
 
-    # ------------------------------------------------------------------------------------------------------
+    # Private methods
 
     async def _play(self) -> None:
         try:
@@ -197,7 +197,7 @@ class Crew:
                 if self._rounds is not None:
                     self._rounds.open()
         except BaseExceptionGroup as errors:
-            # One reason is enough; the others are mostly its consequences.
+            # Report one error only; the others are mostly its consequences.
             raise errors.exceptions[0] from None
         finally:
             if self._rounds is not None:
@@ -238,7 +238,7 @@ class Crew:
         return index, spec
 
     async def _episode(self, index: int, spec: EpisodeSpec, place: Place) -> tuple[Episode, BaseAgent | None]:
-        """Play a spec, again on a fresh environment after a fault, and record what came of it."""
+        """Run a spec, with retries on a fresh environment after a fault, and return its record."""
         engine = self._engine
         began = time.perf_counter()
         seat = Seat(index, engine.sampler, self._rounds)
@@ -267,7 +267,7 @@ class Crew:
             if not deadline.expired():
                 raise
             if attempt is not None and attempt.broken is not None:
-                # The deadline came while what had broken was cleared away: that is why, not the time it took.
+                # The deadline passed during the cleanup after an error. Report that error, not the timeout.
                 stop_reason, why = self._broken(attempt.broken, spec)
             elif attempt is not None and attempt.begun:
                 stop_reason = StopReason.TIMEOUT
@@ -287,12 +287,12 @@ class Crew:
         return episode, attempt.agent
 
     def _broken(self, error: Exception, spec: EpisodeSpec) -> tuple[StopReason, str]:
-        """What an error makes of its episode, and why; raises what ends the run instead."""
+        """Return the stop reason and the message for an error; re-raise errors that end the run."""
         kind, stop_reason = "agent", StopReason.AGENT_ERROR
         if isinstance(error, EnvironmentFault):
             kind, stop_reason = error.kind, StopReason.FAULT
         elif isinstance(error, TaskError):
-            # The same task fails the same way on every environment.
+            # The same task fails in the same way on every environment, so it is not retried.
             kind, stop_reason = "task", StopReason.FAULT
         elif isinstance(error, SamplerError):
             if self._engine.on_sampler_error == "raise":
@@ -308,7 +308,7 @@ class Crew:
     def _count(self, kind: str, spec: EpisodeSpec, error: Exception) -> None:
         faults = self._engine.stats.faults
         faults[kind] += 1
-        # A world that breaks a thousand times is told of often enough by then.
+        # Limit the number of warnings when an environment fails very often.
         level = logging.WARNING if faults[kind] <= _TOLD else logging.DEBUG
         more = "; further ones of this kind are only counted" if faults[kind] == _TOLD else ""
         _log.log(level, "episode %s: fault (%s): %s%s", spec.episode_id, kind, error, more)
@@ -349,7 +349,7 @@ async def _numbered(specs: Specs) -> AsyncGenerator[tuple[int, Any], None]:
 def unplayed(
     spec: EpisodeSpec, stop_reason: StopReason, why: str | None, *, env_id: str, attempts: int, seconds: float
 ) -> Episode:
-    """The record of a spec before anything was played: no steps, no reward."""
+    """Return the record of a spec for which nothing was run: no steps, no reward."""
     task = spec.task
     return Episode(
         episode_id=spec.episode_id,

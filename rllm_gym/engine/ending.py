@@ -1,4 +1,4 @@
-"""Ending tasks of somebody else's code: cancelled, cancelled again where they catch it, and left behind at last."""
+"""Cancel tasks that run user code: cancel, cancel again if they catch the cancellation, and finally abandon them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _TIMES = 10
 
 
 async def end_tasks(tasks: Collection[asyncio.Task[Any]], seconds: float) -> None:
-    """Cancel tasks until they are done, ``seconds`` at most; what they raise comes too late for anybody.
+    """Cancel tasks repeatedly until they are done, for at most ``seconds``. Their exceptions are ignored.
 
-    A bare ``except:`` in a loop outlives one cancellation, and often not the next. A task that outlives all of them is
-    told of in the log and left behind.
+    A bare ``except:`` in a loop survives one cancellation, but often not the next one. A task that survives all of
+    them is reported in the log and abandoned.
     """
     left = {task for task in tasks if not task.done()}
     for _ in range(_TIMES):
@@ -29,9 +29,9 @@ async def end_tasks(tasks: Collection[asyncio.Task[Any]], seconds: float) -> Non
     for task in tasks:
         if task in left:
             _log.warning("%r catches every cancellation and is left behind; let CancelledError through", task)
-            # asyncio.run would wait for it without end; and once collected its loop would spin, as it catches
-            # GeneratorExit, too. So it is hidden from the one and kept from the other.
+            # asyncio.run would wait for this task forever, so unregister it. If it were garbage-collected, its loop
+            # would spin, because it catches GeneratorExit as well, so keep a reference to it.
             asyncio.tasks._unregister_task(task)
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
         elif not task.cancelled():
-            task.exception()  # read, so that nobody is told of it
+            task.exception()  # retrieve it, so that asyncio does not log it

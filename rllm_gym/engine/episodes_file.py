@@ -1,4 +1,4 @@
-"""Episodes on disk: one JSON line each, written whole or not at all, read back as they were."""
+"""Save and load episodes: one JSON line per episode, with no partial lines and no loss of information."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from rllm_gym.engine.records import from_json, to_json
 
 
 class EpisodeFileError(RllmGymError, ValueError):
-    """A file of episodes that cannot be read or appended to; names the file and the line."""
+    """Raised for a file of episodes that cannot be read or appended to. Names the file and the line."""
 
 
 def save_episodes(path: str | os.PathLike[str], episodes: Iterable[Episode], *, append: bool = False) -> int:
-    """Write episodes as JSON lines; returns how many.
+    """Write episodes as JSON lines and return how many.
 
-    A new file appears whole, under its name, when all is written; what was there before stays until then. With
-    ``append=True`` the lines go to the end of the file, under a lock, so that several processes may append.
+    A new file is written under a temporary name and renamed when it is complete; until then an existing file stays
+    unchanged. With ``append=True`` the lines are added to the end of the file, under a lock, so that several processes
+    can append.
 
     Args:
-        path: The file, usually ``….jsonl``. Its folder is made where it is missing.
-        episodes: In order.
+        path: The file, usually ``….jsonl``. Its folder is created if it does not exist.
+        episodes: The episodes, in order.
         append: Add to the file instead of replacing it.
 
     Raises:
-        EpisodeFileError: The file to append to ends in the middle of a line.
+        EpisodeFileError: The file to append to ends with an incomplete line.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,10 +53,10 @@ def save_episodes(path: str | os.PathLike[str], episodes: Iterable[Episode], *, 
 
 
 def load_episodes(path: str | os.PathLike[str]) -> Iterator[Episode]:
-    """The episodes of a file, one by one.
+    """Yield the episodes of a file, one by one.
 
     Raises:
-        EpisodeFileError: A line is torn, is no episode, or was written under another schema; names the line.
+        EpisodeFileError: A line is incomplete, is not an episode, or has another schema version; names the line.
             Everything before it has been yielded.
     """
     path = Path(path)
@@ -85,7 +86,7 @@ def load_episodes(path: str | os.PathLike[str]) -> Iterator[Episode]:
 
 
 def episode_to_json(episode: Episode) -> dict[str, Any]:
-    """JSON types. Each step keeps its messages as what was added to those of the step before."""
+    """Return an episode as JSON types. Each step stores only the messages that differ from those of the step before."""
     return {
         "schema_version": episode.schema_version,
         "episode_id": episode.episode_id,
@@ -107,10 +108,10 @@ def episode_to_json(episode: Episode) -> dict[str, Any]:
 
 
 def episode_from_json(row: dict[str, Any]) -> Episode:
-    """The inverse of :func:`episode_to_json`.
+    """Return the episode for a row of :func:`episode_to_json`.
 
     Raises:
-        KeyError, TypeError, ValueError: It is no such row.
+        KeyError, TypeError, ValueError: The row is not such an episode.
     """
     return Episode(
         episode_id=row["episode_id"],
@@ -127,13 +128,13 @@ def episode_from_json(row: dict[str, Any]) -> Episode:
         attempts=row["attempts"],
         seconds=from_json(row["seconds"]),
         info=from_json(row["info"]),
-        # Files of before there were metrics have none.
+        # Older files have no metrics.
         metrics=from_json(row.get("metrics", {})),
         schema_version=row["schema_version"],
     )
 
 
-# ----------------------------------------------------------------------------------------------------------
+# Private functions
 
 
 def _trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
@@ -191,7 +192,7 @@ def _trajectory_from_json(row: dict[str, Any]) -> Trajectory:
         )
     return Trajectory(
         name=row["name"],
-        # Files of before there were roles have none.
+        # Older files have no roles.
         role=row.get("role", "agent"),
         trainable=row.get("trainable", True),
         task=from_json(row["task"]),
@@ -229,7 +230,7 @@ def _tokens_from_json(row: dict[str, Any]) -> TurnTokens:
 def _write(file: Any, episodes: Iterable[Episode]) -> int:
     count = 0
     for episode in episodes:
-        # ASCII: lone surrogates survive, and no reader splits lines at U+2028.
+        # ASCII keeps lone surrogates, and prevents readers from splitting lines at U+2028.
         line = json.dumps(episode_to_json(episode), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
         file.write(line.encode("ascii") + b"\n")
         count += 1

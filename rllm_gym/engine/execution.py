@@ -1,4 +1,4 @@
-"""The engine of single agents: environment, agent and sampler, many episodes at once."""
+"""The engine for episodes with a single agent: runs environment, agent and sampler for many episodes concurrently."""
 
 from __future__ import annotations
 
@@ -26,50 +26,52 @@ __all__ = ["AgentExecutionEngine", "Specs", "TaskLike"]
 
 
 class AgentExecutionEngine(BaseEngine):
-    """Runs episodes: environment, agent and sampler, ``n_parallel`` at a time.
+    """Runs single-agent episodes (environment, agent and sampler), up to ``n_parallel`` concurrently.
 
     >>> engine = AgentExecutionEngine(env="rllm/Math-v0", sampler=sampler)            # doctest: +SKIP
     >>> async with engine:                                                            # doctest: +SKIP
     ...     async for episode in engine.stream(range(100)):
     ...         print(episode.task_id, episode.reward, episode.stop_reason)
 
-    Inside ``with`` or ``async with`` workers and environments serve several runs; outside of it every run starts
-    and ends its own. The sampler belongs to whoever made it.
+    Within ``with`` or ``async with``, workers and environments are reused across runs; otherwise every run starts and
+    stops its own. The engine does not close the sampler.
 
-    **Faults.** When the world breaks (an exception, a passed deadline, a dead worker, garbage in place of a
-    5-tuple) the episode begins again on a fresh environment with the same seeds; past ``retries`` it comes back
+    **Error handling.** If the environment fails (an exception, a passed deadline, a dead worker, an invalid return
+    value), the episode restarts on a fresh environment with the same seeds. After ``retries`` restarts it is returned
     with ``StopReason.FAULT``, ``trainable`` False, and no reward. Every fault is counted in ``stats.faults``.
     An exception of the agent's own code ends the episode as ``StopReason.AGENT_ERROR``.
 
     Args:
-        env: A Gymnasium id, an ``EnvSpec``, or something callable that returns an environment (a class, a function).
-        sampler: What draws replies.
+        env: A Gymnasium id, an ``EnvSpec``, or a callable that returns an environment (a class or a function).
+        sampler: Draws the replies.
         env_kwargs: Keyword arguments of the environment.
-        agent: An agent class or factory without arguments; ``None`` picks one by the environment's family.
-        renderer: Makes token ids of messages. ``None`` makes one of ``tokenizer`` (or the sampler's own).
+        agent: An agent class or a factory without arguments; ``None`` selects one by the environment's family.
+        renderer: Converts messages to token ids. ``None`` creates one from ``tokenizer`` (or the sampler's own).
         tokenizer: A Hugging Face tokenizer with a chat template.
-        sampling_params: How replies are drawn. The token that ends a turn of the template is a stop id in any case.
-        n_parallel: Episodes that run at a time in one run, and results that may wait to be read.
-        workers: ``"thread"``; ``"process"``, which a hang or a crash cannot outlive; or ``"ray"``, processes on all
-            machines of a Ray cluster (extra ``ray``; :class:`~rllm_gym.workers.WorkerPool` says which cluster).
-        memory_mb: Cap for each worker process or Ray actor; ``None`` for none.
-        max_turns, max_prompt_tokens, max_response_tokens, max_context_tokens: As :class:`Budget`.
-        deadlines: Seconds for each phase.
-        retries: Times an episode may begin again after a fault.
-        reuse_envs: Whether an environment serves further episodes after a clean end. ``None``: those named by an
-            ``rllm/`` id do; any other is made for one episode and closed before its result is delivered, so that
-            a fault in ``close`` counts against that episode.
-        on_sampler_error: ``"raise"`` ends the run with the sampler's error, ``"drop"`` makes it a fault of the
+        sampling_params: Sampling parameters. The end-of-turn token of the chat template is always added to the stop
+            ids.
+        n_parallel: Maximum number of concurrent episodes per run, and of finished results that wait to be read.
+        workers: ``"thread"``; ``"process"``, which can be killed after a hang or a crash; or ``"ray"``, processes on
+            all machines of a Ray cluster (extra ``ray``; :class:`~rllm_gym.workers.WorkerPool` documents which
+            cluster).
+        memory_mb: Memory limit in MB of each worker process or Ray actor; ``None`` for no limit.
+        max_turns, max_prompt_tokens, max_response_tokens, max_context_tokens: See :class:`Budget`.
+        deadlines: Maximum duration of each phase, in seconds.
+        retries: How often an episode may restart after a fault.
+        reuse_envs: Whether an environment is reused for further episodes after a clean end. ``None``: only those
+            with an ``rllm/`` id are; any other is created for one episode and closed before its result is returned,
+            so that a fault in ``close`` counts against that episode.
+        on_sampler_error: ``"raise"`` ends the run with the sampler's error; ``"drop"`` records it as a fault of the
             episode, without retries.
-        seed: Root of the seeds of episodes that name none.
-        deterministic: Sample in rounds, so that the batches depend on the episodes alone and not on timing, and
-            deliver results in the order of the specs. Slower: everyone waits for the slowest environment.
+        seed: Root of the seeds of episodes whose spec has no seed.
+        deterministic: Sample in rounds, so that the batches depend only on the episodes and not on timing, and
+            return results in the order of the specs. Slower: every round waits for the slowest environment.
         progress: Show a progress bar on stderr.
 
     Raises:
-        gymnasium.error.Error: There is no such id.
-        TypeError: ``deadlines`` is no :class:`Deadlines`.
-        ValueError: An argument is out of range, or one could have no effect.
+        gymnasium.error.Error: There is no such environment id.
+        TypeError: ``deadlines`` is not a :class:`Deadlines`.
+        ValueError: An argument is out of range or would have no effect.
     """
 
     def __init__(
@@ -120,7 +122,7 @@ class AgentExecutionEngine(BaseEngine):
         self.make_agent: Callable[[], BaseAgent] = agent or default_agent(self.env_id)
 
     async def stream_with_agents(self, specs: Specs) -> AsyncIterator[Result]:
-        """:meth:`stream` with the position of the spec and the agent that played it (``None`` if none did)."""
+        """Yield from :meth:`stream`, with the position of the spec and the agent (``None`` if none was created)."""
         async with aclosing(self._run(specs)) as results:
             async for result in results:
                 yield result

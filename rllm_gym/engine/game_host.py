@@ -1,4 +1,4 @@
-"""Inside a worker: one PettingZoo game in turns (AEC), and everything it returns checked."""
+"""The worker side of a turn-based PettingZoo game (AEC): runs the game and checks everything it returns."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from rllm_gym.engine.host import faults, garbage, show
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A game between two moves.
+    """The state of a game between two moves.
 
     Attributes:
-        agent: Whose turn it is; ``""`` when the game is over.
-        observation: What that agent sees.
-        rewards: What the last move earned, for each agent.
-        infos: For each agent.
-        terminated: The game has been decided, for every agent.
-        truncated: It ended undecided, for at least one.
-        agents: Everybody who plays.
-        task: The task as JSON types where the game tells it.
+        agent: The agent to move; ``""`` when the game is over.
+        observation: The observation of that agent.
+        rewards: Rewards of the last move, by agent.
+        infos: Infos, by agent.
+        terminated: Whether the game was decided, for every agent.
+        truncated: Whether the game ended undecided, for at least one agent.
+        agents: All agents of the game.
+        task: The task as JSON types, if the game provides it.
     """
 
     agent: str
@@ -45,7 +45,7 @@ class Position:
 
 
 def is_game(env_id: str) -> bool:
-    """Whether an id (``"module:id"`` imports the module first) is a PettingZoo game's and no environment's."""
+    """Return whether an id (``"module:id"`` imports the module first) is a PettingZoo game and not an environment."""
     module, colon, name = env_id.partition(":")
     if colon:
         importlib.import_module(module)
@@ -59,10 +59,10 @@ def is_game(env_id: str) -> bool:
 
 
 def resolve_game(game: str | Callable[..., Any]) -> str | Callable[..., Any]:
-    """The id of a registered game (``"module:id"`` imports the module first), or the callable itself.
+    """Return the id of a registered game (``"module:id"`` imports the module first), or the callable itself.
 
     Raises:
-        PettingZooRegistryError: There is no such id; PettingZoo's message names the nearest.
+        PettingZooRegistryError: There is no such id; PettingZoo's message names the nearest one.
         TypeError: ``game`` is neither an id nor callable.
     """
     if isinstance(game, str):
@@ -81,7 +81,7 @@ def _registered(game: str) -> Any:
 
 
 class GameHost:
-    """Holds the game of one worker. One call at a time."""
+    """Holds the game in a worker. Handles one call at a time."""
 
     def __init__(self, source: str | Callable[..., Any], kwargs: Mapping[str, Any]) -> None:
         self._source = source
@@ -90,7 +90,7 @@ class GameHost:
         self._agents: tuple[str, ...] = ()
 
     def make(self) -> None:
-        """Construct the game. What construction raises travels as itself: it is mostly the caller's mistake."""
+        """Construct the game. Exceptions pass through unchanged, since most of them are mistakes of the caller."""
         if isinstance(self._source, str):
             game = _registered(self._source)
             self._game = importlib.import_module("pettingzoo").make("aec", game, **self._kwargs)
@@ -116,19 +116,19 @@ class GameHost:
         return self._position("step", rewards, None)
 
     def observe(self, agent: str) -> str:
-        """What an agent sees now, whoever's turn it is."""
+        """Return the current observation of an agent, also if it is not that agent's turn."""
         with faults("observe"):
             return _text(self._standing().observe(agent), agent)
 
     def close(self) -> None:
-        """Close the game; the worker stays."""
+        """Close the game. The worker keeps running."""
         game, self._game = self._game, None
         if game is not None:
             with faults("close"):
                 game.close()
 
     def awaitable(self) -> None:
-        """Games have no coroutines."""
+        """Return ``None``: games have no coroutines."""
         return
 
     def _standing(self) -> Any:
@@ -140,7 +140,7 @@ class GameHost:
         game = self._standing()
         with faults(where):
             playing = [name for name in game.agents if not (game.terminations[name] or game.truncations[name])]
-            # An agent that is out is stepped with None; nobody has to ask a model for that.
+            # PettingZoo requires step(None) for agents that are out; the model is not asked for that.
             for _ in self._agents:
                 if not playing or game.agent_selection in playing:
                     break

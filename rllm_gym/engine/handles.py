@@ -1,4 +1,4 @@
-"""A workflow's hold on the worlds it plays in: an environment, or a game of several agents, each in its worker."""
+"""Handles that a workflow uses to control an environment or a multi-agent game, each in its own worker."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ TaskLike = int | str | Task | Mapping[str, Any]
 
 
 class Handle:
-    """A world in a worker. A fault of it ends the attempt, also where the workflow's code catches the exception.
+    """An environment or a game in a worker. A fault ends the attempt, also if the workflow catches the exception.
 
     Attributes:
         env_id: Its id or name.
-        info: The latest; of a game, the first agent's.
+        info: The latest info; for a game, the info of its first agent.
     """
 
     def __init__(self, play: Play, slot: Slot, env_id: str) -> None:
@@ -53,13 +53,13 @@ class Handle:
 
 
 class EnvironmentHandle(Handle):
-    """An environment. Made by ``await play.env(…)``.
+    """A handle of an environment, created by ``await play.env(…)``.
 
     Attributes:
         reward: Sum of the rewards since the reset.
         success: Whether the task was solved.
-        stop_reason: Why the world's episode ended; ``StopReason.NONE`` while it goes on.
-        tools: The tools it offers, a JSON list of OpenAI schemas.
+        stop_reason: Why the environment's episode ended; ``StopReason.NONE`` while it is running.
+        tools: The tools it offers, a JSON list of OpenAI tool schemas.
     """
 
     def __init__(self, play: Play, slot: Slot, env_id: str) -> None:
@@ -74,18 +74,23 @@ class EnvironmentHandle(Handle):
 
     @property
     def over(self) -> bool:
-        """The world's episode has ended."""
+        """Whether the environment's episode has ended."""
         return self.stop_reason is not StopReason.NONE
 
     async def reset(self, task: TaskLike | None = None, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode of this world, again if one was begun before; observation and info.
+        """Start an episode of this environment. Can be called again.
 
         Args:
-            task: Index, id or task; ``None``: the spec's, or where it names none the one the seed picks.
-            seed: Seed of the dynamics; ``None``: the episode's, so that another reset shows the same world again.
+            task: Index, id or task. ``None``: the task of the spec, or the one that the seed selects if the spec has
+                none.
+            seed: Seed of the dynamics. ``None``: the seed of the episode, so that another reset gives the same
+                environment again.
+
+        Returns:
+            Observation and info.
 
         Raises:
-            EnvironmentFault: The world broke. Do not catch it: the episode begins again on fresh worlds.
+            EnvironmentFault: The environment failed. Do not catch it: the episode restarts with fresh environments.
             TaskError: There is no such task.
         """
         self._forget()
@@ -98,11 +103,11 @@ class EnvironmentHandle(Handle):
         return observation, info
 
     async def step(self, action: str) -> Stepped:
-        """Give a reply to the world: observation, reward, terminated, truncated, info.
+        """Execute one reply: return observation, reward, terminated, truncated, info.
 
         Raises:
-            EnvironmentFault: The world broke. Do not catch it: the episode begins again on fresh worlds.
-            TypeError: The world cannot even read the action.
+            EnvironmentFault: The environment failed. Do not catch it: the episode restarts with fresh environments.
+            TypeError: The action has a type that the environment does not accept.
         """
         async with self._at_work():
             try:
@@ -120,15 +125,15 @@ class EnvironmentHandle(Handle):
 
 
 class GameHandle(Handle):
-    """A game of several agents in turns. Made by ``await play.game(…)``.
+    """A handle of a turn-based game of several agents, created by ``await play.game(…)``.
 
     Attributes:
-        agent: Whose turn it is; ``""`` when the game is over.
-        agents: Everybody who plays.
-        observation: What the agent whose turn it is sees.
-        rewards: For each agent, the sum since the reset.
-        infos: For each agent, the latest.
-        stop_reason: Why the game ended; ``StopReason.NONE`` while it goes on.
+        agent: The agent to move; ``""`` when the game is over.
+        agents: All agents of the game.
+        observation: The observation of the agent to move.
+        rewards: Sum of the rewards since the reset, by agent.
+        infos: The latest infos, by agent.
+        stop_reason: Why the game ended; ``StopReason.NONE`` while it is running.
     """
 
     def __init__(self, play: Play, slot: Slot, env_id: str) -> None:
@@ -153,7 +158,7 @@ class GameHandle(Handle):
         return not self.agent
 
     async def reset(self, task: TaskLike | None = None, seed: int | None = None) -> str:
-        """Begin a game; whose turn it is. Arguments and errors as :meth:`EnvironmentHandle.reset`."""
+        """Start a game and return the agent to move. Arguments and errors: see :meth:`EnvironmentHandle.reset`."""
         async with self._at_work():
             seed = self._play.seed if seed is None else seed
             position = cast(Position, await self._slot.begin(seed, self._options(task)))
@@ -164,11 +169,11 @@ class GameHandle(Handle):
         return self.agent
 
     async def observe(self, agent: str) -> str:
-        """What an agent sees now.
+        """Return the current observation of an agent.
 
         Raises:
-            EnvironmentFault: The world broke.
-            ValueError: Nobody of that name plays.
+            EnvironmentFault: The environment failed.
+            ValueError: The game has no agent of that name.
         """
         if agent not in self.agents:
             raise ValueError(f"nobody called {agent!r} plays {self.env_id}; there are {list(self.agents)}")
@@ -179,11 +184,11 @@ class GameHandle(Handle):
         return text
 
     async def step(self, action: str) -> dict[str, float]:
-        """The move of :attr:`agent`; what it earned, for each agent.
+        """Make the move of :attr:`agent` and return the rewards of this move, by agent.
 
         Raises:
-            EnvironmentFault: The world broke. Do not catch it: the episode begins again on fresh worlds.
-            ValueError: The game is over, or never began.
+            EnvironmentFault: The environment failed. Do not catch it: the episode restarts with fresh environments.
+            ValueError: The game is over or was never started.
         """
         if self.over:
             raise ValueError(f"{self.env_id} is over (or never began): call reset() before step()")

@@ -1,6 +1,7 @@
-"""Inside a worker: one environment, made, reset, stepped and closed, and everything it returns checked.
+"""The worker side of an environment: make, reset, step and close, with a check of everything it returns.
 
-What leaves this file keeps the contract, or is an :class:`~rllm_gym.core.EnvironmentFault` that says what broke.
+Everything that leaves this module satisfies the Gymnasium API, or is an :class:`~rllm_gym.core.EnvironmentFault` that
+says what failed.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 from rllm_gym.core import EnvironmentFault, Task, TaskError
 
 Begun = tuple[Any, dict[str, Any], dict[str, Any] | None]
-"""Observation, info, and the task as JSON types where the environment tells it."""
+"""Observation, info, and the task as JSON types if the environment provides it."""
 Stepped = tuple[Any, float, bool, bool, dict[str, Any]]
 
 _LONGEST_MESSAGE = 2_000
 
 
 def resolve(env: str | EnvSpec | Callable[..., Any]) -> EnvSpec | Callable[..., Any]:
-    """The registered spec of an id (``"module:id"`` imports the module first), or the callable itself.
+    """Return the registered spec of an id (``"module:id"`` imports the module first), or the callable itself.
 
     Raises:
-        gymnasium.error.Error: There is no such id; Gymnasium's message names the nearest.
+        gymnasium.error.Error: There is no such id; Gymnasium's message names the nearest one.
         TypeError: ``env`` is neither an id, nor a spec, nor callable.
     """
     if isinstance(env, str):
@@ -45,9 +46,9 @@ def resolve(env: str | EnvSpec | Callable[..., Any]) -> EnvSpec | Callable[..., 
 
 
 def build(source: EnvSpec | Callable[..., Any], kwargs: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    """Make the environment. Runs in the worker."""
+    """Create the environment. Runs in the worker."""
     if isinstance(source, EnvSpec):
-        # The host checks every result itself.
+        # The host checks every result itself, so Gymnasium's checker is not needed.
         return gymnasium.make(source, disable_env_checker=True, **kwargs)
     env = source(**kwargs)
     if not (callable(getattr(env, "reset", None)) and callable(getattr(env, "step", None))):
@@ -56,11 +57,11 @@ def build(source: EnvSpec | Callable[..., Any], kwargs: Mapping[str, Any]) -> gy
 
 
 class WrongAction(Exception):
-    """The agent handed over something the environment cannot even read. Not a fault of the world."""
+    """Raised for an action of a type that the environment does not accept. Not a fault of the environment."""
 
 
 class EnvironmentHost:
-    """Holds the environment of one worker. One call at a time."""
+    """Holds the environment in a worker. Handles one call at a time."""
 
     def __init__(self, source: EnvSpec | Callable[..., Any], kwargs: Mapping[str, Any]) -> None:
         self._source = source
@@ -68,7 +69,7 @@ class EnvironmentHost:
         self._env: gymnasium.Env[Any, Any] | None = None
 
     def make(self) -> None:
-        """Construct the environment. What construction raises travels as itself: it is mostly the caller's mistake."""
+        """Construct the environment. Exceptions pass through unchanged, since most are mistakes of the caller."""
         self._env = build(self._source, self._kwargs)
 
     def begin(self, seed: int, options: dict[str, Any] | None) -> Begun:
@@ -86,20 +87,20 @@ class EnvironmentHost:
         return checked_step(result, env)
 
     def close(self) -> None:
-        """Close the environment; the worker stays. Nothing to do where there is none."""
+        """Close the environment if there is one. The worker keeps running."""
         env, self._env = self._env, None
         if env is not None:
             with faults("close"):
                 env.close()
 
     def forget(self) -> None:
-        """The environment is closed by somebody else."""
+        """Drop the reference to the environment, which the caller closes."""
         self._env = None
 
     def awaitable(self) -> Any:
-        """The environment itself, if it has coroutines and no wrapper changes ``reset`` or ``step``; else ``None``."""
+        """Return the environment if it has coroutines and no wrapper changes ``reset`` or ``step``, else ``None``."""
         env: Any = self._standing()
-        # Gymnasium's checkers look on and change nothing.
+        # Gymnasium's checkers do not change any value.
         while isinstance(env, OrderEnforcing | PassiveEnvChecker):
             env = env.env
         base = env.unwrapped
@@ -118,9 +119,10 @@ class EnvironmentHost:
 
 
 def checked_reset(result: Any, env: gymnasium.Env[Any, Any]) -> Begun:
-    """
+    """Check and return the result of ``reset``, with the task.
+
     Raises:
-        EnvironmentFault: ``garbage``: not ``(observation, info)``.
+        EnvironmentFault: Kind ``garbage``: the result is not ``(observation, info)``.
     """
     if not (isinstance(result, tuple) and len(result) == 2):
         raise garbage("reset", f"returned {show(result)}, not a pair (observation, info)")
@@ -135,10 +137,11 @@ def checked_reset(result: Any, env: gymnasium.Env[Any, Any]) -> Begun:
 
 
 def checked_step(result: Any, env: gymnasium.Env[Any, Any]) -> Stepped:
-    """
+    """Check and return the result of ``step``.
+
     Raises:
-        EnvironmentFault: ``garbage``: not a 5-tuple, a reward that is no finite number, an observation outside
-            the space, flags that are not true or false, info that is no dict.
+        EnvironmentFault: Kind ``garbage``: the result is not a 5-tuple, the reward is not a finite number, the
+            observation is outside the space, a flag is not a bool, or info is not a dict.
     """
     if not (isinstance(result, tuple) and len(result) == 5):
         raise garbage("step", f"returned {show(result)}, not (observation, reward, terminated, truncated, info)")
@@ -172,7 +175,7 @@ def faults(where: str) -> Iterator[None]:
     except (EnvironmentFault, TaskError, MemoryError):
         raise
     # BaseException: an environment that calls sys.exit(), or a library whose timeout derives from BaseException,
-    # must not take the worker with it.
+    # must not end the worker.
     except BaseException as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         raise EnvironmentFault(

@@ -1,4 +1,4 @@
-"""What a run was: versions, resolved configuration, seeds, hardware, sandbox tier and commit, in one JSON file."""
+"""The manifest of a run: versions, resolved config, seeds, hardware, sandbox tier and commit in one JSON file."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def write_manifest(
     sandbox_tier: str = "none",
     extra: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Write the manifest of a run and return it. The file appears whole or not at all.
+    """Write the manifest of a run and return it. The file is written atomically.
 
     Args:
-        path: The file, usually ``manifest.json`` in the run's folder, which is made where it is missing.
+        path: The file, usually ``manifest.json`` in the folder of the run, which is created if it does not exist.
         config: The resolved configuration: a dataclass or a mapping.
-        seeds: By name.
-        sandbox_tier: How model-written programs were confined; ``"none"`` where none are run.
-        extra: Whatever else belongs to this run.
+        seeds: Seeds by name.
+        sandbox_tier: How model-written programs were isolated; ``"none"`` if none are run.
+        extra: Any other values to record.
     """
     manifest = {
         "schema_version": SCHEMA_VERSION,
@@ -94,7 +94,7 @@ def _hardware() -> dict[str, Any]:
         "memory_gb": round(memory / 2**30, 1),
         "gpus": [],
     }
-    # Only where the run uses torch anyway: importing it here would take a second.
+    # Only if torch is already imported: importing it here would take a second.
     torch = sys.modules.get("torch")
     if torch is not None:
         hardware["torch_threads"] = torch.get_num_threads()
@@ -112,7 +112,7 @@ def _cpu() -> str:
 
 
 def _git() -> dict[str, Any] | None:
-    """Commit of the checkout this code runs from, ``None`` for an installed package."""
+    """Return the commit of the checkout that this code runs from; ``None`` for an installed package."""
     folder = Path(__file__).resolve().parents[2]
     if not (folder / ".git").exists():
         return None

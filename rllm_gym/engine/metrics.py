@@ -1,4 +1,4 @@
-"""How good a model is, from its episodes: pass@k and how sure one can be of it."""
+"""Evaluation metrics of episodes: pass@k and its confidence interval."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from rllm_gym.core import Episode, StopReason
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A share with its confidence interval.
+    """A success rate with its confidence interval.
 
     Attributes:
         value: Mean over tasks, in [0, 1].
         low: Lower end of the interval.
-        high: Upper end.
-        tasks: Tasks it is the mean of.
-        episodes: Episodes behind it, dropped ones included.
-        dropped: Episodes that broke (faults, agent errors, cancelled); each counts as an attempt that failed.
+        high: Upper end of the interval.
+        tasks: Number of tasks.
+        episodes: Number of episodes, including dropped ones.
+        dropped: Number of episodes that failed for technical reasons (faults, agent errors, cancelled). Each counts
+            as an unsuccessful attempt.
     """
 
     value: float
@@ -41,7 +42,7 @@ class Estimate:
 
 
 def pass_at_k(attempts: int, successes: int, k: int) -> float:
-    """Probability that at least one of ``k`` attempts at a task succeeds, estimated without bias from ``attempts``.
+    """Return the unbiased estimate of the probability that at least one of ``k`` attempts at a task succeeds.
 
     ``1 - C(n - c, k) / C(n, k)``: Chen et al. 2021, "Evaluating Large Language Models Trained on Code", eq. 1.
 
@@ -49,7 +50,7 @@ def pass_at_k(attempts: int, successes: int, k: int) -> float:
     (0.25, 1.0)
 
     Raises:
-        ValueError: ``k`` is not in 1..attempts, or ``successes`` not in 0..attempts.
+        ValueError: ``k`` is not in 1..attempts, or ``successes`` is not in 0..attempts.
     """
     if not 1 <= k <= attempts:
         raise ValueError(f"pass@{k} needs 1 <= k <= attempts, and this task has {attempts} attempt(s)")
@@ -61,17 +62,16 @@ def pass_at_k(attempts: int, successes: int, k: int) -> float:
 def compute_pass_at_k(
     results: Iterable[Any], k: int | Iterable[int] | None = None, *, confidence: float = 0.95
 ) -> dict[int, Estimate]:
-    """pass@k over the tasks of ``results``.
+    """Compute pass@k over the tasks of ``results``.
 
-    Episodes that broke count as attempts that failed: leaving them out would let a crash raise the score.
+    Dropped episodes count as unsuccessful attempts: if they were left out, a crash could raise the score.
 
     Args:
-        results: Episodes, told apart by ``task_id``; or rLLM's trajectories, told apart by ``task``, whose success is
-            ``reward > 0``.
-            A reward of ``None`` says that it broke.
-        k: One k or several; ``None`` for 1 and the number of attempts every task has.
-        confidence: Of the interval: Wilson's score interval over tasks, with the effective number of tasks of
-            Korn & Graubard 1998, so that several attempts at a task narrow it only as far as they agree.
+        results: Episodes, grouped by ``task_id``; or rLLM's trajectories, grouped by ``task``, which succeed if
+            ``reward > 0``. A reward of ``None`` marks a dropped trajectory.
+        k: One k or several. ``None``: 1 and the smallest number of attempts of any task.
+        confidence: Confidence level of the interval: Wilson's score interval over tasks, with the effective number of
+            tasks of Korn & Graubard 1998, so that several attempts at a task narrow it only as far as they agree.
 
     Raises:
         ValueError: There are no results, or a task has fewer than k attempts.
@@ -100,10 +100,10 @@ def compute_pass_at_k(
 
 
 def interval(values: Sequence[float], *, episodes: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Confidence interval of the mean of one value in [0, 1] per task.
+    """Compute the confidence interval of the mean of one value in [0, 1] per task.
 
-    Wilson's score interval with ``p (1 - p) / variance of the mean`` in place of the number of trials, which lies
-    between the number of tasks and that of episodes. Never of width 0, not even where all values agree.
+    Wilson's score interval with ``p (1 - p) / variance of the mean`` as the number of trials, which lies between
+    the number of tasks and the number of episodes. The width is never 0, not even if all values are equal.
 
     Raises:
         ValueError: There are no values, or ``confidence`` is not inside (0, 1).
@@ -127,9 +127,9 @@ def interval(values: Sequence[float], *, episodes: int, confidence: float = 0.95
 
 
 def _by_task(results: Iterable[Any]) -> dict[str, list[bool | None]]:
-    """Outcomes by task: solved, not solved, or ``None`` for dropped."""
+    """Return the outcomes by task: solved, not solved, or ``None`` for dropped."""
     rows = list(results)
-    # An episode that broke before its reset may not know its task; the others of its group do.
+    # An episode that failed before its reset may not know its task id; the others of its group do.
     known = {row.group_id: row.task_id for row in rows if isinstance(row, Episode) and row.group_id and row.task_id}
     attempts: dict[str, list[bool | None]] = defaultdict(list)
     for row in rows:

@@ -1,4 +1,4 @@
-"""One attempt at an episode of a workflow, as the engine sees it: its code runs, and what it raises is data."""
+"""One attempt at an episode of a workflow: runs the workflow's code and converts its exceptions to results."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from rllm_gym.samplers.protocol import SamplerError
 
 
 class Performance:
-    """A workflow, the play it runs in, and what came of it.
+    """A running workflow with its play and its result.
 
     Args:
-        workflow: Whose ``run`` is awaited.
-        play: What it receives.
-        spec: What to run.
-        stage: The worlds of the play.
+        workflow: Its ``run`` is awaited.
+        play: The argument of ``run``.
+        spec: The episode to run.
+        stage: The environments of the play.
     """
 
     agent = None
@@ -56,7 +56,7 @@ class Performance:
         return [speaker.voice.name for speaker in self._play.speakers.values()]
 
     async def play(self) -> None:
-        # In a task of its own: code that catches everything can be left behind.
+        # In a separate task, so that code which catches every exception can be abandoned.
         work = asyncio.create_task(self._run())
         try:
             either: set[asyncio.Future[Any]] = {work, self._play.broken_off}
@@ -67,7 +67,7 @@ class Performance:
             self.broken = self._play.broken
             await self._play.aclose(work)
         if self._play.broken is not None:
-            # The workflow went on in spite of it; nothing it made of that counts.
+            # The workflow continued after the error. Discard what it returned.
             raise self._play.broken
         if work.cancelled():
             raise self._failed(asyncio.CancelledError("it cancelled its own task"))
@@ -111,7 +111,7 @@ class Performance:
             leaves = list(_leaves(error))
             if self._play.broken is not None:
                 raise self._play.broken from error
-            # Of several tasks that failed together: the world's and the sampler's errors explain the others.
+            # If several tasks failed together, errors of environments and samplers explain the others.
             for kind in (SamplerError, EnvironmentFault, TaskError):
                 for leaf in leaves:
                     if isinstance(leaf, kind):
@@ -128,14 +128,14 @@ class Performance:
     def _cut_off(self, cut: Truncated) -> Episode:
         try:
             return self._play.cut_off(cut.stop_reason)
-        except ValueError as error:  # a metric that is no number
+        except ValueError as error:  # a metric is not a number
             raise self._failed(error) from error
 
     def _failed(self, error: BaseException) -> AgentFailed:
         return AgentFailed(f"{type(self._workflow).__name__}.run raised {type(error).__name__}: {error}")
 
     def _checked(self, made: object) -> Episode:
-        """What the workflow returned, which may be of its own making."""
+        """Check the episode that the workflow returned. The workflow may have created it itself."""
         if not isinstance(made, Episode):
             raise TypeError(f"it returned {type(made).__name__}, neither an Episode (play.finish()) nor None")
         names = [trajectory.name for trajectory in made.trajectories]
@@ -157,8 +157,8 @@ class Performance:
         return made
 
     def _check_tokens(self, made: Episode) -> None:
-        """Every token was sampled in this episode, stands in one place and after the replies it was sampled upon, and
-        is trained on only if its role is."""
+        """Check that every token was sampled in this episode, is used once, follows the replies it was conditioned on,
+        and is trainable only if its role is."""
         sampled: dict[int, _Sampled] = {}
         for speaker in self._play.speakers.values():
             latest: dict[int, int] = {}
@@ -195,12 +195,12 @@ class Performance:
 
 @dataclass(frozen=True, slots=True)
 class _Sampled:
-    """A reply that was drawn. Replies are known by their ids' identity: two may be the same words, and steps may be
-    copied, with the tokens in another numbering of branches."""
+    """A sampled reply. Replies are identified by the identity of their ids, since two replies may have the same text,
+    and steps may be copied, with their tokens in another numbering of branches."""
 
     speaker: Speaker
     context_ids: tuple[int, ...]
-    before: int | None  # identity of the reply before it in its branch
+    before: int | None  # identity of the previous reply in its branch
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

@@ -1,4 +1,4 @@
-"""One attempt at one episode of a workflow, as its code sees it: who speaks, in which worlds, and how it ends."""
+"""The context of one attempt at a workflow episode: gives the workflow its agents, environments and result."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from rllm_gym.engine.workflow_engine import AgentWorkflowEngine
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_PATIENCE = 1_000  # times that code which catches everything is told the same
-# How an episode may end by the word of a workflow; the other reasons are the engine's to find.
+_PATIENCE = 1_000  # number of refusals after which code that catches every exception is ended
+# The stop reasons that a workflow may set; the engine sets the others.
 _BY_WORKFLOW = frozenset(StopReason) - {
     StopReason.NONE,
     StopReason.FAULT,
@@ -37,19 +37,19 @@ _BY_WORKFLOW = frozenset(StopReason) - {
 
 
 class Play:
-    """One attempt at one episode. The engine makes it; a workflow's ``run`` receives it.
+    """One attempt at one episode, created by the engine and passed to a workflow's ``run``.
 
-    Everything that takes time goes through it: replies, worlds, calls. In a deterministic run the workflow waits for
-    nothing else, its own tasks apart.
+    A workflow makes everything that takes time through this object: replies, environments and calls. In a
+    deterministic run it must not wait for anything else, except for its own tasks.
 
     Attributes:
         seed: Seed of the episode's dynamics.
-        greedy: Replies are drawn at temperature 0.
-        group_id: Names the group of episodes whose rewards are compared.
+        greedy: Whether replies are sampled at temperature 0.
+        group_id: Name of the group of episodes whose rewards are compared.
         episode_id: Unique within the run.
-        task: As the spec names it.
-        roles: How the agents of each role are played.
-        metrics: Numbers of the whole episode, for whoever reports it; a workflow writes into it.
+        task: The task, as in the spec.
+        roles: The configuration of each role.
+        metrics: Metrics of the whole episode; the workflow writes them.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Play:
         self._closed = False
         self._tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
 
-    # Who speaks ---------------------------------------------------------------------------------------------
+    # Agents
 
     def agent(
         self,
@@ -97,18 +97,18 @@ class Play:
         agent: BaseAgent | None = None,
         tools: Sequence[Mapping[str, Any]] | str | None = None,
     ) -> Speaker:
-        """An agent of this episode; the same name gives the same one again.
+        """Return the agent of this name; create it on the first call.
 
         Args:
-            name: Unique in the episode and the same in each, such as ``"solver_0"``.
+            name: Unique in the episode and the same in every episode, such as ``"solver_0"``.
             role: One of the workflow's roles; ``None``: the name without its number.
             system: Its system prompt.
-            agent: What keeps its messages; ``None`` makes a :class:`~rllm_gym.agents.ChatAgent`.
-            tools: OpenAI tool schemas, or their JSON.
+            agent: The object that keeps its messages; ``None`` creates a :class:`~rllm_gym.agents.ChatAgent`.
+            tools: OpenAI tool schemas, as a list or as JSON text.
 
         Raises:
-            ValueError: The name is taken by an agent of another role, has other characters than letters, digits,
-                ``_``, ``.`` and ``-``, or the workflow has no such role.
+            ValueError: An agent of another role has the name, the name contains other characters than letters,
+                digits, ``_``, ``.`` and ``-``, or the workflow has no such role.
         """
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ValueError(f"an agent's name is 1 to 64 letters, digits, '_', '.' or '-'; got {name!r}")
@@ -135,14 +135,14 @@ class Play:
         self.speakers[name] = speaker
         return speaker
 
-    # Where --------------------------------------------------------------------------------------------------
+    # Environments and calls
 
     async def env(self, env_id: Any = None, **kwargs: Any) -> EnvironmentHandle:
-        """An environment in a worker of its own, ready to be reset.
+        """Return a handle of an environment in its own worker, ready to be reset.
 
         Args:
-            env_id: A Gymnasium id, or something callable that returns an environment; ``None``: the engine's.
-            **kwargs: Arguments of the environment; with ``None`` they add to the engine's.
+            env_id: A Gymnasium id, or a callable that returns an environment; ``None``: the engine's environment.
+            **kwargs: Keyword arguments of the environment. If ``env_id`` is ``None``, they are added to the engine's.
 
         Raises:
             gymnasium.error.Error: There is no such id.
@@ -153,11 +153,11 @@ class Play:
         return EnvironmentHandle(self, slot, _name(env_id))
 
     async def game(self, env_id: Any = None, **kwargs: Any) -> GameHandle:
-        """A PettingZoo game in turns, in a worker of its own, ready to be reset.
+        """Return a handle of a turn-based PettingZoo game in its own worker, ready to be reset.
 
         Args:
-            env_id: Id of an AEC environment, or something callable that returns one; ``None``: the engine's.
-            **kwargs: Arguments of the game; with ``None`` they add to the engine's.
+            env_id: Id of an AEC environment, or a callable that returns one; ``None``: the engine's environment.
+            **kwargs: Keyword arguments of the game. If ``env_id`` is ``None``, they are added to the engine's.
 
         Raises:
             KeyError, ValueError: There is no such id, or the engine has no environment.
@@ -167,20 +167,20 @@ class Play:
         return GameHandle(self, slot, _name(env_id))
 
     async def call(self, function: Callable[..., Any], *args: Any, timeout: float | None = None) -> Any:  # noqa: ASYNC109
-        """``function(*args)`` in a worker: whatever blocks or may hang.
+        """Run ``function(*args)`` in a worker. Use it for code that blocks or may hang.
 
         Args:
-            function: For process workers anything ``cloudpickle`` takes.
+            function: The function. For process workers, anything that ``cloudpickle`` can serialize.
             *args: Its arguments.
-            timeout: Seconds; ``None``: ``deadlines.call``.
+            timeout: Deadline in seconds; ``None``: ``deadlines.call``.
 
         Raises:
-            EnvironmentFault: It was late (``call_deadline``), its worker died (``worker_died``) or ran out of memory
-                (``memory``). Whoever knows that the model is to blame catches this one; else the episode begins again.
-            Exception: What the function raised.
+            EnvironmentFault: The deadline passed (kind ``call_deadline``), the worker died (``worker_died``) or ran out
+                of memory (``memory``). Catch it only if the model caused it; otherwise the episode restarts.
+            Exception: Any exception that the function raised.
         """
         seconds = self._engine.deadlines.call if timeout is None else timeout
-        self._engine.made.set()  # what goes wrong here is no environment that could not be made
+        self._engine.made.set()  # a fault in a call must not be reported as EnvironmentUnavailable
         began = time.perf_counter()
         await self.enter()
         with self.seat.at_work():
@@ -202,7 +202,7 @@ class Play:
             finally:
                 self.seconds["env"] += time.perf_counter() - began
 
-    # How it ends --------------------------------------------------------------------------------------------
+    # Ending the episode
 
     def finish(
         self,
@@ -212,18 +212,18 @@ class Play:
         stop_reason: StopReason | str | None = None,
         info: Mapping[str, Any] | None = None,
     ) -> Episode:
-        """The episode as it stands, one trajectory for each agent that was made.
+        """Return the episode in its current state, with one trajectory per agent.
 
         Args:
-            reward: Of the episode. ``None``: the sum over all agents. Where no agent was given a reward of its own,
-                each of them gets this one, on its last step.
-            success: Whether the task was solved. ``None``: as the stop reason says, and without one, whether the
+            reward: Reward of the episode. ``None``: the sum over all agents. If no agent was given a reward of its own,
+                each agent gets this reward on its last step.
+            success: Whether the task was solved. ``None``: derived from the stop reason, or without one, whether the
                 reward is above 0.
             stop_reason: ``None``: ``SUCCESS`` or ``FAILURE``.
-            info: The episode's; ``None``: the latest of the world that was made first.
+            info: Info of the episode; ``None``: the latest info of the environment that was created first.
 
         Raises:
-            ValueError: A reward or metric is no finite number, or the stop reason is not a workflow's to give.
+            ValueError: A reward or metric is not a finite number, or a workflow may not set this stop reason.
         """
         speakers = self._in_order()
         if reward is not None:
@@ -254,24 +254,24 @@ class Play:
         )
 
     def cut_off(self, reason: StopReason) -> Episode:
-        """The episode where a limit ended it. Who was never told what its last words were worth is not trained on."""
+        """Return the episode after a limit ended it. Agents whose last reply got no reward are not trained on."""
         episode = self.finish(success=False, stop_reason=reason)
         for trajectory, speaker in zip(episode.trajectories, self._in_order(), strict=True):
             trajectory.trainable = trajectory.trainable and speaker.rewarded_last
         return episode
 
     def so_far(self) -> list[Trajectory]:
-        """What was said, for the record of an episode that came to nothing."""
+        """Return the trajectories so far, for the record of an episode without a result."""
         return [speaker.trajectory() for speaker in self._in_order()]
 
-    # For the engine -----------------------------------------------------------------------------------------
+    # Called by the engine and by the handles
 
     async def enter(self) -> None:
-        """Before everything that waits: remembers the task that does, and refuses it when nothing may go on.
+        """Register the current task before it waits, and refuse if the episode is over or has failed.
 
         Raises:
             RuntimeError: The episode is over.
-            EnvironmentFault, SamplerError, AgentFailed: What broke it before.
+            EnvironmentFault, SamplerError, AgentFailed: The error that ended the episode before.
         """
         if self._closed or self.broken is not None:
             await self._refuse()
@@ -284,7 +284,7 @@ class Play:
             self._tasks.add(task)
 
     async def cut(self, cut: Truncated) -> None:
-        """An agent that a limit silenced was asked to speak: code that asks without end has to be ended."""
+        """Count a request to an agent that a limit has stopped, to end code that repeats such requests forever."""
         if self._refused == _PATIENCE:
             self.fail(
                 AgentFailed(f"{cut}, and was asked {_PATIENCE} times: leave the loop, or let Truncated end the episode")
@@ -292,41 +292,41 @@ class Play:
         await self._refuse()
 
     async def _refuse(self) -> None:
-        """Let all others have their turn before the next refusal; whoever never hears it waits until it is ended."""
+        """Let other tasks run before the refusal. A task that ignores too many refusals waits until it is cancelled."""
         self._refused += 1
         if self._refused > 2 * _PATIENCE:
             await asyncio.get_running_loop().create_future()
         await asyncio.sleep(0)
 
     def break_off(self, error: Exception) -> None:
-        """The attempt cannot go on; the first reason counts."""
+        """Record that the attempt cannot continue. Only the first error is kept."""
         self.broken = self.broken or error
         if not self.broken_off.done():
             self.broken_off.set_result(None)
 
     def fail(self, error: Exception) -> None:
-        """:meth:`break_off` for what the workflow raised itself: no environment that could not be made."""
+        """Call :meth:`break_off` for an error of the workflow, which does not mean that no environment can be made."""
         self._engine.made.set()
         self.break_off(error)
 
     def met(self, task_id: str, row: dict[str, Any] | None) -> None:
-        """A world told of its task. The first one is the episode's, where the spec does not name one in full."""
+        """Record the task that an environment reported. The first report is used if the spec does not name a task."""
         self.task_id = self.task_id or task_id
         self.task_row = self.task_row or row
 
     async def aclose(self, work: asyncio.Task[Any]) -> None:
-        """End the workflow, and every task of its own that still asks for something. Nothing goes on afterwards."""
+        """Cancel the workflow and all of its tasks that still request something. Nothing continues afterwards."""
         self._closed = True
         await end_tasks({work, *self._tasks} - {asyncio.current_task()}, self.seconds_to_end)
 
     def told(self) -> dict[str, Any]:
-        """The info of the first world, and by which weights agents were played if not by the policy's."""
+        """Return the info of the first environment, and the weights of agents that do not use the policy's weights."""
         info = dict(self.worlds[0].info) if self.worlds else {}
         weights = {speaker.name: speaker.weights for speaker in self._in_order() if speaker.weights}
         return {**info, "weights": weights} if weights else info
 
     def _in_order(self) -> list[Speaker]:
-        """By role and number: in which order tasks of the workflow's own came to speak is nobody's concern."""
+        """Return the agents by role and number, so that the order does not depend on the timing of tasks."""
         roles = list(self.roles)
         return sorted(
             self.speakers.values(),
@@ -342,9 +342,10 @@ class Play:
 
 
 def check_reason(reason: StopReason) -> None:
-    """
+    """Check that a workflow may end an episode for this reason.
+
     Raises:
-        ValueError: No workflow may end an episode for this reason.
+        ValueError: It may not.
     """
     if reason not in _BY_WORKFLOW:
         raise ValueError(
@@ -360,7 +361,7 @@ def _row(task: Any) -> dict[str, Any] | None:
 
 
 def _natural(name: str) -> tuple[list[tuple[int, str]], str]:
-    """``solver_2`` comes before ``solver_10``."""
+    """Return a sort key by which ``solver_2`` comes before ``solver_10``."""
     parts = re.split(r"(\d+)", name)
     return [(int(part), "") if part.isascii() and part.isdigit() else (-1, part) for part in parts], name
 

@@ -1,4 +1,4 @@
-"""The progress bar of a run; nothing at all where none was asked for."""
+"""The progress bar of a run. Does nothing if no progress bar was requested."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rllm_gym.engine.stats import EngineStats
 
 
 class RunProgress:
-    """A bar on stderr with the episodes done, the mean reward and the faults so far.
+    """A progress bar on stderr with the finished episodes, the mean reward and the number of faults.
 
     Args:
         shown: Whether to show it.
-        total: Episodes of the run, ``None`` where unknown.
+        total: Number of episodes of the run; ``None`` if unknown.
     """
 
     def __init__(self, shown: bool, total: int | None) -> None:
@@ -33,7 +33,7 @@ class RunProgress:
             self._task = self._bar.add_task("", total=total)
 
     def advance(self, stats: EngineStats) -> None:
-        """One more episode is done."""
+        """Update the bar after an episode has finished."""
         if self._bar is None:
             return
         kept = max(1, stats.episodes - stats.dropped)

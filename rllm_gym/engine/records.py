@@ -1,4 +1,4 @@
-"""Values to JSON and back: what ``json`` cannot say is tagged, so that a saved episode comes back as it was."""
+"""Convert values to JSON types and back. Types that JSON lacks are tagged, so that a saved episode is restored."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _TAG = "__rllm__"
 
 
 def to_json(value: Any) -> Any:
-    """JSON types for any value. Tuples, sets, bytes, arrays, non-finite floats and dicts with other keys than
-    strings are tagged and come back as they were; numpy scalars become Python's; anything else becomes the tagged
-    text of its ``repr``.
+    """Convert any value to JSON types. Tuples, sets, bytes, arrays, non-finite floats and dicts with keys other than
+    strings are tagged, so that :func:`from_json` restores them. Numpy scalars become Python scalars; any other value
+    becomes the tagged text of its ``repr``.
 
     >>> from_json(to_json({"a": (1, float("inf")), 2: b"x"}))
     {'a': (1, inf), 2: b'x'}
     """
     if value is None or isinstance(value, bool | str):
-        # str(): subclasses, such as StrEnum members, are plain strings afterwards.
+        # str() converts subclasses, such as StrEnum members, to plain strings.
         return str(value) if isinstance(value, str) else value
     if isinstance(value, int):
         return int(value)
@@ -52,7 +52,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """The inverse of :func:`to_json`; what only had a ``repr`` comes back as that text.
+    """Return the value of a result of :func:`to_json`. Values stored as ``repr`` are returned as that text.
 
     Raises:
         ValueError: A tag is unknown.

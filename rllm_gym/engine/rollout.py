@@ -1,4 +1,4 @@
-"""One attempt at one episode: environment, agent and sampler take turns until something ends it."""
+"""One attempt at one single-agent episode: the loop over environment, agent and sampler."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from rllm_gym.samplers.protocol import SamplingParams
 
 @dataclass(slots=True)
 class Rollout:
-    """What one attempt has collected so far; readable at any moment, also when a deadline cuts it off.
+    """The data of one attempt so far. Can be read at any time, also after a deadline has interrupted it.
 
     Attributes:
-        spec: What to run; its seed is set.
+        spec: The episode to run; its seed is set.
         agent: The agent of this attempt.
-        slot: Where the environment lives.
-        voice: Asks the sampler for the agent's replies.
-        max_turns: Replies at most, or ``None`` for the environment's own limit.
+        slot: The worker with the environment.
+        voice: Requests the agent's replies from the sampler.
+        max_turns: Maximum number of replies; ``None`` for the environment's own limit.
         stop_reason: Why it ended.
-        broken: What it cannot go on after.
+        broken: The error after which it cannot continue.
     """
 
     spec: EpisodeSpec
@@ -66,12 +66,12 @@ class Rollout:
         return (self.voice.name,)
 
     async def play(self) -> None:
-        """Play to the end, and close or hand back the environment.
+        """Run to the end, then close the environment or keep it for reuse.
 
         Raises:
-            EnvironmentFault: The world broke.
-            AgentFailed: The agent raised.
-            SamplerError: The sampler cannot serve.
+            EnvironmentFault: The environment failed.
+            AgentFailed: The agent raised an exception.
+            SamplerError: The sampler failed.
         """
         task = self.spec.task
         clock = time.perf_counter
@@ -95,7 +95,7 @@ class Rollout:
                 break
             completion = await self.voice.reply(request)
             if completion.finish_reason == "context_length":
-                # Only the endpoint could tell: as where the engine can count.
+                # The endpoint reports what the engine could not count itself; handle it in the same way.
                 self.stop_reason = StopReason.CONTEXT_LENGTH if self.steps else StopReason.PROMPT_TOO_LONG
                 break
             action = self._action(completion.text)
@@ -108,7 +108,7 @@ class Rollout:
                 raise AgentFailed(f"{type(self.agent).__name__}: {error}") from error
             self.seconds["env"] += clock() - began
             step.reward, step.info = reward, self.info
-            # Only an answered turn counts: a reply the world never answered has no reward.
+            # Only complete turns count: a reply that the environment did not process has no reward.
             self.steps.append(step)
             done = self._ended(terminated, truncated)
             step.done = done
@@ -119,7 +119,7 @@ class Rollout:
     def episode(
         self, stop_reason: StopReason, why: str | None, *, env_id: str, attempts: int, seconds: float
     ) -> Episode:
-        """The record of what was played. A dropped episode keeps its steps for whoever looks for the cause."""
+        """Return the record of the attempt. A dropped episode keeps its steps, for debugging."""
         episode = unplayed(self.spec, stop_reason, why, env_id=env_id, attempts=attempts, seconds=seconds)
         if self.steps:
             self.steps[-1].done = True
@@ -132,7 +132,7 @@ class Rollout:
             episode.reward, episode.success = reward, self.success
         return episode
 
-    # ------------------------------------------------------------------------------------------------------
+    # Private methods
 
     def _action(self, text: str) -> Any:
         action = self._ask_agent("update_from_model", self.agent.update_from_model, text)
@@ -177,11 +177,11 @@ ENVIRONMENT_REASONS = {
 
 
 def _succeeded(info: dict[str, Any], steps: list[Step]) -> bool:
-    # An environment that keeps no "success" in its info has only its reward to say so.
+    # If an environment has no "success" in its info, derive it from the reward.
     said = info.get("success")
     return bool(said) if said is not None else sum(step.reward for step in steps) > 0
 
 
 def greedy(params: SamplingParams) -> SamplingParams:
-    """The same limits at temperature 0."""
+    """Return the parameters with temperature 0 and the same limits."""
     return replace(params, temperature=0.0, top_p=1.0, top_k=0)

@@ -1,4 +1,4 @@
-"""Deterministic sampling: requests wait for each other, so that no batch depends on anything but the episodes."""
+"""Deterministic sampling: requests wait for each other, so that a batch depends only on the episodes, not on timing."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from rllm_gym.samplers.protocol import Completion, Request, Sampler, SamplerErro
 
 
 class Rounds:
-    """Collects the requests of every running episode, then samples them together, in episode order.
+    """Collects the requests of all running episodes, then samples them as one batch, in episode order.
 
-    A lane is a place where episodes run one after the other. A round is sampled when every lane that is not
-    retired waits here and nothing else is waited for; caches are released at that moment too, in episode order. No
-    clock and no thread decides.
+    A lane is a loop that runs one episode after another. A round is sampled when every lane that has not retired waits
+    here and no lane waits for anything else. Sampler caches are released at that moment too, in episode order. The
+    result does not depend on clocks or threads.
 
-    Several speakers of one episode may wait at the same time, in tasks of the user's own. A round that looks full
-    then stays open for ``settle`` turns of the event loop after the last thing that happened: time for a task that a
-    reply or a world has just woken to ask for its own.
+    Several agents of one episode may wait at the same time, in tasks of the user's code. A round that looks complete
+    therefore stays open for ``settle`` event loop iterations after the last event, to give a task that was just
+    resumed by a reply or an environment the time to request its own reply.
 
     Args:
-        sampler: What draws the replies.
-        settle: Turns of the event loop; 0 where each lane is one task, so that full is full.
+        sampler: Draws the replies.
+        settle: Event loop iterations to wait; 0 if each lane is a single task, so that there is nothing to wait for.
     """
 
     def __init__(self, sampler: Sampler, *, settle: int = 0) -> None:
@@ -36,16 +36,16 @@ class Rounds:
         self._settling = False
 
     def enlist(self) -> None:
-        """One more lane runs."""
+        """Register one more running lane."""
         self._running += 1
 
     def open(self) -> None:
-        """All lanes are enlisted: rounds may begin."""
+        """Allow rounds to start, after all lanes are registered."""
         self._open = True
         self._something_happened()
 
     async def sample(self, index: int, request: Request, speaker: str = "") -> Completion:
-        """The reply for a speaker of the episode at position ``index``, when the round is full."""
+        """Return the reply for an agent of the episode at position ``index``, after its round was sampled."""
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         asking = self._waiting.setdefault(index, {})
         asking[speaker] = (request, future)
@@ -58,32 +58,32 @@ class Rounds:
                 del self._waiting[index]
 
     def begin_work(self) -> None:
-        """Some lane waits for a world or a call."""
+        """Record that a lane waits for an environment or a call."""
         self._at_work += 1
 
     def end_work(self) -> None:
-        """It waits no longer."""
+        """Record that a lane no longer waits for an environment or a call."""
         self._at_work -= 1
         self._something_happened()
 
     def release(self, index: int, conversation: str) -> None:
-        """Forget a conversation before the next round is sampled."""
+        """Drop the sampler's cache of a conversation before the next round is sampled."""
         self._to_release.append((index, conversation))
 
     def retire(self) -> None:
-        """A lane found no more episodes."""
+        """Unregister a lane that has no more episodes."""
         self._running -= 1
         self._something_happened()
 
     async def aclose(self) -> None:
-        """Release what is left; nothing waits any more."""
+        """Cancel the current round and release the remaining caches."""
         self._open = False
         if self._round is not None and not self._round.done():
             self._round.cancel()
             await asyncio.gather(self._round, return_exceptions=True)
         await self._release()
 
-    # ------------------------------------------------------------------------------------------------------
+    # Private methods
 
     def _full(self) -> bool:
         return self._open and bool(self._waiting) and not self._at_work and len(self._waiting) == self._running
@@ -136,7 +136,7 @@ class Rounds:
                     future.set_result(completion)
         finally:
             self._round = None
-            # Someone may have asked meanwhile, whose lane no longer waits for this round.
+            # A request may have arrived meanwhile from a lane that no longer waits for this round.
             self._something_happened()
 
     async def _release(self) -> None:
@@ -146,7 +146,7 @@ class Rounds:
 
 
 def one_each(completions: list[Completion], requests: int) -> list[Completion]:
-    """What a sampler returned, one completion for each request.
+    """Check that a sampler returned one completion per request, and return the completions.
 
     Raises:
         SamplerError: There are more or fewer.

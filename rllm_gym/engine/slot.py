@@ -1,4 +1,4 @@
-"""The engine's side of one worker: deadlines on everything its environment does, and a fresh worker after a death."""
+"""The engine side of one worker: deadlines for every call to its environment, and a new worker after a failure."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ _log = logging.getLogger(__name__)
 
 
 class Slot:
-    """A place for one running episode. Used by one episode at a time, from one event loop at a time.
+    """A worker with an environment. Used by one episode at a time, from one event loop at a time.
 
     Args:
-        pool: Where the worker comes from.
-        source: What makes the environment.
-        kwargs: Its keyword arguments.
-        deadlines: Seconds for each phase.
-        reuse: Whether an environment serves further episodes after a clean end.
-        made: Shared by the slots of an engine: whether any environment was ever made.
-        stats: Where lost workers, and faults nobody is told of, are counted.
-        host: Holds the environment in the worker: a class like :class:`~rllm_gym.engine.host.EnvironmentHost`.
+        pool: Provides the worker.
+        source: Creates the environment.
+        kwargs: Keyword arguments of the environment.
+        deadlines: Maximum duration of each phase, in seconds.
+        reuse: Whether an environment is reused for further episodes after a clean end.
+        made: Shared by the slots of an engine: whether any environment was ever created.
+        stats: Counts lost workers and the faults that are not raised.
+        host: Class that holds the environment in the worker, such as
+            :class:`~rllm_gym.engine.host.EnvironmentHost`.
     """
 
     def __init__(
@@ -54,15 +55,15 @@ class Slot:
         self._stats = stats
         self._make_host = host
         self._actor: Actor | None = None
-        self._host: Any = None  # only where the worker is a thread of this process
+        self._host: Any = None  # set only if the worker is a thread of this process
         self._coroutines: Any = None
         self._has_environment = False
 
     async def begin(self, seed: int, options: dict[str, Any] | None) -> Begun:
-        """Reset an environment, made first if there is none.
+        """Reset the environment; create it first if there is none.
 
         Raises:
-            EnvironmentFault: It could not be made, or reset, in time and in order.
+            EnvironmentFault: Creating or resetting it failed or took too long.
             TaskError: There is no such task.
         """
         if not self._has_environment:
@@ -73,30 +74,31 @@ class Slot:
         return await self._call("reset", "begin", seed, options)  # type: ignore[no-any-return]
 
     async def step(self, action: Any) -> Stepped:
-        """
+        """Execute one action.
+
         Raises:
-            EnvironmentFault: The world broke, was late, died or returned garbage.
+            EnvironmentFault: The environment raised, took too long, died or returned an invalid value.
         """
         if self._coroutines is not None:
             return checked_step(await self._await("step", self._coroutines.async_step(action)), self._coroutines)
         return await self._call("step", "step", action)  # type: ignore[no-any-return]
 
     async def ask(self, method: str, *args: Any) -> Any:
-        """Call another method of the host, within the deadline of a step. Raises as :meth:`step`."""
+        """Call another method of the host, within the deadline of a step. Raises the same errors as :meth:`step`."""
         return await self._call("step", method, *args)
 
     async def end(self) -> None:
-        """The episode ended cleanly: close the environment, or keep it for the next one.
+        """End an episode without a fault: close the environment, or keep it for the next episode.
 
         Raises:
-            EnvironmentFault: ``close`` raised or was late.
+            EnvironmentFault: ``close`` raised or took too long.
         """
         if self._reuse and (self._coroutines is None or not getattr(self._coroutines, "bound_to_loop", True)):
             return
         await self._close_environment()
 
     async def discard(self) -> None:
-        """After a fault: close what still stands, within the deadline; a fault in that is counted, not raised."""
+        """Close the environment after a fault, within the deadline. A fault in that is counted, not raised."""
         try:
             await self._close_environment()
         except EnvironmentFault as fault:
@@ -104,13 +106,13 @@ class Slot:
             _log.warning("fault (%s): %s", fault.kind, fault)
 
     async def aclose(self) -> None:
-        """End environment and worker. Faults are counted and logged."""
+        """Close the environment and stop the worker. Faults are counted and logged."""
         await self.discard()
         if self._actor is not None:
             self._actor.kill()
             self._actor = None
 
-    # ------------------------------------------------------------------------------------------------------
+    # Private methods
 
     async def _make(self) -> None:
         timeout = self._deadlines.make
@@ -164,7 +166,7 @@ class Slot:
         except WorkerError as error:
             raise EnvironmentFault(f"what {phase} returned cannot travel: {error}", kind="garbage") from error
         except asyncio.CancelledError:
-            self._lost()  # the call was still under way
+            self._lost()  # the call was still running
             raise
 
     async def _await(self, phase: str, coroutine: Any) -> Any:

@@ -1,4 +1,4 @@
-"""One agent in a workflow: hears, replies, is rewarded, and keeps the record of its own words."""
+"""One agent in a workflow: receives messages, replies, gets rewards, and records its steps."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class Truncated(RllmGymError):
-    """A limit of the engine does not let an agent speak. Not caught, it ends the episode with this reason.
+    """Raised if a limit of the engine prevents an agent from replying. Uncaught, it ends the episode.
 
     Attributes:
         stop_reason: ``MAX_TURNS``, ``MAX_TOKENS``, ``CONTEXT_LENGTH`` or ``PROMPT_TOO_LONG``.
-        agent: Its name.
+        agent: Name of the agent.
     """
 
     def __init__(self, stop_reason: StopReason, agent: str) -> None:
@@ -37,11 +37,11 @@ class Truncated(RllmGymError):
 
 
 class TokensLeft:
-    """What all agents of an episode together may still say. Replies under way have their tokens set aside.
+    """The tokens and turns that all agents of an episode together have left. Pending replies reserve their tokens.
 
     Args:
-        tokens: Tokens of all replies; ``None`` for no limit.
-        turns: Replies; ``None`` for no limit.
+        tokens: Total tokens of all replies; ``None`` for no limit.
+        turns: Total number of replies; ``None`` for no limit.
     """
 
     def __init__(self, tokens: int | None, turns: int | None) -> None:
@@ -50,9 +50,10 @@ class TokensLeft:
         self.spoken = False  # whether anything was ever sampled
 
     def check(self, agent: str) -> None:
-        """
+        """Check that there are turns and tokens left.
+
         Raises:
-            Truncated: There are no tokens left, or no turns.
+            Truncated: There are none.
         """
         if self._turns is not None and self._turns < 1:
             raise Truncated(StopReason.MAX_TURNS, agent)
@@ -60,10 +61,10 @@ class TokensLeft:
             raise Truncated(StopReason.MAX_TOKENS, agent)
 
     def take(self, request: Request, agent: str) -> Request:
-        """The request with no more tokens than are left; set aside until :meth:`settle`.
+        """Return the request, limited to the tokens left, and reserve its tokens until :meth:`settle`.
 
         Raises:
-            Truncated: There are none, or no more turns.
+            Truncated: There are no tokens or no turns left.
         """
         self.check(agent)
         if self._turns is not None:
@@ -75,19 +76,19 @@ class TokensLeft:
         return request
 
     def settle(self, request: Request, used: int) -> None:
-        """A reply came, or did not: what it did not use is free again."""
+        """Release the reserved tokens that a request did not use."""
         if self._tokens is not None:
             self._tokens += request.params.max_tokens - used
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What an agent said.
+    """A reply of an agent.
 
     Attributes:
-        text: As the model wrote it.
-        action: What the agent made of it; the text itself where it makes nothing of it.
-        tokens: Its tokens; ``None`` where the sampler gives none.
+        text: The text that the model wrote.
+        action: The action that the agent derived from it; by default the text itself.
+        tokens: Its tokens; ``None`` if the sampler returns none.
         finish_reason: ``"stop"`` or ``"length"``.
     """
 
@@ -98,13 +99,13 @@ class Reply:
 
 
 class Speaker:
-    """One agent of an episode. Made by ``play.agent(…)``.
+    """One agent of an episode, created by ``play.agent(…)``.
 
     Attributes:
         name: Unique in the episode.
-        role: What it is there for.
+        role: Its role.
         steps: Its steps so far.
-        speaking: A reply is under way.
+        speaking: Whether a reply is being generated.
     """
 
     def __init__(
@@ -120,32 +121,32 @@ class Speaker:
         self.role = role
         self.steps: list[Step] = []
         self.rewarded = False
-        self.rewarded_last = True  # nothing was said yet that nobody answered
+        self.rewarded_last = True  # there is no reply without a reward yet
         self.agent = agent
         self.voice = voice
         self._play = play
         self._tools = tools if tools is None or isinstance(tools, str) else json.dumps(list(tools))
         self.speaking = False
         self._begun = False
-        self._unanswered: StopReason | None = None  # why it could not answer what it heard last
+        self._unanswered: StopReason | None = None  # why it could not reply to the last message
 
     @property
     def weights(self) -> str:
-        """The name of the weights that draw its replies; ``""`` for the policy's own."""
+        """The name of the weights that draw its replies; ``""`` for the weights of the policy."""
         return self.voice.weights
 
     async def say(self, text: Any, info: Mapping[str, Any] | None = None) -> Reply:
-        """One reply to what is new for this agent.
+        """Generate one reply to a new message.
 
         Args:
-            text: What it hears: all that is new since its last reply.
-            info: For agents that read the info of their environment.
+            text: The message: all that is new for this agent since its last reply.
+            info: Info, for agents that read the info of their environment.
 
         Raises:
-            Truncated: A limit does not let it speak.
-            SamplerError: The sampler cannot serve. Do not catch it: nothing can be said any more.
-            RuntimeError: It is speaking already, or the episode is over.
-            AgentFailed: The agent's own code raised.
+            Truncated: A limit prevents the agent from replying.
+            SamplerError: The sampler failed. Do not catch it: no further reply is possible.
+            RuntimeError: Another reply of this agent is pending, or the episode is over.
+            AgentFailed: The agent's own code raised an exception.
         """
         if self.speaking:
             raise RuntimeError(f"{self.name} is speaking already: one agent says one thing at a time")
@@ -163,12 +164,12 @@ class Speaker:
             self.speaking = False
 
     def hear(self, text: Any, info: Mapping[str, Any] | None = None, *, done: bool = False) -> None:
-        """Let the agent know of something without asking for a reply.
+        """Pass a message to the agent without requesting a reply.
 
         Args:
-            text: What is new for it.
-            info: For agents that read the info of their environment.
-            done: No reply follows in this episode.
+            text: The message.
+            info: Info, for agents that read the info of their environment.
+            done: Whether no reply follows in this episode.
         """
         if not self._begun:
             self._begun = True
@@ -178,25 +179,25 @@ class Speaker:
         self._ask("update_from_env", self.agent.update_from_env, text, reward, done, dict(info or {}))
 
     def reward(self, value: float) -> None:
-        """Add to the reward of its last step.
+        """Add to the reward of the agent's last step.
 
         Raises:
-            ValueError: It has not said anything yet, or the value is no finite number.
+            ValueError: The agent has no step yet, or the value is not a finite number.
         """
         number = finite(f"reward of {self.name}", value)
         self._last("a reward").reward += number
         self.rewarded = self.rewarded_last = True
 
     def info(self, entries: Mapping[str, Any] | None = None, /, **more: Any) -> None:
-        """Add to the info of its last step.
+        """Add to the info of the agent's last step.
 
         Raises:
-            ValueError: It has not said anything yet.
+            ValueError: The agent has no step yet.
         """
         self._last("info").info.update(entries or {}, **more)
 
     def trajectory(self) -> Trajectory:
-        """Its steps as they stand."""
+        """Return the steps so far as a trajectory."""
         if self.steps:
             self.steps[-1].done = True
         return Trajectory(
@@ -208,7 +209,7 @@ class Speaker:
             trainable=self._play.roles[self.role].trainable,
         )
 
-    # ------------------------------------------------------------------------------------------------------
+    # Private methods
 
     async def _speak(self, heard: Any) -> Reply:
         tools = self._tools if self.agent.uses_tools else None
@@ -217,7 +218,7 @@ class Speaker:
         except AgentFailed as error:
             if self._unanswered is None:
                 raise
-            # Many templates take no two messages of one role in a row: it is still the limit that silences it.
+            # Many templates reject two consecutive messages of one role. The limit is still the reason to report.
             raise Truncated(self._unanswered, self.name) from error
         if isinstance(request, StopReason):
             raise self._truncated(request)
@@ -242,7 +243,7 @@ class Speaker:
             completion = await self.voice.reply(request)
             used = len(completion.ids)
         except Exception as error:
-            # Whatever the sampler raises is no error of the workflow, which could do nothing about it.
+            # An exception of the sampler is not an error of the workflow, which could not handle it.
             self._play.break_off(error)
             raise
         finally:
@@ -250,7 +251,7 @@ class Speaker:
         return completion
 
     def _truncated(self, reason: StopReason) -> Truncated:
-        # The episode's first prompt was too long only if nobody has spoken.
+        # PROMPT_TOO_LONG is only for the first prompt of the episode, before any reply.
         if reason is StopReason.PROMPT_TOO_LONG and self._play.tokens.spoken:
             reason = StopReason.CONTEXT_LENGTH
         return Truncated(reason, self.name)
@@ -275,9 +276,10 @@ def _shown(error: Exception) -> str:
 
 
 def finite(what: str, value: Any) -> float:
-    """
+    """Convert ``value`` to a finite float.
+
     Raises:
-        ValueError: It is no finite number.
+        ValueError: It is not a finite number.
     """
     try:
         number = float(value)

@@ -1,4 +1,4 @@
-"""What the engine is asked to do: which episodes, within which limits."""
+"""The inputs of an engine: episode specs, deadlines and token limits."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class EpisodeSpec:
     """One episode to run.
 
     Attributes:
-        task: Index, id or :class:`~rllm_gym.core.Task`, handed to ``reset(options={"task": …})``; ``None`` lets the
-            seed pick the task.
+        task: Index, id or :class:`~rllm_gym.core.Task`, passed to ``reset(options={"task": …})``; ``None`` lets the
+            seed select the task.
         seed: Seed of the environment's dynamics, and the root of the sampler's seeds. ``None`` derives one from
             the engine's seed and the position of the spec.
-        group_id: Names the group whose rewards are compared.
+        group_id: Name of the group whose rewards are compared.
         greedy: Sample at temperature 0; such episodes are never trained on.
-        episode_id: Unique within a run; ``""`` lets the engine make one.
+        episode_id: Unique within a run; ``""`` lets the engine create one.
     """
 
     task: int | str | Task | Mapping[str, Any] | None = None
@@ -34,11 +34,11 @@ class EpisodeSpec:
 def group(
     task: int | str | Task, n: int, *, group_id: str, seed: int = 0, greedy_twin: bool = False
 ) -> list[EpisodeSpec]:
-    """``n`` episodes of one task, each with its own dynamics seed: what GRPO and RLOO compare.
+    """Return ``n`` episode specs of one task, each with its own dynamics seed, for GRPO or RLOO.
 
     Args:
-        task: The task all of them share.
-        n: Episodes, at least 1.
+        task: The task that all of them share.
+        n: Number of episodes, at least 1.
         group_id: Unique within the run, such as ``f"{task_id}@{step}"``.
         seed: Root of the episodes' seeds.
         greedy_twin: Add one greedy episode (ReMax's baseline), with a seed of its own.
@@ -59,27 +59,27 @@ def group(
 def as_spec(
     item: EpisodeSpec | int | str | Task | Mapping[str, Any] | None, *, run_seed: int, index: int
 ) -> EpisodeSpec:
-    """A plain task becomes a spec; a spec without a seed gets the one of its position."""
+    """Convert a plain task to a spec, and derive a seed from the position if the spec has none."""
     spec = item if isinstance(item, EpisodeSpec) else EpisodeSpec(item)
     return spec if spec.seed is not None else replace(spec, seed=_seed(run_seed, "episode", index))
 
 
 def _seed(*parts: int | str) -> int:
-    # 32 bits: what every generator, numpy's oldest included, takes as a seed.
+    # 32 bits, because every generator, including numpy's legacy one, accepts such a seed.
     return stream_seed(*parts) % 2**32
 
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Seconds each phase of an episode may take; every one is finite.
+    """Maximum duration of each phase of an episode, in seconds. All values are finite.
 
     Attributes:
         make: Constructing the environment.
         reset: ``reset``.
-        step: ``step``, the reward included.
+        step: ``step``, including the reward.
         close: ``close``.
-        episode: The whole episode, retries included. What has been played until then is kept, truncated.
-        call: A function that a workflow has called in a worker.
+        episode: The whole episode, including retries. When it passes, the episode is kept as truncated.
+        call: A function that a workflow runs in a worker.
     """
 
     make: float = 120.0
@@ -98,13 +98,14 @@ class Deadlines:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Where the engine cuts an episode off, beside the environment's own ``max_turns``. ``None`` is no limit.
+    """Limits at which the engine truncates an episode, in addition to the environment's ``max_turns``. ``None``: no
+    limit.
 
     Attributes:
-        max_turns: Replies in one episode. It can only lower what the environment allows.
-        max_prompt_tokens: Longest first prompt; a longer one ends the episode before anything is sampled.
-        max_response_tokens: Tokens sampled in one episode, over all turns.
-        max_context_tokens: Prompt and reply together, at any turn. The sampler's own limit holds as well.
+        max_turns: Replies per episode. Can only lower the environment's own limit.
+        max_prompt_tokens: Maximum length of the first prompt. A longer one ends the episode before sampling.
+        max_response_tokens: Tokens sampled per episode, over all turns.
+        max_context_tokens: Prompt and reply together, at any turn. The sampler's own limit applies as well.
     """
 
     max_turns: int | None = None

@@ -1,4 +1,4 @@
-"""The worlds of one running episode of a workflow: as many environments and games as it asks for, kept for the next."""
+"""The environments and games of one running workflow episode, which are kept for reuse by the next one."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from rllm_gym.engine.slot import Slot
 if TYPE_CHECKING:
     from rllm_gym.engine.base import BaseEngine
 
-_KEPT = 16  # worlds that wait for a further episode
+_KEPT = 16  # maximum number of idle environments
 
 
 class Stage:
-    """A place for the worlds of one episode at a time.
+    """The environments of one episode at a time.
 
     Args:
-        engine: Whose workers are used.
+        engine: Provides the workers.
     """
 
     def __init__(self, engine: BaseEngine) -> None:
         self._engine = engine
-        self._standing: list[tuple[tuple[Any, ...], Slot]] = []  # of this episode
-        self._idle: list[tuple[tuple[Any, ...], Slot]] = []  # the most recently used first
+        self._standing: list[tuple[tuple[Any, ...], Slot]] = []  # in use by this episode
+        self._idle: list[tuple[tuple[Any, ...], Slot]] = []  # most recently used first
 
     def take(
         self, source: EnvSpec | Callable[..., Any] | str, kwargs: Mapping[str, Any], *, name: str, host: Any
     ) -> Slot:
-        """A slot for a world of this kind, one that served before if there is one."""
+        """Return a slot for this environment: an idle one with the same arguments if there is one, else a new one."""
         kind = (host, source, dict(kwargs))
         for place, (of, idle) in enumerate(self._idle):
             if _same(of, kind):
@@ -44,10 +44,10 @@ class Stage:
         return slot
 
     async def end(self) -> None:
-        """The episode ended cleanly: close its worlds, or keep them for the next one.
+        """End an episode without a fault: close its environments, or keep them for the next episode.
 
         Raises:
-            EnvironmentFault: Closing one raised or was late.
+            EnvironmentFault: Closing one of them raised or took too long.
         """
         await _all(slot.end() for _, slot in self._standing)
         await self._put_away()
@@ -68,7 +68,7 @@ class Stage:
 
 
 async def _all(awaitables: Iterable[Awaitable[None]]) -> None:
-    """Wait for all of them, then raise the first error."""
+    """Wait for all awaitables, then raise the first error."""
     waiting = list(awaitables)
     if len(waiting) == 1:
         await waiting[0]
@@ -82,5 +82,5 @@ async def _all(awaitables: Iterable[Awaitable[None]]) -> None:
 def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
     try:
         return bool(one == other)
-    except Exception:  # arguments that cannot be compared, arrays for one
+    except Exception:  # some arguments cannot be compared, for example arrays
         return False

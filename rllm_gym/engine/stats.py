@@ -1,4 +1,4 @@
-"""What happened, in numbers: counters an engine keeps over its life."""
+"""Counters that an engine keeps over its lifetime."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ PHASES = ("env", "sample", "render", "agent")
 
 @dataclass(slots=True)
 class EngineStats:
-    """Counters over all episodes of an engine. :meth:`since` gives those of one step of a run.
+    """Counters over all episodes of an engine. :meth:`since` returns the difference to an earlier copy.
 
     Attributes:
-        episodes: Episodes finished, dropped ones included.
+        episodes: Finished episodes, including dropped ones.
         turns: Replies that reached the environment, in finished episodes.
         prompt_tokens: Tokens appended to contexts (prompts and observations).
         sampled_tokens: Tokens sampled.
         rewards: Sum of the rewards of episodes that were not dropped.
-        faults: Every broken world by kind, also those that a retry mended.
-        stop_reasons: Why episodes ended.
-        retries: Episodes begun again on a fresh environment.
-        dropped: Episodes given up as faults.
-        abandoned_threads: Thread workers left behind because they hung.
-        killed_processes: Process workers killed because they hung, or that died.
-        seconds: Waiting by phase, summed over episodes (they overlap): ``env``, ``sample``, ``render``, ``agent``.
-        wall: Seconds in which at least one run was under way.
+        faults: Environment faults by kind, including those after which a retry succeeded.
+        stop_reasons: Episodes by stop reason.
+        retries: Episodes restarted on a fresh environment.
+        dropped: Episodes that ended as faults.
+        abandoned_threads: Thread workers that were abandoned because they hung.
+        killed_processes: Process workers that died, or were killed because they hung.
+        seconds: Waiting time in seconds by phase, summed over episodes (which overlap): ``env``, ``sample``,
+            ``render``, ``agent``.
+        wall: Seconds during which at least one run was in progress.
     """
 
     episodes: int = 0
@@ -49,15 +50,15 @@ class EngineStats:
 
     @property
     def tokens_per_second(self) -> float:
-        """Sampled tokens a second of wall time."""
+        """Sampled tokens per second of wall time."""
         return self.sampled_tokens / self.wall if self.wall else 0.0
 
     def copy(self) -> EngineStats:
-        """The counters as they stand now."""
+        """Return a copy of the counters."""
         return self.since(EngineStats())
 
     def since(self, before: EngineStats) -> EngineStats:
-        """What was added after ``before`` was copied."""
+        """Return the difference to ``before``, an earlier copy."""
         difference: dict[str, Any] = {}
         for name in self.__slots__:
             now, then = getattr(self, name), getattr(before, name)
@@ -68,7 +69,7 @@ class EngineStats:
         return EngineStats(**difference)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON types, rates included."""
+        """Return the counters as JSON types, with the rates."""
         row: dict[str, Any] = {
             name: dict(value) if isinstance(value := getattr(self, name), Counter) else value for name in self.__slots__
         }

@@ -1,4 +1,4 @@
-"""One agent and the sampler: messages become a request, the reply comes back with its tokens, and both are counted."""
+"""The link between one agent and the sampler: renders messages to a request, and records the tokens of the reply."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from rllm_gym.samplers.protocol import Completion, Request, SamplerError, Sampli
 
 @dataclass(slots=True)
 class Voice:
-    """Asks for one reply after the other in one conversation.
+    """Requests the replies of one conversation, one after another.
 
     Attributes:
         conversation: The tokens so far.
         sample: Draws one reply.
-        params: How replies are drawn.
-        name: The conversation's name for the sampler's cache.
-        seed: Text from which the seed of each request is made, with the number of the turn.
-        returns_tokens: Replies come with ids and log-probs.
-        weights: Which weights of the sampler draw the replies.
+        params: Sampling parameters.
+        name: Name of the conversation, for the sampler's cache.
+        seed: Text from which, together with the turn number, the seed of each request is derived.
+        returns_tokens: Whether replies come with ids and log-probs.
+        weights: Name of the weights that draw the replies.
         shown: The messages of the latest request.
-        seconds: Seconds spent in rendering and in waiting for replies.
+        prompt_tokens: Number of tokens appended to the context.
+        sampled_tokens: Number of tokens sampled.
+        seconds: Seconds spent rendering and waiting for replies.
     """
 
     conversation: Conversation
@@ -46,12 +48,12 @@ class Voice:
     def request(
         self, messages: Callable[[], Sequence[Mapping[str, Any]]], tools: str | None, turn: int
     ) -> Request | StopReason:
-        """What to ask the sampler next, or why nothing more can be asked.
+        """Return the next request to the sampler, or the stop reason if no request is possible.
 
         Args:
-            messages: Gives the whole conversation.
-            tools: Schemas offered, as JSON.
-            turn: Replies so far.
+            messages: Returns the whole conversation.
+            tools: The offered tool schemas, as JSON.
+            turn: Number of replies so far.
 
         Raises:
             AgentFailed: The messages cannot be rendered.
@@ -73,9 +75,10 @@ class Voice:
         return Request(self.conversation.ids, params, seed, self.name, shown, self.weights)
 
     async def reply(self, request: Request) -> Completion:
-        """
+        """Request one reply from the sampler.
+
         Raises:
-            SamplerError: The sampler cannot serve, or leaves out ids or log-probs.
+            SamplerError: The sampler failed, or returned no ids or log-probs.
         """
         began = time.perf_counter()
         try:
@@ -93,13 +96,13 @@ class Voice:
         return completion
 
     def append(self, completion: Completion) -> TurnTokens | None:
-        """The reply becomes part of the conversation; its tokens for training, where the sampler gave some."""
+        """Append the reply to the conversation and return its tokens for training, if the sampler gave any."""
         return self.conversation.append(completion)
 
 
 def _snapshot(messages: Sequence[Mapping[str, Any]], before: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-    """Copies of the messages, since agents rewrite history in place. What did not change is the copy of ``before``:
-    otherwise the record of a long conversation would grow with the square of its turns."""
+    """Copy the messages, since agents rewrite history in place. Unchanged messages share the copy in ``before``;
+    otherwise the memory for a long conversation would grow with the square of its turns."""
     kept = 0
     for old, new in zip(before, messages, strict=False):
         if old != new:

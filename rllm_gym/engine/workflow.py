@@ -1,4 +1,4 @@
-"""What a workflow is: an episode of several agents, written as plain Python."""
+"""The base class of workflows: episodes with several agents, written as plain Python coroutines."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ TaskOfSpec = Task | Mapping[str, Any] | int | str | None
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """How the agents of a role are played.
+    """The configuration of the agents of a role.
 
     Attributes:
-        weights: Which weights of the sampler draw their replies: ``""`` the policy's, or a name they were pushed
-            under. Of several names one is chosen for each episode, the same in all episodes of a group: a pool of
-            opponents.
-        trainable: Whether what they say may be trained on.
-        params: How their replies are drawn; ``None``: as the engine's.
-        max_response_tokens: Tokens each of them may sample in one episode; ``None``: as the engine's.
+        weights: Name of the sampler's weights that draw their replies: ``""`` for the policy's, or a name under which
+            weights were published. Of several names (a pool of opponents) one is chosen per episode, the same in all
+            episodes of a group.
+        trainable: Whether their tokens may be trained on.
+        params: Their sampling parameters; ``None``: the engine's.
+        max_response_tokens: Tokens that each of them may sample per episode; ``None``: the engine's limit.
 
     Raises:
         ValueError: The pool is empty, or a limit is below 1.
@@ -47,7 +47,7 @@ class Role:
             raise ValueError(f"max_response_tokens={self.max_response_tokens!r} must be at least 1, or None")
 
     def weights_for(self, role: str, group: str) -> str:
-        """The weights of this role in the episodes of ``group``: by SHA-256 of the group and the role.
+        """Return the weights of this role in the episodes of ``group``, chosen by SHA-256 of the group and the role.
 
         >>> Role(weights=("step-20", "step-40")).weights_for("opponent", "task-7@3")
         'step-40'
@@ -58,13 +58,13 @@ class Role:
 
 
 def choose(options: int, *parts: str) -> int:
-    """One of ``options``, by SHA-256 of the parts."""
+    """Return an index below ``options``, chosen by SHA-256 of the parts."""
     digest = hashlib.sha256("\x00".join(parts).encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big") % options
 
 
 class Workflow(ABC):
-    """An episode, as a coroutine. Write :meth:`run`.
+    """An episode, written as a coroutine. Subclasses write :meth:`run`.
 
     >>> class Echo(Workflow):
     ...     async def run(self, task, play):
@@ -72,26 +72,26 @@ class Workflow(ABC):
     ...         reply = await speaker.say(task["text"])
     ...         speaker.reward(float(reply.text == task["text"]))
 
-    One object plays one episode at a time where the engine is given a class or a function that makes it; a single
-    object given to the engine plays all of them, and must then keep nothing on itself.
+    If the engine is given a class or a factory, each object runs one episode at a time. A single object given to the
+    engine runs all episodes concurrently and must not store anything on itself.
     """
 
     roles: ClassVar[tuple[str, ...]] = ("agent",)
-    """The roles its agents may have. An object may have its own."""
+    """The roles that its agents can have. An instance may override them."""
 
     @abstractmethod
     async def run(self, task: TaskOfSpec, play: Play) -> Episode | None:
-        """Play one episode.
+        """Run one episode.
 
-        It may start tasks of its own (``asyncio.gather``, ``asyncio.TaskGroup``); those that have asked the play for
-        something and are not done when it ends are cancelled. An exception of its own ends the episode as
-        ``StopReason.AGENT_ERROR``. Work that blocks belongs into ``await play.call(function, …)``.
+        The coroutine may start its own tasks (``asyncio.gather``, ``asyncio.TaskGroup``). Tasks that have used
+        ``play`` and are not done when it returns are cancelled. An exception of its own ends the episode as
+        ``StopReason.AGENT_ERROR``. Run blocking work with ``await play.call(function, …)``.
 
         Args:
-            task: As the spec names it: a :class:`~rllm_gym.core.Task` or row, an index or id of the environment's
+            task: The task as in the spec: a :class:`~rllm_gym.core.Task` or row, an index or id of the environment's
                 tasks, or ``None``.
-            play: Agents, environments, games; everything that takes time.
+            play: Gives access to agents, environments, games and worker calls.
 
         Returns:
-            What ``play.finish(…)`` gave; ``None`` is ``play.finish()``.
+            The result of ``play.finish(…)``; ``None`` means ``play.finish()``.
         """

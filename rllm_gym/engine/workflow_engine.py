@@ -1,4 +1,4 @@
-"""The engine of workflows: episodes of any number of agents, written as plain Python, many at once."""
+"""The engine for workflows: runs episodes of any number of agents, written as plain Python, concurrently."""
 
 from __future__ import annotations
 
@@ -26,47 +26,48 @@ from rllm_gym.engine.workflow import Role, Workflow
 from rllm_gym.samplers.protocol import Completion, Request, Sampler, SamplingParams
 from rllm_gym.workers import Kind
 
-# Turns of the event loop between waking a task and what it asks for next: a few for each gather or TaskGroup it is in.
+# Event loop iterations between resuming a task and its next request: a few per enclosing gather or TaskGroup.
 _SETTLE = 50
 
 
 class AgentWorkflowEngine(BaseEngine):
-    """Runs workflows, ``n_parallel`` episodes at a time, with the face of
+    """Runs workflows, up to ``n_parallel`` episodes concurrently. Same interface as
     :class:`~rllm_gym.engine.AgentExecutionEngine`: ``stream``, ``run``, ``run_sync``, ``stats``, ``async with``.
 
     >>> engine = AgentWorkflowEngine(SolverJudge, env="rllm/Math-v0", sampler=sampler)   # doctest: +SKIP
     >>> episodes = engine.run_sync(range(100))                                           # doctest: +SKIP
 
-    An episode has one trajectory for each agent, with the tokens that agent sampled and no other's.
+    An episode has one trajectory per agent, with the tokens that this agent sampled and no others.
 
-    **What goes wrong.** A world that breaks begins the episode again on fresh worlds, and past ``retries`` ends it as
-    ``StopReason.FAULT``; an exception of the workflow's own code ends it as ``StopReason.AGENT_ERROR`` with the reason
-    in ``Episode.fault``; a limit that lets an agent speak no more ends it with that reason, unless the workflow catches
-    :class:`~rllm_gym.engine.Truncated`. None of them is a reward, and all are counted in ``stats``.
+    **Error handling.** If an environment fails, the episode restarts with fresh environments, and after ``retries``
+    restarts it ends as ``StopReason.FAULT``. An exception of the workflow's own code ends the episode as
+    ``StopReason.AGENT_ERROR``, with the message in ``Episode.fault``. A limit that prevents an agent from replying ends
+    it with that stop reason, unless the workflow catches :class:`~rllm_gym.engine.Truncated`. None of these is a
+    reward, and all are counted in ``stats``.
 
     Args:
-        workflow: A :class:`~rllm_gym.engine.Workflow` class, something callable that makes one (for each attempt), or
-            one object for all episodes, which must then keep nothing on itself.
-        env: What ``play.env()`` and ``play.game()`` make where a workflow names nothing else: a Gymnasium id, the id
-            of a PettingZoo game, an ``EnvSpec``, or something callable.
-        sampler: What draws replies.
+        workflow: A :class:`~rllm_gym.engine.Workflow` class, a factory that creates one per attempt, or one object for
+            all episodes, which must not store anything on itself.
+        env: The default of ``play.env()`` and ``play.game()``: a Gymnasium id, the id of a PettingZoo game, an
+            ``EnvSpec``, or a callable.
+        sampler: Draws the replies.
         workflow_kwargs: Keyword arguments of the workflow.
         env_kwargs: Keyword arguments of the environment.
-        roles: How the agents of each role are played; a role left out is played by the policy and trained.
+        roles: Configuration by role. A role that is left out uses the policy's weights and is trained.
         renderer, tokenizer, sampling_params, n_parallel, workers, memory_mb, deadlines, retries, reuse_envs,
-            on_sampler_error, seed, progress: As :class:`~rllm_gym.engine.AgentExecutionEngine`.
-        max_turns: Replies in one episode, of all agents together.
-        max_prompt_tokens, max_response_tokens, max_context_tokens: As :class:`Budget`, for each agent.
-        max_episode_tokens: Tokens sampled in one episode, by all agents together. Of agents that ask at the same time
-            the first to ask has the first pick.
-        deterministic: Sample in rounds, each of which waits for every agent of every running episode; batches then
-            depend on the episodes alone, as long as workflows wait for nothing but their play and their own tasks.
-            Results come in the order of the specs.
+            on_sampler_error, seed, progress: See :class:`~rllm_gym.engine.AgentExecutionEngine`.
+        max_turns: Replies per episode, of all agents together.
+        max_prompt_tokens, max_response_tokens, max_context_tokens: See :class:`Budget`; they apply per agent.
+        max_episode_tokens: Tokens sampled per episode, by all agents together. If agents request at the same time,
+            the first request reserves its tokens first.
+        deterministic: Sample in rounds, each of which waits for every agent of every running episode. Batches then
+            depend only on the episodes, provided that workflows wait only for their play and their own tasks.
+            Results are returned in the order of the specs.
 
     Raises:
-        gymnasium.error.Error: There is no such id, neither an environment's nor a game's.
-        ValueError: An argument is out of range, or could have no effect; a role is not one of the workflow's.
-        TypeError: ``workflow`` is none, or ``deadlines`` no :class:`Deadlines`.
+        gymnasium.error.Error: There is no such id, neither of an environment nor of a game.
+        ValueError: An argument is out of range or would have no effect, or the workflow does not have a given role.
+        TypeError: ``workflow`` is not a workflow, or ``deadlines`` is not a :class:`Deadlines`.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class AgentWorkflowEngine(BaseEngine):
         )
         self.max_episode_tokens = max_episode_tokens
         self.roles = _checked_roles(self.make_workflow(), roles or {})
-        """How each role is played; may be changed between runs."""
+        """Configuration by role. May be changed between runs."""
         if self.renderer is None and (
             max_episode_tokens or any(role.max_response_tokens for role in self.roles.values())
         ):
@@ -145,10 +146,10 @@ class AgentWorkflowEngine(BaseEngine):
         play = Play(self, spec, roles=self.roles, stage=place, seat=seat, name=name)
         return Performance(workflow, play, spec, place)
 
-    # For plays ----------------------------------------------------------------------------------------------
+    # Called by Play
 
     def voice(self, play: Play, name: str, role: str) -> Voice:
-        """What an agent of a role speaks with in this play."""
+        """Create the connection to the sampler for an agent of this role."""
         played = play.roles[role]
         params = self.params if played.params is None else self.ending_turns(played.params)
         budget = self.budget
@@ -170,7 +171,7 @@ class AgentWorkflowEngine(BaseEngine):
         )
 
     def count_lost_worker(self) -> None:
-        """A worker was given up because of a call."""
+        """Count a worker that was lost in a call."""
         if self.workers == "thread":
             self.stats.abandoned_threads += 1
         else:
@@ -211,7 +212,7 @@ def _checked_roles(workflow: Workflow, given: Mapping[str, Role]) -> dict[str, R
 
 
 def _check_world(env: Any) -> str:
-    """The name of an environment or game that exists."""
+    """Return the name of an environment or game. Raise if it does not exist."""
     try:
         return _name(resolve(env))
     except gymnasium.error.Error as unknown:

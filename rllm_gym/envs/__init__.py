@@ -1,4 +1,4 @@
-"""The table of ids. One row an id; the environments themselves are imported by ``gym.make``, when they are made."""
+"""The table of environment ids. ``gym.make`` imports an environment's module when it creates the environment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium
 
-# id -> (entry point, keyword arguments). An id, once released, never changes its meaning.
+# id -> (entry point, keyword arguments). The meaning of a released id never changes.
 TABLE: dict[str, tuple[str, dict[str, Any]]] = {
     "rllm/FrozenLake-v0": ("rllm_gym.envs.frozen_lake:FrozenLakeEnv", {}),
     "rllm/FrozenLake-Slippery-v0": ("rllm_gym.envs.frozen_lake:FrozenLakeEnv", {"slip_probability": 0.2}),
@@ -25,7 +25,7 @@ TABLE: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def miniwob_folder() -> Path | None:
-    """The folder of the pages of MiniWoB++, ``None`` where its package is not installed. Imports nothing of it."""
+    """Return the folder of the MiniWoB++ pages, or ``None`` if the package is not installed, without importing it."""
     spec = importlib.util.find_spec("miniwob")
     for place in (spec and spec.submodule_search_locations) or ():
         folder = Path(place) / "html"
@@ -35,18 +35,19 @@ def miniwob_folder() -> Path | None:
 
 
 def miniwob_tasks() -> list[str]:
-    """Names of its tasks, ``[]`` where it is not installed."""
+    """Return the names of the MiniWoB++ tasks, ``[]`` if the package is not installed."""
     folder = miniwob_folder()
     return [] if folder is None else sorted(page.stem for page in (folder / "miniwob").glob("*.html"))
 
 
-# One id a page; the table for people names the family once, in docs/web.md.
+# One id per page. The table in the documentation names the family once, in docs/web.md.
 MINIWOB: dict[str, tuple[str, dict[str, Any]]] = {
     f"rllm/MiniWoB-{task}-v0": ("rllm_gym.envs.web:MiniWoBEnv", {"task": task}) for task in miniwob_tasks()
 }
 
 
-# Environments of other libraries as ours; making one without its library says what to install. docs/integrations.md.
+# Adapters for environments of other libraries. If the library is missing, creating one raises an error that says what
+# to install. See docs/integrations.md.
 INTEGRATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "rllm/ReasoningGym-v0": ("rllm_gym.integrations.reasoning_gym:ReasoningGymEnv", {}),
     "rllm/TextArena-v0": ("rllm_gym.integrations.textarena:TextArenaEnv", {}),
@@ -54,7 +55,7 @@ INTEGRATIONS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def register_all() -> None:
-    """Register every id of the tables with Gymnasium; ids already there are left as they are."""
+    """Register every id of the tables with Gymnasium; skip ids that are already registered."""
     for env_id, (entry_point, kwargs) in (TABLE | MINIWOB | INTEGRATIONS).items():
         if env_id not in gymnasium.registry:
             gymnasium.register(

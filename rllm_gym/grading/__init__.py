@@ -1,4 +1,4 @@
-"""Is an answer right? Mathematics and programs; what is asked and how it is rewarded lives with the environments."""
+"""Grading of mathematics, programs, repositories and short answers. Tasks and rewards are in ``rllm_gym.envs``."""
 
 from rllm_gym.grading.code import CodeVerdict, FunctionTests, StdioTest, StdioTests, grade_program, grade_program_sync
 from rllm_gym.grading.math.grade import MathVerdict, agrade_math, grade_math

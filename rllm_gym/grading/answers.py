@@ -1,7 +1,7 @@
-"""Typed short answers: what a task asks to be told, and whether a reply says it, without a judge and without guessing.
+"""Typed short answers: what a task asks for, and whether a reply matches it, decided by rules without an LLM judge.
 
-An answer is read the way its type is usually written and compared exactly. It has to be the answer and nothing else:
-a sentence around it, or two values where one is asked for, does not match, so nothing is won by listing guesses.
+An answer is parsed the way its type is usually written and compared exactly. It must be the answer and nothing else: a
+sentence around it, or two values where one is expected, does not match, so listing several guesses gains nothing.
 
 ========== ============================================ ==========================================================
 Type       ``value``                                    Read as equal
@@ -27,22 +27,22 @@ from fractions import Fraction
 from typing import Any
 
 _LONGEST = 10_000
-"""Characters of an answer that are read; a longer one is no short answer."""
+"""Maximum length of an answer in characters. A longer one does not match."""
 
 _MOST_ITEMS = 1_000
 
 
 def check_answer_spec(spec: Mapping[str, Any]) -> None:
-    """Raise where a task's answer cannot be matched by anything, or not as its author meant.
+    """Raise if a task's answer spec cannot be matched by any answer, or is ambiguous.
 
     Args:
-        spec: ``{"type": …, "value": …}`` with, where wanted, ``"tolerance"`` of a number (how far off it may be,
-            0 by default), ``"unit"`` of a number (a word or a list of them: where the answer names a unit it must be
-            one of these; without it any unit is let pass), ``"aliases"`` of a string (a list), and ``"of"`` of a set
-            or list (the type of its items, where they are not strings or numbers).
+        spec: ``{"type": …, "value": …}`` and optionally: ``"tolerance"`` of a number (maximum absolute error, 0 by
+            default), ``"unit"`` of a number (a word or a list of words: if the answer names a unit it must be one of
+            these; by default any unit is accepted), ``"aliases"`` of a string (a list), and ``"of"`` of a set or list
+            (the type of its items, if they are not strings or numbers).
 
     Raises:
-        ValueError: Names what is wrong with it.
+        ValueError: The spec is invalid; the message gives the reason.
     """
     kind = spec.get("type")
     if kind not in _KEYS:
@@ -73,10 +73,10 @@ def check_answer_spec(spec: Mapping[str, Any]) -> None:
 
 
 def matches(spec: Mapping[str, Any], answer: str) -> bool:
-    """Whether ``answer`` says what ``spec`` asks for. Any text is read in bounded time, and none raises.
+    """Return whether ``answer`` matches ``spec``. Takes bounded time for any text, and no answer raises an exception.
 
     Raises:
-        ValueError: The spec itself cannot be used; see :func:`check_answer_spec`.
+        ValueError: The spec itself is invalid; see :func:`check_answer_spec`.
 
     >>> matches({"type": "number", "value": 1234.5}, "$1,234.50")
     True
@@ -138,7 +138,7 @@ def _item_type(spec: Mapping[str, Any], item: Any) -> str:
 
 
 def _expected(kind: str, value: Any) -> Any:
-    """The value of a spec, as answers are read."""
+    """Return the value of a spec, parsed like an answer."""
     if kind == "boolean":
         fits = isinstance(value, bool | str)
     elif kind == "number":
@@ -153,14 +153,14 @@ def _expected(kind: str, value: Any) -> Any:
     return read
 
 
-# Reading: each returns None for what is not of its type --------------------------------------------------------------
+# Parsers. Each returns None for text that is not of its type.
 
 _QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "‘": "'", "’": "'", "`": "'", "−": "-",
                          "–": "-", "\u00a0": " ", "\u202f": " ", "\u2009": " "})  # fmt: skip
 
 
 def _plain(text: str) -> str:
-    """Without what does not count: case, blanks, kinds of quotes, quotes or emphasis around it, a final dot."""
+    """Normalize a text: case, blanks, kinds of quotes, surrounding quotes or emphasis, a final dot."""
     text = " ".join(unicodedata.normalize("NFKC", text.translate(_QUOTES)).casefold().split())
     while True:
         bare = text.removesuffix(".").rstrip() if not text.endswith("..") else text
@@ -190,7 +190,7 @@ _QUANTITY = re.compile(
 
 
 def _quantity(text: str) -> tuple[Fraction, str] | None:
-    """A number and its unit ("" without one)."""
+    """Return a number and its unit ("" without one)."""
     text = _plain(text)
     if text in _WORDS:
         return Fraction(_WORDS.index(text)), ""
@@ -198,7 +198,7 @@ def _quantity(text: str) -> tuple[Fraction, str] | None:
     if found is None or (found["sign"] and found["inner"]):
         return None
     unit = (found["unit"] or "").strip()
-    if unit.split(" ")[0] in ("and", "or", "to", "not", "but"):  # not a unit: another answer begins
+    if unit.split(" ")[0] in ("and", "or", "to", "not", "but"):  # not a unit: the beginning of another answer
         return None
     digits = _decimal(found["digits"].strip())
     if digits is None:
@@ -213,7 +213,7 @@ def _number(text: str) -> Fraction | None:
 
 
 def _decimal(digits: str) -> str | None:
-    """``1,234.50``, ``1.234,50``, ``1 234``, ``12,5`` as Python writes them."""
+    """Return ``1,234.50``, ``1.234,50``, ``1 234`` or ``12,5`` in Python notation."""
     for group, mark in (("[,'_ ]", "[.]"), ("[.'_ ]", ",")):
         whole = f"[0-9]+|[0-9]{{1,3}}(?P<group>{group})[0-9]{{3}}(?:(?P=group)[0-9]{{3}})*"
         found = re.fullmatch(f"(?P<whole>{whole})?(?:{mark}(?P<part>[0-9]*))?", digits)
@@ -237,7 +237,7 @@ _SLASHES = re.compile(r"([0-9]{1,2})[/-]([0-9]{1,2})[/-]([0-9]{4})")
 
 
 def _date(text: str) -> date | None:
-    """A whole date; 03/04/2025, which is read differently in different places, is none."""
+    """Return a complete date. 03/04/2025 is rejected, because its meaning depends on the country."""
     text = _plain(text)
     weekday = None
     if found := re.match(r"([a-z]{3,9})\.?,? (?=.*[0-9])", text):
@@ -270,7 +270,7 @@ def _day(year: int, month: int, day: int) -> Iterator[date]:
 
 
 def _named(word: str, names: tuple[str, ...]) -> int | None:
-    """Which of the names it is or shortens, or None. Three letters tell them apart."""
+    """Return the index of the name that ``word`` equals or abbreviates, or None. Three letters are unambiguous."""
     return next((number for number, name in enumerate(names) if len(word) >= 3 and name.startswith(word)), None)
 
 
@@ -282,7 +282,7 @@ def _time(text: str) -> time | None:
     if text in ("noon", "midday", "midnight"):
         return time(0 if text == "midnight" else 12)
     found = _TIME.fullmatch(text)
-    if found is None or (found[2] is None and found[4] is None):  # a bare number is no time
+    if found is None or (found[2] is None and found[4] is None):  # a bare number is not a time
         return None
     hour, minute, second = int(found[1]), int(found[2] or 0), int(found[3] or 0)
     half = (found[4] or "").replace(".", "")
@@ -312,7 +312,7 @@ _KEYS: dict[str, set[str]] = {
 
 
 def _splittings(answer: str) -> Iterator[list[str]]:
-    """The ways to read an enumeration: JSON, else lines, semicolons, commas. Each must account for all of the text."""
+    """Yield the ways to split an enumeration: JSON, else lines, semicolons, commas. Each uses the whole text."""
     answer = answer.strip()
     listed = _json_list(answer)
     if listed is not None:
@@ -320,7 +320,7 @@ def _splittings(answer: str) -> Iterator[list[str]]:
         return
     if _plain(answer) in ("", "none", "nothing", "[]", "empty", "no items"):
         yield []
-    if answer[:1] + answer[-1:] in ("[]", "()", "{}"):  # as Python or mathematics would write it
+    if answer[:1] + answer[-1:] in ("[]", "()", "{}"):  # as in Python or mathematics
         answer = answer[1:-1]
     bullet = re.compile(r"\s*(?:[-*•]|[0-9]{1,4}[.)])\s+")
     ways = [

@@ -1,4 +1,4 @@
-"""Checks that users write: found by name without letting a row name anything else, run aside with a deadline."""
+"""User-written checks: looks up functions by name, restricted to what rows may name, and calls them with a deadline."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ os.register_at_fork(after_in_child=_forget_pool)
 
 
 def find_function(name: str, *parameters: str) -> Callable[..., Any]:
-    """The function that ``"module:function"`` names.
+    """Return the function that ``"module:function"`` names.
 
     Args:
-        name: Its name.
-        parameters: What it is called with, by position.
+        name: The name.
+        parameters: Names of the positional arguments it is called with.
 
     Raises:
-        TaskError: It cannot be imported, or is not a function of that module that takes these. Functions that merely
-            pass through a module, such as ``os:system``, are refused: rows are data.
+        TaskError: It cannot be imported, or is not a function defined in that module that accepts these arguments.
+            Functions that a module merely imports, such as ``os:system``, are rejected: rows are data.
     """
     module_name, _, attribute = name.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # whatever its top level raises
+    except Exception as error:  # the module's top level may raise anything
         raise TaskError(
             f"the function {name!r} cannot be imported ({type(error).__name__}: {error}); its module must lie on the "
             "Python path (PYTHONPATH, or beside the script)"
@@ -54,10 +54,10 @@ def find_function(name: str, *parameters: str) -> Callable[..., Any]:
 
 
 async def verdict_of(check: Callable[..., Any], *arguments: Any, timeout_s: float) -> bool:
-    """What a check says, asked in a thread; a coroutine function does as well.
+    """Return the result of a check, called in a thread. A coroutine function works as well.
 
     Raises:
-        EnvironmentFault: It raised, returned no truth value, or was late; kind ``"check"``.
+        EnvironmentFault: It raised, returned no truth value, or exceeded its deadline; kind ``"check"``.
     """
     name = getattr(check, "__qualname__", repr(check))
     try:
@@ -83,11 +83,11 @@ def _asked(check: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
 
 
 async def aside(function: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:
-    """``function(*arguments)`` in a thread, with a deadline in seconds.
+    """Run ``function(*arguments)`` in a thread, with a deadline in seconds.
 
     Raises:
-        EnvironmentFault: It was late; kind ``"check"``.
-        Exception: What it raised.
+        EnvironmentFault: It exceeded its deadline; kind ``"check"``.
+        Exception: The exception that it raised.
     """
     global _pool
     if _pool is None:

@@ -1,4 +1,4 @@
-"""Python source of others as a syntax tree; it is never run here."""
+"""Parses foreign Python source to a syntax tree without running it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _PARSER = threading.Lock()
 
 
 def parse_python(source: str | bytes) -> ast.Module:
-    """:func:`ast.parse`, for one thread at a time: two at once are a ``SystemError`` in CPython 3.11 (gh-106905)."""
+    """Run :func:`ast.parse` in one thread at a time: two calls raise ``SystemError`` in CPython 3.11 (gh-106905)."""
     with _PARSER:
         return ast.parse(source)
 
 
 def parse_literal(text: str) -> Any:
-    """:func:`ast.literal_eval` of a text, which parses as well, for one thread at a time."""
+    """Run :func:`ast.literal_eval` on a text in one thread at a time, since it also parses."""
     with _PARSER:
         return ast.literal_eval(text)

@@ -1,1 +1,1 @@
-"""Other people's libraries on our environments, and theirs as ours: one file a library, imported only when used."""
+"""Adapters between this package and other libraries: one module per library, imported only when used."""

@@ -1,4 +1,4 @@
-"""Text environments for libraries that know numbers only: observations as vectors, actions as numbers."""
+"""Wrappers for libraries that support only numbers: text observations as vectors, text actions as integers."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _BYTES = 256
 
 
 class HashedFeatures(gymnasium.ObservationWrapper[np.ndarray, Any, str], RecordConstructorArgs):
-    """Which words, pairs of words and words at a place the text has, as ``size`` numbers, each 0 or 1.
+    """Words, pairs of words and words by position in the text, as ``size`` numbers that are 0 or 1.
 
-    Feature hashing (Weinberger et al., 2009): every feature sets one number, chosen by a checksum of it, so that there
-    is no vocabulary, any text has its vector, and the same text has the same one in every process. A word's place is
+    Feature hashing (Weinberger et al., 2009): every feature sets one number, chosen by a checksum of it. There is no
+    vocabulary, every text has a vector, and the same text has the same vector in every process. A word's position is
     its number in the line and the line's number, counted from the last one: a board at the end of a text keeps its
-    places whatever is said above it.
+    positions whatever precedes it.
 
     Args:
-        env: Its observations are text.
-        size: How many numbers. Fewer mean more features that share one.
+        env: An environment with text observations.
+        size: Length of the vector. With fewer numbers, more features share one.
 
     Raises:
         TypeError: The observations of ``env`` are not text.
@@ -47,15 +47,15 @@ class HashedFeatures(gymnasium.ObservationWrapper[np.ndarray, Any, str], RecordC
 
 
 class TokenIds(gymnasium.ObservationWrapper[np.ndarray, Any, str], RecordConstructorArgs):
-    """The last ``length`` token ids of the text, padded at the front: one whole number a token.
+    """The last ``length`` token ids of the text, padded at the front.
 
     Args:
-        env: Its observations are text.
-        length: How many.
-        encode: The token ids of a text, from 0 to ``vocabulary_size - 1``, such as ``tokenizer.encode``. ``None``: the
-            bytes of its UTF-8 form, each plus 1, and 0 pads.
-        vocabulary_size: How many token ids there are; only with ``encode``, and then needed.
-        pad_id: What pads; only with ``encode``.
+        env: An environment with text observations.
+        length: Number of token ids.
+        encode: Function from a text to token ids, from 0 to ``vocabulary_size - 1``, such as ``tokenizer.encode``.
+            ``None``: the bytes of its UTF-8 form, each plus 1, with 0 as padding.
+        vocabulary_size: Number of different token ids; required with ``encode``, and only allowed with it.
+        pad_id: Padding token id; only with ``encode``.
 
     Raises:
         TypeError: The observations of ``env`` are not text.
@@ -101,12 +101,12 @@ class TokenIds(gymnasium.ObservationWrapper[np.ndarray, Any, str], RecordConstru
 
 
 class DiscreteActions(gymnasium.ActionWrapper[Any, np.int64, str], RecordConstructorArgs):
-    """Action ``n`` says the ``n``-th of ``choices``.
+    """Discrete actions: action ``n`` is the ``n``-th text of ``choices``.
 
     Args:
-        env: Its actions are text.
-        choices: What can be said. ``None`` takes those the environment names itself (``discrete_actions``), as
-            ``rllm/FrozenLake-v0`` names its four moves.
+        env: An environment with text actions.
+        choices: The texts. ``None`` uses the environment's own list (``discrete_actions``), such as the four moves of
+            ``rllm/FrozenLake-v0``.
 
     Raises:
         TypeError: The actions of ``env`` are not text, or a choice is not.
@@ -142,17 +142,17 @@ def make_numeric(
     features: Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]] = HashedFeatures,
     **env_kwargs: Any,
 ) -> gymnasium.Env[np.ndarray, Any]:
-    """``gymnasium.make(env_id, **env_kwargs)`` with numbers for text, both ways.
+    """Return ``gymnasium.make(env_id, **env_kwargs)`` with numeric observations and actions.
 
-    To hand it to a library that makes its environments itself, maybe in other processes:
+    For a library that creates its environments itself, possibly in other processes, pass
     ``functools.partial(make_numeric, "rllm/FrozenLake-v0", size=3)``.
 
     Args:
-        env_id: One of ours, or any id with text observations and actions.
+        env_id: An id of this package, or any id with text observations and actions.
         choices: As for :class:`DiscreteActions`.
-        features: What makes vectors: :class:`HashedFeatures`, :class:`TokenIds`, or either with other arguments
+        features: Wrapper that makes vectors: :class:`HashedFeatures`, :class:`TokenIds`, or either with other arguments
             (``functools.partial(HashedFeatures, size=256)``).
-        **env_kwargs: Of the environment.
+        **env_kwargs: Arguments of the environment.
     """
     return features(DiscreteActions(gymnasium.make(env_id, **env_kwargs), choices))
 

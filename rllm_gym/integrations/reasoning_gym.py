@@ -1,8 +1,8 @@
-"""reasoning-gym's tasks as environments of ours: ``gym.make("rllm/ReasoningGym-v0", dataset="chain_sum")``.
+"""reasoning-gym's tasks as an environment: ``gym.make("rllm/ReasoningGym-v0", dataset="chain_sum")``.
 
 Its generators and verifiers run in worker processes: some set the global random state or depend on the order of sets,
-some take minutes on a hostile answer, and some evaluate the answer as Python. In a worker none of that reaches anybody
-else, the hash seed is fixed, what hangs is killed, and what would be evaluated is read instead.
+some take minutes on an adversarial answer, and some evaluate the answer as Python. Workers isolate these effects: the
+hash seed is fixed, hanging calls are killed, and answers are parsed instead of evaluated.
 """
 
 from __future__ import annotations
@@ -29,41 +29,58 @@ from rllm_gym.parsing.boxed import strip_thinking
 from rllm_gym.workers import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError, WorkerPool
 
 MAX_ANSWER_CHARS = 20_000
-"""Longest answer that is looked into; a longer one scores 0."""
+"""Maximum characters of an answer that is verified; a longer one scores 0."""
 MEMORY_MB = 1024
-"""Private memory of one worker above what it holds when it starts."""
+"""Private memory in MB of one worker above what it holds when it starts."""
 POSE_SECONDS = 120.0
-"""Deadline for making one question; the slowest generators search for seconds."""
+"""Deadline in seconds for generating one question; the slowest generators search for seconds."""
 SCORE_SECONDS = 20.0
-"""Deadline for one answer, after which it is wrong."""
+"""Deadline in seconds for verifying one answer, after which it is wrong."""
 _START_SECONDS = 120.0
 _INSTALL = "reasoning-gym is not installed: pip install 'rllm-gym[reasoning-gym]'"
 
 
 class ReasoningGymEnv(TextEnv):
-    """One question of one of reasoning-gym's generators, judged by its own verifier; a single turn.
+    """One question of one of reasoning-gym's generators, graded by its own verifier; a single turn.
 
-    **Task**: Answer a question of one kind: sums, puzzles, logic, games, geometry, about a hundred kinds.
-    **Observation space**: The question, and how to mark the answer.
-    **Action space**: Any text. The last ``<answer>…</answer>`` after ``</think>`` is the answer; a reply without one is
-    invalid.
-    **Rewards**: The verifier's score, from 0 to 1; some verifiers give parts. ``success`` is the full score.
-    **Starting state**: The question of the task. Task *i* of a seed is made from SHA-256 of split, seed and *i*, so
-    that two seeds share no questions (reasoning-gym itself adds the index to the seed), and train, validation and
-    test share none by the text of the question.
-    **Episode end**: Terminates with the reply.
+    ## Description
+    Answer a question of one kind: sums, puzzles, logic, games, geometry, about a hundred kinds.
 
+    ## Action space
+    Any text. The last ``<answer>…</answer>`` after ``</think>`` is the answer; a reply without one is invalid.
+
+    ## Observation space
+    The question, and how to mark the answer.
+
+    ## Starting state
+    The question of the task. Task *i* of a seed is generated from SHA-256 of split, seed and *i*, so that two seeds
+    share no questions (reasoning-gym itself adds the index to the seed), and train, validation and test share none by
+    the text of the question.
+
+    ## Rewards
+    The verifier's score, from 0 to 1; some verifiers give partial scores. ``success`` is the full score.
+
+    ## Episode end
+    Terminates with the reply.
+
+    ## Information
+    The keys of :class:`~rllm_gym.core.TextEnv`.
+
+    ## Arguments
     Args:
         dataset: Name of the generator, such as ``"chain_sum"`` or ``"countdown"``.
         config: The generator's own settings, such as ``{"min_terms": 2, "max_terms": 4}``.
         split: ``"train"``, ``"validation"`` or ``"test"``.
-        seed: Root of the sequence of questions.
+        seed: Seed of the sequence of questions.
         size: Number of tasks.
         render_mode: ``"ansi"`` or ``None``.
 
     Raises:
         ModuleNotFoundError: ``pip install 'rllm-gym[reasoning-gym]'``.
-        ValueError: There is no such generator, or it refuses the settings.
+        ValueError: There is no such generator, or it rejects the settings.
+
+    ## Version history
+    v0: first release.
     """
 
     def __init__(
@@ -101,17 +118,17 @@ class ReasoningGymEnv(TextEnv):
         return Outcome("Correct." if solved else "Not correct.", {"score": reward}, terminated=True, success=solved)
 
     def _world_state(self) -> dict[str, Any]:
-        return {}  # the task says it all
+        return {}  # the task determines the state
 
     def _restore_world(self, state: dict[str, Any]) -> None:
         self._entry = self._entry_of(self.task)
 
     def _entry_of(self, task: Task) -> bytes:
-        """What the verifier needs, made again from the recipe in the task.
+        """Regenerate the verifier's data from the parameters in the task.
 
         Raises:
-            TaskError: The task is no recipe, or it makes another question here.
-            EnvironmentFault: The generator broke.
+            TaskError: The task has no such parameters, or they give another question here.
+            EnvironmentFault: The generator failed.
         """
         data = task.data
         try:
@@ -135,7 +152,7 @@ class ReasoningGymEnv(TextEnv):
         try:
             return float(_in_worker(score, *recipe, self._entry, answer, timeout=SCORE_SECONDS))
         except (DeadlineExceeded, MemoryExceeded, WorkerDied):
-            # The same worker is well with a plain answer, or the world is broken and not the reply.
+            # If the same worker succeeds with a plain answer, the reply is at fault; otherwise the environment is.
             try:
                 _in_worker(score, *recipe, self._entry, "0", timeout=SCORE_SECONDS)
             except (DeadlineExceeded, WorkerError, WorkerDied) as error:
@@ -146,8 +163,10 @@ class ReasoningGymEnv(TextEnv):
 
 
 def _last_answer(reply: str) -> str | None:
-    """What stands between the last pair of tags. Linear in the length of the reply, whatever it is: a regular
-    expression goes through all that follows each of a hundred thousand opened tags, and holds up every thread."""
+    """Return the text between the last pair of tags, in time linear in the length of the reply.
+
+    A regular expression would scan all that follows each of a hundred thousand opening tags, and block every thread.
+    """
     said = strip_thinking(reply) or ""
     begin = said.rfind("<answer>", 0, max(0, said.rfind("</answer>")))
     return None if begin < 0 else said[begin + len("<answer>") : said.find("</answer>", begin)].strip()
@@ -159,13 +178,13 @@ class _Generator:
     config: str
 
     def __call__(self, rng: random.Random) -> tuple[str, dict[str, Any]]:
-        seed = rng.getrandbits(31)  # what every generator, NumPy's oldest included, takes
+        seed = rng.getrandbits(31)  # the range that every generator accepts, including NumPy's legacy one
         question, _ = _posed(self.dataset, self.config, seed)
         return question, {"dataset": self.dataset, "config": self.config, "seed": seed}
 
 
 def _settings(config: Mapping[str, Any] | None) -> str:
-    """The settings as JSON, the same for the same settings."""
+    """Return the settings as canonical JSON."""
     for taken in ("seed", "size"):
         if taken in (config or {}):
             raise ValueError(f"config has {taken!r}, which rllm/ReasoningGym-v0 sets itself: use its own argument")
@@ -183,7 +202,7 @@ def _posed(dataset: str, config: str, seed: int) -> tuple[str, bytes]:
     return str(question), bytes(entry)
 
 
-# Workers ----------------------------------------------------------------------------------------------------------
+# Workers
 
 _pool: WorkerPool | None = None
 _lock = threading.Lock()
@@ -199,7 +218,7 @@ def _in_worker(function: Any, *arguments: Any, timeout: float) -> Any:
                 memory_mb=MEMORY_MB,
                 name="reasoning-gym",
                 preload=("rllm_gym.integrations.reasoning_gym", "reasoning_gym", "sympy.physics.units"),
-                hash_seed=0,  # some generators walk through sets
+                hash_seed=0,  # some generators iterate over sets
             )
         pool = _pool
     return pool.run(function, *arguments, timeout=timeout)
@@ -213,14 +232,14 @@ def _forget_pool() -> None:
 os.register_at_fork(after_in_child=_forget_pool)
 
 
-# What runs in workers ---------------------------------------------------------------------------------------------
+# Functions that run in workers
 
 
 def check_settings(dataset: str, config: str) -> None:
-    """Runs in a worker.
+    """Check a generator and its settings. Runs in a worker.
 
     Raises:
-        ValueError: There is no such generator, or it refuses the settings.
+        ValueError: There is no such generator, or it rejects the settings.
     """
     factory = importlib.import_module("reasoning_gym.factory")
     if dataset not in factory.DATASETS:
@@ -236,16 +255,16 @@ def check_settings(dataset: str, config: str) -> None:
 
 
 def pose(dataset: str, config: str, seed: int) -> tuple[str, bytes]:
-    """The question, and what the verifier needs as bytes only a worker opens. Runs in a worker."""
+    """Return the question, and the verifier's data as bytes that only a worker unpickles. Runs in a worker."""
     entry = _made(dataset, config, seed)[0]
     return str(entry["question"]), pickle.dumps(entry)
 
 
 def score(dataset: str, config: str, entry: bytes, answer: str) -> float:
-    """The verifier's score, 0 where it fails on what the reply says. Runs in a worker.
+    """Return the verifier's score, 0 if it fails on the reply. Runs in a worker.
 
     Raises:
-        ValueError: The verifier fails on any answer, or its score is no number from 0 to 1.
+        ValueError: The verifier fails on any answer, or its score is not a number from 0 to 1.
     """
     _seal()
     known = pickle.loads(entry)  # noqa: S301 - our own pose() made it; it never left the two processes
@@ -265,7 +284,7 @@ def score(dataset: str, config: str, entry: bytes, answer: str) -> float:
 
 
 def _made(dataset: str, config: str, seed: int) -> Any:
-    # Made anew for each seed: some generators draw from it when they are made.
+    # A new dataset for each seed: some generators draw from it when they are created.
     factory = importlib.import_module("reasoning_gym.factory")
     return factory.create_dataset(dataset, **json.loads(config), seed=seed, size=1)
 
@@ -283,7 +302,7 @@ _PYTHON_READERS = (
 )
 """Modules whose verifiers call ``eval`` on the answer."""
 _FORMULA_READERS = ("games.countdown", "games.puzzle24")
-"""Modules whose verifiers call SymPy's ``parse_expr``, which evaluates Python, by a name of their own."""
+"""Modules whose verifiers call SymPy's ``parse_expr``, which evaluates Python, under a name of their own."""
 _FORMULA = re.compile(r"[0-9A-Za-z+\-*/^()., \t\n]*")
 _ATTRIBUTE = re.compile(r"[A-Za-z_)]\s*\.|\.\s*[A-Za-z_(]")
 _FUNCTIONS = frozenset(
@@ -294,7 +313,7 @@ _FUNCTIONS = frozenset(
 
 @functools.cache
 def _seal() -> None:
-    """Have answers read, not evaluated, in this process and for good."""
+    """Have answers parsed, not evaluated, in this process permanently."""
     sympy: Any = importlib.import_module("sympy")
     parsing: Any = importlib.import_module("sympy.parsing.sympy_parser")
     importlib.import_module("sympy.physics.units")  # it evaluates its own names when SymPy first needs it

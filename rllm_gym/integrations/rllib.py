@@ -1,4 +1,4 @@
-"""RLlib on text environments: ours in numbers, under a name that its workers on every node can make."""
+"""RLlib on text environments: register them with numeric observations and actions, for workers on every node."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def register(
     features: Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]] = HashedFeatures,
     **env_kwargs: Any,
 ) -> str:
-    """Make an environment known to RLlib, with observations as vectors and actions as numbers; its name::
+    """Register an environment with RLlib, with observations as vectors and actions as integers; return its name::
 
         config = PPOConfig().environment(register("lake", "rllm/FrozenLake-v0", size=3))
 
     Args:
-        name: What RLlib calls it.
+        name: Its name in RLlib.
         env_id: As for :func:`~rllm_gym.integrations.features.make_numeric`, and so ``choices`` and ``features``.
-        **env_kwargs: Of the environment; those of ``.environment(env_config=…)`` go before them.
+        **env_kwargs: Arguments of the environment; those of ``.environment(env_config=…)`` take precedence.
 
     Raises:
         ModuleNotFoundError: ``pip install 'rllm-gym[rllib]'``.

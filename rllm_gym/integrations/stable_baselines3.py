@@ -1,4 +1,4 @@
-"""Stable-Baselines3 on text environments: its vector environment over ours in numbers, with its success rate."""
+"""Stable-Baselines3 on text environments: its vector environment over numeric versions, with its success rate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ReportSuccess(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Says ``info["is_success"]`` where an episode ends, which Stable-Baselines3 logs as ``rollout/success_rate``."""
+    """Sets ``info["is_success"]`` at the end of an episode: Stable-Baselines3 logs it as ``rollout/success_rate``."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         RecordConstructorArgs.__init__(self)
@@ -39,17 +39,16 @@ def make_vec_env(
     features: Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]] = HashedFeatures,
     **env_kwargs: Any,
 ) -> VecEnv:
-    """Stable-Baselines3's vector environment of ``n_envs`` of ours, each monitored, observed in vectors and acted on in
-    numbers::
+    """Create Stable-Baselines3's vector environment of ``n_envs`` monitored, numeric environments::
 
         model = PPO("MlpPolicy", make_vec_env("rllm/FrozenLake-v0", 8))
 
     Args:
         env_id: As for :func:`~rllm_gym.integrations.features.make_numeric`, and so ``choices`` and ``features``.
-        n_envs: How many.
+        n_envs: Number of environments.
         seed: The first episode of environment ``i`` has ``seed + i``.
         vec_env_cls: ``DummyVecEnv`` (default) or ``SubprocVecEnv``.
-        **env_kwargs: Of the environment.
+        **env_kwargs: Arguments of the environment.
 
     Raises:
         ModuleNotFoundError: ``pip install 'rllm-gym[stable-baselines3]'``.

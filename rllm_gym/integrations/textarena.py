@@ -1,11 +1,11 @@
-"""TextArena's games as environments of ours: one player's by ``gym.make``, two players' by ``pettingzoo.make``.
+"""TextArena's games as environments: one-player games by ``gym.make``, two-player games by ``pettingzoo.make``.
 
     gymnasium.make("rllm/TextArena-v0", env="Mastermind-v0")
     pettingzoo.make("aec", "rllm/TextArena-v0", env="TicTacToe-v0")
 
-TextArena draws from Python's global random generator. Each game therefore lives in a worker process of its own, with
-its own seeds and a fixed hash seed: nothing of the program that plays is touched, games do not disturb each other, and
-a reply on which a game hangs or fails ends that worker and not the episode.
+TextArena draws from Python's global random generator. Each game therefore runs in a separate worker process, with its
+own seeds and a fixed hash seed: it does not affect this process or other games, and a reply on which a game hangs or
+fails ends that worker but not the episode.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from rllm_gym.parsing.boxed import strip_thinking
 from rllm_gym.workers import Actor, DeadlineExceeded, WorkerDied, WorkerError, WorkerPool
 
 MEMORY_MB = 1024
-"""Private memory of one game above what a fresh worker holds."""
+"""Private memory in MB of one game above that of a new worker."""
 BEGIN_SECONDS = 120.0
-"""Deadline for setting up a game; some search for a solvable position."""
+"""Deadline in seconds for setting up a game; some search for a solvable position."""
 MOVE_SECONDS = 20.0
-"""Deadline for one move."""
+"""Deadline in seconds for one move."""
 _INSTALL = "TextArena is not installed: pip install 'rllm-gym[textarena]'"
 _UNREAD = "The game cannot read that reply. Write your move as the rules say."
 _UNCLOSED = "Your reply ends inside <think>, so it has no move. Close it with </think>."
@@ -45,32 +45,49 @@ _MOST_TURNS = 100
 class TextArenaEnv(TextEnv):
     """One game for one player of TextArena.
 
-    **Task**: Play a game: puzzles, cards, guessing, some thirty games with their variants.
-    **Observation space**: What the game says, without the player's own reply; first its rules.
-    **Action space**: Any text; what stands after ``</think>`` is the move, in the game's own notation, mostly
-    ``[in brackets]``. A move the game refuses, or fails on, is an invalid action, and may be tried again: TextArena
-    itself ends the game at the second one.
-    **Rewards**: What the game gives at its end, mostly from 0 to 1 by how far the player came. ``success`` is 1 or
-    more.
-    **Starting state**: The game that the task's seed deals, from SHA-256 of split, seed and index. What the game draws
-    later comes from the seed of ``reset``. Splits share no deals; where a game has few different ones (a number from 1
-    to 20) two deals can be equal.
-    **Episode end**: Terminates when the game does, at its own limit of turns as well; truncates at ``max_turns``.
+    ## Description
+    Play a game: puzzles, cards, guessing, some thirty games with their variants.
 
+    ## Action space
+    Any text; the text after ``</think>`` is the move, in the game's own notation, mostly ``[in brackets]``. A move that
+    the game rejects, or fails on, is an invalid action, and may be retried: TextArena itself ends the game at the
+    second one.
+
+    ## Observation space
+    The game's messages, without the player's own reply; first its rules.
+
+    ## Starting state
+    The game that is generated from the task's seed, from SHA-256 of split, seed and index. What the game draws later
+    depends on the seed of ``reset``. Splits share no seeds; where a game has few different starts (a number from 1 to
+    20) two of them can be equal.
+
+    ## Rewards
+    The game's reward at its end, mostly from 0 to 1 by the player's progress. ``success`` is 1 or more.
+
+    ## Episode end
+    Terminates when the game does, including at its own limit of turns; truncates at ``max_turns``.
+
+    ## Information
+    The keys of :class:`~rllm_gym.core.TextEnv`.
+
+    ## Arguments
     Args:
         env: Name of the game without a suffix for wrappers, such as ``"Mastermind-v0"`` or ``"Sudoku-v0-easy"``.
         config: The game's own settings, such as ``{"code_length": 3}``.
         split: ``"train"``, ``"validation"`` or ``"test"``.
-        seed: Root of the sequence of deals.
+        seed: Seed of the sequence of tasks.
         size: Number of tasks.
         max_turns: Replies before truncation; ``None`` for twice the game's own turns, or 100 where it has no limit.
-        invalid_action_penalty: Taken from the reward for every invalid action.
+        invalid_action_penalty: Subtracted from the reward for every invalid action.
         render_mode: ``"ansi"`` or ``None``.
 
     Raises:
         ModuleNotFoundError: ``pip install 'rllm-gym[textarena]'``.
-        ValueError: There is no such game, it is not for one player, it refuses the settings, or it needs what is not
-            there (word lists of NLTK, an API key).
+        ValueError: There is no such game, it is not for one player, it rejects the settings, or a requirement is
+            missing (word lists of NLTK, an API key).
+
+    ## Version history
+    v0: first release.
     """
 
     def __init__(
@@ -121,14 +138,14 @@ class TextArenaEnv(TextEnv):
 class TextArenaGame(TextGame):
     """One game for two players of TextArena, ``player_0`` and ``player_1``.
 
-    Observations, seeds and invalid moves are as in :class:`TextArenaEnv`; what the other player says is quoted. After
+    Observations, seeds and invalid moves are as in :class:`TextArenaEnv`; the other player's messages are quoted. After
     ``max_invalid`` invalid moves in a row the player forfeits: -1, and 1 for the other.
 
     Args:
         env: Name of the game, such as ``"TicTacToe-v0"`` or ``"KuhnPoker-v0"``.
         config: The game's own settings.
         split: ``"train"``, ``"validation"`` or ``"test"``.
-        seed: Root of the sequence of deals.
+        seed: Seed of the sequence of tasks.
         size: Number of tasks.
         **arguments: As :class:`~rllm_gym.multiagent.TextGame`; ``max_turns`` is 200 where neither it nor ``max_cycles``
             is given and the game has no limit of its own.
@@ -193,17 +210,17 @@ class TextArenaGame(TextGame):
         self._match.close()
 
 
-# A game and its worker --------------------------------------------------------------------------------------------
+# A game and its worker
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a game stands.
+    """The state of a game after a move.
 
     Attributes:
-        player: Whose turn it is.
+        player: The player to move.
         messages: What is new, by player: ``(sender, text)``, the sender -1 for the game itself.
-        invalid: The last move was refused, and nothing changed.
+        invalid: The last move was rejected, and nothing changed.
         done: The game is over.
         rewards: By player, once it is over.
     """
@@ -216,12 +233,12 @@ class Position:
 
 
 class Match:
-    """One game at a time, in a worker of its own.
+    """Plays one game at a time, in a separate worker.
 
     Args:
         env: Name of the game.
         config: Its settings.
-        players: How many play.
+        players: Number of players.
 
     Raises: as :class:`TextArenaEnv`.
     """
@@ -241,11 +258,11 @@ class Match:
         self._moves: list[str] = []
 
     def begin(self, deal: int, later: int) -> Position:
-        """Deal a game.
+        """Start a game.
 
         Args:
-            deal: Seed of what the game draws to begin with.
-            later: Seed of what it draws after that.
+            deal: Seed of the start position.
+            later: Seed of all later draws.
 
         Raises:
             EnvironmentFault: It could not be set up.
@@ -254,10 +271,11 @@ class Match:
         return self._dealt()
 
     def move(self, action: str) -> Position:
-        """
+        """Make a move.
+
         Raises:
-            InvalidAction: The game refuses the move, or its code fails or hangs on it; nothing has changed.
-            EnvironmentFault: The game is broken.
+            InvalidAction: The game rejects the move, or its code fails or hangs on it; nothing has changed.
+            EnvironmentFault: The game failed.
         """
         if self._actor is None:
             raise EnvironmentFault("the game was closed", kind="closed")
@@ -275,11 +293,11 @@ class Match:
         return position
 
     def record(self) -> dict[str, Any]:
-        """The game as its seeds and moves, JSON types."""
+        """Return the game as its seeds and moves, JSON types."""
         return {"seeds": list(self._seeds), "moves": list(self._moves)}
 
     def restore(self, record: Mapping[str, Any]) -> None:
-        """The game that :meth:`record` told, played again."""
+        """Replay the game of a :meth:`record`."""
         deal, later = record["seeds"]
         self._seeds, self._moves = (int(deal), int(later)), [str(move) for move in record["moves"]]
         self._replay(None)
@@ -300,7 +318,7 @@ class Match:
             raise EnvironmentFault(f"{self.env} could not be set up: {error}", kind="textarena") from error
 
     def _replay(self, cause: Exception | None) -> None:
-        """The position again as it was before the last move, from the beginning: games are what their seeds say."""
+        """Restore the position before the last move by replaying: games are determined by their seeds."""
         self._dealt()
         assert self._actor is not None
         try:
@@ -330,7 +348,8 @@ def _deals(match: Match, split: str, seed: int, size: int) -> ProceduralTaskset:
 
 
 def _deal_of(task: Task, match: Match) -> int:
-    """
+    """Return the seed of the start position in a task.
+
     Raises:
         TaskError: The task is of another game.
     """
@@ -345,7 +364,7 @@ def _turns(match: Match, factor: int) -> int:
 
 
 def _said(position: Position) -> str:
-    """What is new for the player whose turn it is."""
+    """Return what is new for the player to move."""
     return "\n\n".join(text for _, text in position.messages[position.player]) or "The game says nothing."
 
 
@@ -359,11 +378,11 @@ def _pool() -> WorkerPool:
         if _workers is None:
             _workers = WorkerPool(
                 "process",
-                max_workers=1_000_000,  # as many as there are environments
+                max_workers=1_000_000,  # no limit: one per environment
                 memory_mb=MEMORY_MB,
                 name="textarena",
                 preload=("rllm_gym.integrations.textarena", "textarena"),
-                hash_seed=0,  # some games walk through sets
+                hash_seed=0,  # some games iterate over sets
             )
         return _workers
 
@@ -376,14 +395,14 @@ def _forget_pool() -> None:
 os.register_at_fork(after_in_child=_forget_pool)
 
 
-# What runs in workers ---------------------------------------------------------------------------------------------
+# Code that runs in workers
 
 
 def check_game(env: str, config: str, players: int) -> int | None:
-    """The game's own limit of turns, ``None`` where it has none. Runs in a worker.
+    """Return the game's own limit of turns, ``None`` if it has none. Runs in a worker.
 
     Raises:
-        ValueError: It cannot be played so; says why.
+        ValueError: The game cannot be played with these arguments; the message says why.
     """
     registry = importlib.import_module("textarena.envs.registration").ENV_REGISTRY
     games = [name.removesuffix("-raw") for name in registry if name.endswith("-raw")]
@@ -404,13 +423,13 @@ def check_game(env: str, config: str, players: int) -> int | None:
 
 
 class Table:
-    """A game of TextArena. Lives in a worker, whose global random generators are its own."""
+    """A game of TextArena, in a worker with its own global random generators."""
 
     def __init__(self, env: str, config: str, players: int) -> None:
         textarena = importlib.import_module("textarena")
         self._players = players
         with _quiet():
-            # Without wrappers: they put all that was ever said into each observation.
+            # Without wrappers: they include the whole history in each observation.
             self._game = textarena.make(f"{env}-raw", **json.loads(config))
         self._echo = textarena.ObservationType.PLAYER_ACTION
 
@@ -420,20 +439,20 @@ class Table:
         return int(found) if isinstance(found, int | float) and 0 < found < math.inf else None
 
     def begin(self, deal: int, later: int) -> Position:
-        """A new game."""
+        """Start a new game."""
         with _quiet():
             _reseed(deal)
             self._game.reset(num_players=self._players, seed=deal)
             _reseed(later)
-            # TextArena ends a game at the second invalid move; how often a player may try is our environments' to say.
+            # TextArena ends a game at the second invalid move; here the environment decides how many retries there are.
             self._game.state.error_allowance = 10**9
             return self._position(done=False, invalid=False)
 
     def move(self, action: str) -> Position:
-        """A move of the player whose turn it is."""
+        """Make a move of the player whose turn it is."""
         with _quiet():
             done, _ = self._game.step(action)
-            # It counts refused moves in a row, and begins again at a valid one.
+            # It counts rejected moves in a row, and resets the count at a valid one.
             return self._position(done=bool(done), invalid=self._game.state.error_count > 0)
 
     def _position(self, *, done: bool, invalid: bool) -> Position:
@@ -453,7 +472,7 @@ class Table:
         return Position(int(player), messages, invalid, done, rewards)
 
     def _heard(self, player: int, said: Sequence[tuple[int, str, Any]]) -> list[tuple[int, str]]:
-        """What a player is told; its own replies it knows."""
+        """Return the messages for a player, without its own replies."""
         return [
             (int(sender) if kind is self._echo else -1, str(text).strip())
             for sender, text, kind in said

@@ -1,7 +1,7 @@
-"""verl trains with our environments and agents: an ``AgentLoop`` that plays each row of its data set as an episode.
+"""verl on this package's environments and agents: an ``AgentLoop`` that runs an episode for each row of its data set.
 
-verl owns the weights, the servers and the machines; an episode is played by this project's engine, in the agent loop
-worker that verl started, and asks verl's servers for every reply. Written against verl 0.9.
+verl owns the weights, the servers and the machines; this project's engine runs the episode, in the agent loop worker
+that verl started, and requests every reply from verl's servers. Written for verl 0.9.
 """
 
 from __future__ import annotations
@@ -34,44 +34,46 @@ except ModuleNotFoundError as error:
 
 
 class EpisodeFault(RuntimeError):
-    """An episode that tells nothing about the model, where ``on_fault="raise"`` asked to be told."""
+    """An episode without information about the model, raised with ``on_fault="raise"``."""
 
 
 @register("rllm_gym")
 class RllmGymAgentLoop(AgentLoopBase):  # type: ignore[misc]
-    """Plays one episode: the row names the task, the environment says the prompt.
+    """Runs one episode: the row names the task, the environment provides the prompt.
 
     A row of the data set names its task in ``extra_info["task_id"]`` and may name its environment in
-    ``extra_info["env_id"]``. Its prompt is not read: the first observation is the prompt. The repeats of a row share
-    the task, and each has its own dynamics seed, derived from ``seed``, the task, verl's ``priority`` (the place of the
-    sample in the whole batch) and how often this worker has played both before.
+    ``extra_info["env_id"]``. Its prompt is not used: the first observation is the prompt. The repeats of a row share
+    the task, and each has its own dynamics seed, derived from ``seed``, the task, verl's ``priority`` (the index of the
+    sample in the whole batch) and how often this worker has run both before.
 
-    ``response_mask`` is 1 on the very tokens that a server sampled, and the reward is the environment's. All turns and
-    what the environment said between them fit ``rollout.response_length``: the last reply has what room is left, and an
-    episode without room ends there. Its first prompt fits ``rollout.prompt_length``, or the episode is left out.
+    ``response_mask`` is 1 on exactly the tokens that a server sampled, and the reward is the environment's. All turns
+    and the environment's text between them fit ``rollout.response_length``: the last reply gets the remaining space,
+    and an episode without space ends there. Its first prompt fits ``rollout.prompt_length``, or the episode is
+    excluded.
 
-    verl has no way to say that a sample has no reward. An episode that tells nothing about the model (the world or the
-    agent broke too often, the prompt did not fit) is one masked token with reward 0: nothing is learnt from it, but a
-    baseline of its group counts that 0. ``reward_extra_info["left_out"]`` marks it; ``on_fault="raise"`` ends the run.
+    verl cannot represent a sample without a reward. An episode without information about the model (the environment or
+    the agent failed too often, the prompt did not fit) is one masked token with reward 0: nothing is trained on it, but
+    a baseline of its group counts that 0. ``reward_extra_info["left_out"]`` marks it; ``on_fault="raise"`` ends the
+    run.
 
     Environments and their workers serve one episode after the other and live as long as the agent loop worker.
 
     Args:
         env: A Gymnasium id (``"module:id"`` imports the module first). ``None``: each row names one.
         env_kwargs: Keyword arguments of the environment.
-        agent: ``"module:Class"``; ``None`` picks one by the environment's family. It must not rewrite its history.
+        agent: ``"module:Class"``; ``None`` selects one by the environment's family. It must not rewrite its history.
         agent_kwargs: Keyword arguments of the agent.
-        workers: ``"thread"``, or ``"process"``, which a hang or a crash cannot outlive.
+        workers: ``"thread"``, or ``"process"``, which can be killed if it hangs or crashes.
         memory_mb, max_turns, retries: As :class:`~rllm_gym.engine.AgentExecutionEngine`.
-        max_reply_tokens: Longest reply of one turn; ``None`` for what room there is.
+        max_reply_tokens: Maximum length of the reply of one turn; ``None`` for the remaining space.
         deadlines: Seconds by phase, as :class:`~rllm_gym.engine.Deadlines`.
         seed: Root of the seeds.
         on_fault: ``"mask"`` or ``"raise"``.
-        name: Under which verl's list of agent loops has it; rows name it in ``agent_name``.
-        **verl: What verl gives every agent loop.
+        name: Its name in verl's list of agent loops; rows name it in ``agent_name``.
+        **verl: verl's arguments for every agent loop.
 
     Raises:
-        TypeError: An argument is neither ours nor verl's.
+        TypeError: An argument is neither of this class nor of verl.
         ValueError: An argument is out of range.
     """
 
@@ -126,12 +128,12 @@ class RllmGymAgentLoop(AgentLoopBase):  # type: ignore[misc]
         self.name = name
 
     async def run(self, sampling_params: dict[str, Any], priority: int = 0, **row: Any) -> AgentLoopOutput:
-        """Play the episode of one row. Called by verl.
+        """Run the episode of one row. Called by verl.
 
         Raises:
             ValueError: The row names no task or no environment, or the agent rewrote its history.
             EpisodeFault: See ``on_fault``.
-            EnvironmentUnavailable: No environment could be made at all.
+            EnvironmentUnavailable: No environment could be created at all.
             SamplerError: A server returned no tokens, or no log-probs.
         """
         task_id, env_id = _named(row, self._settings["env"])
@@ -190,17 +192,17 @@ class RllmGymAgentLoop(AgentLoopBase):  # type: ignore[misc]
 
 
 async def close_environments() -> None:
-    """Close the environments that this event loop's agent loops keep; the next episode opens new ones."""
+    """Close the environments that this event loop's agent loops keep; the next episode creates new ones."""
     house = _HOUSES.pop(asyncio.get_running_loop(), None)
     if house is not None:
         await house.aclose()
 
 
-# What lives as long as verl's worker ------------------------------------------------------------------------------
+# State with the lifetime of verl's worker
 
 
 class _House:
-    """The engines of one event loop, one for each way of playing: verl makes an agent loop for every single sample."""
+    """The engines of one event loop, one per configuration: verl creates an agent loop for every single sample."""
 
     def __init__(self) -> None:
         self._engines: dict[str, AgentExecutionEngine] = {}
@@ -217,7 +219,7 @@ class _House:
                 agent=_agent(settings["agent"], settings["agent_kwargs"]),
                 renderer=ChatRenderer(tokenizer, template_kwargs=settings["template_kwargs"]),
                 sampling_params=SamplingParams(max_tokens=settings["max_reply_tokens"]),
-                n_parallel=1,  # episodes a run; verl's worker has many runs under way
+                n_parallel=1,  # episodes per run; verl's worker has many runs in progress
                 workers=settings["workers"],
                 memory_mb=settings["memory_mb"],
                 max_turns=settings["max_turns"],
@@ -228,7 +230,7 @@ class _House:
         return engine
 
     def count(self, *what: Any) -> int:
-        """How often this has been played before."""
+        """Return how often this has been run before."""
         self._played[what] += 1
         return self._played[what] - 1
 
@@ -247,12 +249,12 @@ def _house() -> _House:
     return _HOUSES[loop]
 
 
-# Replies from verl's servers --------------------------------------------------------------------------------------
+# Replies from verl's servers
 
 
 @dataclass(slots=True)
 class _Talk:
-    """One sample's talk with verl's servers, and what verl wants to know of it."""
+    """One sample's requests to verl's servers, and the data that verl needs about them."""
 
     server: Any
     tokenizer: Any
@@ -268,7 +270,8 @@ class _Talk:
     server_fields: dict[str, Any] = field(default_factory=dict)
 
     async def reply(self, request: Request) -> Completion:
-        """
+        """Request a reply.
+
         Raises:
             SamplerError: The server returned no tokens, or no log-probs.
         """
@@ -282,7 +285,7 @@ class _Talk:
         output = await self.server.generate(
             request_id=self.request_id,
             prompt_ids=list(request.ids),
-            # A fresh dict: servers take it apart.
+            # A new dict: servers modify it.
             sampling_params={
                 **self.sampling_params,
                 "logprobs": True,
@@ -321,7 +324,7 @@ _TALK: ContextVar[_Talk] = ContextVar("rllm_gym_verl_talk")
 
 
 class _ServerSampler:
-    """Asks the servers of the sample that is being played: its tasks inherit the context of ``run``."""
+    """Sends requests to the servers of the current sample: its tasks inherit the context of ``run``."""
 
     returns_tokens = True
     context_length: int | None = None
@@ -341,17 +344,17 @@ class _ServerSampler:
         raise SamplerError("verl itself keeps the weights of its servers")
 
     async def release(self, conversation: str) -> None:
-        """Servers keep their caches as they see fit."""
+        """Do nothing: servers manage their own caches."""
 
     async def close(self) -> None:
-        """The servers are verl's."""
+        """Do nothing: the servers belong to verl."""
 
 
-# Rows and results -------------------------------------------------------------------------------------------------
+# Rows and results
 
 
 def _named(row: Mapping[str, Any], env: str | None) -> tuple[str, str]:
-    """The task and the environment of a row."""
+    """Return the task and the environment of a row."""
     extra = row.get("extra_info")
     extra = extra if isinstance(extra, Mapping) else {}
     task_id = extra.get("task_id", row.get("task_id"))
@@ -368,7 +371,7 @@ def _named(row: Mapping[str, Any], env: str | None) -> tuple[str, str]:
 
 
 def _sequence(episode: Episode) -> tuple[list[int], list[int], list[int], list[float]]:
-    """Prompt, response, its mask and its log-probs."""
+    """Return prompt, response, its mask and its log-probs."""
     sequences = episode.trajectories[0].branches()
     if len(sequences) != 1:
         raise ValueError(
@@ -396,7 +399,7 @@ def _agent(name: str | None, kwargs: Mapping[str, Any]) -> Callable[[], BaseAgen
 
 
 def _plain(value: Any) -> Any:
-    """OmegaConf's containers as Python's own."""
+    """Convert OmegaConf's containers to Python's own."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Tools of MCP servers: an episode's own servers, its sessions with them, and what they return. No tasks here."""
+"""Clients of MCP servers: an episode's servers, its sessions with them, and the results of tools. Contains no tasks."""
 
 from rllm_gym.mcp.errors import ServerFault
 from rllm_gym.mcp.pool import ServerPool, open_session, shared_pool

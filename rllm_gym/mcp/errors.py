@@ -1,4 +1,4 @@
-"""What can go wrong between an episode and its MCP servers."""
+"""Errors of an episode's MCP servers."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from rllm_gym.core.errors import EnvironmentFault
 
 
 class ServerFault(EnvironmentFault):
-    """A server broke: the episode cannot go on, and nobody is to blame but the world.
+    """A server failed: the episode cannot continue, through no fault of the agent.
 
-    ``kind`` is ``"server_start"`` (it did not come up), ``"server_died"`` (it ended or hung up), ``"server_deadline"``
-    (no answer in time) or ``"server_protocol"`` (what it sent is no MCP, or too much of it).
+    ``kind`` is ``"server_start"`` (it did not start), ``"server_died"`` (it ended or closed the connection),
+    ``"server_deadline"`` (no answer in time) or ``"server_protocol"`` (it sent invalid MCP, or too much data).
     """
 
 
 class RemoteError(Exception):
-    """The server answered a request with a JSON-RPC error: it lives, and it refuses.
+    """The server answered a request with a JSON-RPC error: it is alive and refuses the request.
 
     Args:
-        code: The error's code, such as -32602 for arguments that do not fit.
+        code: The error's code, such as -32602 for invalid arguments.
         message: Its message.
     """
 

@@ -1,4 +1,4 @@
-"""A conversation with a server made in this process, in a thread of its own: a tool that blocks stalls nothing else."""
+"""A connection to a server in this process, in a separate thread, so that a blocking tool stalls nothing else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from rllm_gym.mcp.errors import RemoteError, ServerFault
 
 _END_S = 1.0
-"""Seconds a server gets to end; one that blocks is left behind, in a daemon thread that nobody waits for."""
+"""Seconds that a server gets to end; one that blocks is abandoned in a daemon thread."""
 
 _making = threading.Lock()
 
@@ -20,8 +20,8 @@ _making = threading.Lock()
 class InProcessConnection:
     """See :class:`~rllm_gym.mcp.protocol.Connection`.
 
-    The server is made, served and ended in one thread with an event loop of its own, and one task there holds the
-    SDK's client. Its synchronous tools run in further threads, as the SDK has it.
+    The server is created, served and ended in one thread with its own event loop, where one task holds the SDK's
+    client. Its synchronous tools run in further threads, as the SDK does it.
     """
 
     def __init__(self, label: str, make: Callable[[], Any]) -> None:
@@ -41,11 +41,11 @@ class InProcessConnection:
         return ""
 
     async def open(self) -> None:
-        """Make the server and connect to it.
+        """Create the server and connect to it.
 
         Raises:
-            ServerFault: It cannot be made.
-            ModuleNotFoundError: The extra is missing.
+            ServerFault: It cannot be created.
+            ModuleNotFoundError: The extra is not installed.
         """
         here = asyncio.get_running_loop()
         self._ready, self._ended = here.create_future(), here.create_future()
@@ -61,7 +61,7 @@ class InProcessConnection:
         return result
 
     async def close(self) -> None:
-        """End the server; one whose tool blocks is left to itself. Safe to call twice."""
+        """End the server; one whose tool blocks is abandoned. Safe to call twice."""
         self._fault = self._fault or ServerFault(f"{self.label} was closed", kind="server_died")
         if self._loop is None or self._over is None or self._ended is None:
             return
@@ -71,12 +71,12 @@ class InProcessConnection:
             async with asyncio.timeout(_END_S):
                 await asyncio.shield(self._ended)
 
-    # In the server's thread ----------------------------------------------------------------------------------------
+    # Called in the server's thread
 
     def _live(self, owner: asyncio.AbstractEventLoop) -> None:
         try:
             asyncio.run(self._serve(owner))
-        # Whatever its making or serving raised is the server's own failure.
+        # Exceptions of its constructor or while serving are the server's own failures.
         except BaseException as error:
             fault = error if isinstance(error, ServerFault | ModuleNotFoundError) else self._failed(error)
             _settle(owner, self._ready, fault)
@@ -89,11 +89,11 @@ class InProcessConnection:
         async with client:
             self._client, self._over, self._loop = client, asyncio.Event(), asyncio.get_running_loop()
             _settle(owner, self._ready, None)
-            if self._fault is None:  # else it was closed while it was made
+            if self._fault is None:  # else it was closed while it was created
                 await self._over.wait()
 
     def _made(self) -> Any:
-        # The SDK's server makes the root logger print everything, for a program of its own.
+        # The SDK's server makes the root logger print everything, as if it were a program of its own.
         root = logging.getLogger()
         with _making:
             handlers, level = list(root.handlers), root.level
@@ -166,7 +166,7 @@ def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None] | None
             future.set_result(None)
         else:
             future.set_exception(error)
-            future.exception()  # nobody may be left to hear it
+            future.exception()  # marks it as retrieved, also if there is no caller left
 
     with contextlib.suppress(RuntimeError):  # the owner's loop has ended
         loop.call_soon_threadsafe(settle)

@@ -1,8 +1,9 @@
-"""Runs as a program beside the trainer: starts servers, and ends each with all its descendants, whoever dies first.
+"""A supervisor program beside the trainer: starts servers, and ends each with all its descendants.
 
-One nursery a pool forks one keeper a server: a fork of this small process costs a hundredth of a start of Python. The
-keeper waits for the end of its server, for the order to end it, and for the end of the trainer, even by SIGKILL; then
-nothing that the server has started is left. Standard library only; nothing of the package is imported here.
+One launcher process per pool forks one supervisor per server: a fork of this small process costs a hundredth of a start
+of Python. The supervisor waits for the end of its server, for a command to end it, and for the end of the trainer, even
+by SIGKILL; then it kills everything that the server has started. Standard library only; nothing of the package is
+imported here.
 """
 
 from __future__ import annotations
@@ -23,16 +24,19 @@ from typing import Any, NoReturn
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LENGTH = struct.Struct(">I")
 _END_S = 10.0
-"""Seconds in which a family that starts processes faster than they are killed is fought."""
+"""Seconds to keep killing descendants that start new processes faster than they are killed."""
 
 
 def main() -> None:
-    """Serve the trainer until it hangs up or ends. Arguments: a socket to it, its pid, a folder that ends with it."""
+    """Serve the trainer until it closes the socket or ends.
+
+    Command line arguments: a socket to the trainer, its pid, a folder to remove at the end.
+    """
     orders = socket.socket(fileno=int(sys.argv[1]))
     owner_pid = int(sys.argv[2])
     owner = os.pidfd_open(owner_pid) if hasattr(os, "pidfd_open") else None
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers that end leave no zombies
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors that end leave no zombies
     poller = select.poll()
     poller.register(orders, select.POLLIN)
     if owner is not None:
@@ -51,7 +55,7 @@ def main() -> None:
             _keep(socket.socket(fileno=fds[0]), owner, owner_pid)
         os.close(fds[0])
     with contextlib.suppress(ChildProcessError):
-        os.waitpid(-1, 0)  # the keepers, which end what may still write there
+        os.waitpid(-1, 0)  # the supervisors, which end processes that may still write there
     shutil.rmtree(sys.argv[3], ignore_errors=True)
 
 
@@ -59,7 +63,7 @@ def _keep(control: socket.socket, owner: int | None, owner_pid: int) -> NoReturn
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         os.setsid()
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what leaves the server's family becomes a child of this process
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphaned descendants of the server become children of this process
         head, fds, _, _ = socket.recv_fds(control, _LENGTH.size, 3)
         order = json.loads(_exactly(control, _LENGTH.unpack(head)[0]))
         try:
@@ -79,10 +83,10 @@ def _keep(control: socket.socket, owner: int | None, owner_pid: int) -> NoReturn
 
 
 def _start(order: dict[str, Any], fds: list[int]) -> int:
-    """The server's process id.
+    """Return the server's process id.
 
     Raises:
-        OSError: It could not be started, with the file at fault.
+        OSError: It could not be started; includes the file.
     """
     reading, writing = os.pipe()
     pid = os.fork()
@@ -113,10 +117,10 @@ def _start(order: dict[str, Any], fds: list[int]) -> int:
 
 
 def _await_end(server: int, control: socket.socket, owner: int | None, owner_pid: int) -> int | None:
-    """The server's exit status, or ``None`` when it is to be ended."""
+    """Return the server's exit status, or ``None`` when it must be ended."""
     poller = select.poll()
     poller.register(control, select.POLLIN)
-    if owner is None:  # no pidfd on this system: look now and then
+    if owner is None:  # no pidfd on this system: poll
         while True:
             if poller.poll(100) or os.getppid() == 1:
                 return None
@@ -134,7 +138,7 @@ def _await_end(server: int, control: socket.socket, owner: int | None, owner_pid
 
 
 def _end_family(server: int) -> None:
-    """Kill the server's group, and whatever it has started that left it, until nothing is left."""
+    """Kill the server's process group, and all descendants that left it, until nothing is left."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(server, signal.SIGKILL)
     give_up = time.monotonic() + _END_S
@@ -146,7 +150,7 @@ def _end_family(server: int) -> None:
 
 
 def _has_children() -> bool:
-    """Whether any is left that has not ended, after reaping those that have."""
+    """Reap ended children; return whether any is still running."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -156,7 +160,7 @@ def _has_children() -> bool:
 
 
 def _below(root: int) -> list[int]:
-    """Every process that descends from ``root`` (Linux; elsewhere none are seen)."""
+    """Return every descendant of ``root`` (Linux; elsewhere an empty list)."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if name.isdigit():
@@ -177,7 +181,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _tell(control: socket.socket, message: dict[str, Any]) -> None:
-    with contextlib.suppress(OSError):  # the trainer has hung up
+    with contextlib.suppress(OSError):  # the trainer has closed the socket
         control.sendall(json.dumps(message).encode() + b"\n")
 
 

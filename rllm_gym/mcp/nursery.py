@@ -1,4 +1,4 @@
-"""The trainer's side of the keepers: a server is started by an order with its argv, environment and three pipe ends."""
+"""The trainer's side of the supervisors: start a server with a request of argv, environment and three pipe ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LENGTH = struct.Struct(">I")
 _SEND_S = 30.0
 
 private_fds: set[int] = set()
-"""Pipes and sockets to servers: a fork of the trainer closes its copies, and so holds none of them open."""
+"""Pipes and sockets to servers: a fork of the trainer closes its copies, so that it does not keep them open."""
 
 
 def _close_private_fds() -> None:
@@ -35,7 +35,7 @@ os.register_at_fork(after_in_child=_close_private_fds)
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A program with everything filled in."""
+    """A command with all placeholders filled in."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -43,10 +43,10 @@ class Launch:
 
 
 class Nursery:
-    """Starts programs under keepers. Made when the first is wanted, again when it was killed. Close it.
+    """Starts programs under supervisors. Its process starts on first use, and again if it was killed. Must be closed.
 
     Args:
-        folder: Removed in the end, also when the trainer is killed.
+        folder: Removed at the end, also when the trainer is killed.
     """
 
     def __init__(self, folder: str) -> None:
@@ -57,11 +57,12 @@ class Nursery:
         self._pid = os.getpid()
 
     def start(self, launch: Launch, fds: Sequence[int]) -> int:
-        """Begin a program, its standard input, output and error given; the caller closes those.
+        """Start a program with the given standard input, output and error; the caller closes those.
 
         Returns:
-            A socket from which lines of JSON come: ``{"pid"}`` or ``{"error", "file"}``, then ``{"status"}`` at its
-            end, and end of file when nothing of it is left. One byte into it ends the program.
+            A socket that yields lines of JSON: ``{"pid"}`` or ``{"error", "file"}``, then ``{"status"}`` when the
+                program ends,
+            and end of file when all its processes are gone. Writing one byte ends the program.
 
         Raises:
             ServerFault: No process can be started on this machine.
@@ -84,7 +85,7 @@ class Nursery:
         return ours.detach()
 
     def close(self) -> None:
-        """End the nursery, after its programs. Safe to call twice."""
+        """End the launcher process, after its programs. Safe to call twice."""
         with self._lock:
             if self._pid == os.getpid():
                 self._discard()
@@ -93,7 +94,7 @@ class Nursery:
         with self._lock:
             try:
                 self._send(fd)
-            except OSError:  # it was killed between two orders
+            except OSError:  # it was killed between two requests
                 self._discard()
                 self._send(fd)
 

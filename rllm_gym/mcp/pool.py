@@ -1,4 +1,4 @@
-"""Where sessions come from: one event loop for all conversations of a process, and servers started ahead."""
+"""The pool of sessions: one event loop for all connections of a process, and servers started ahead of time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rllm_gym.workers.scratch import scratch_root
 
 _PLACEHOLDER = re.compile(r"\{(workspace|seed|python)\}")
 _SLOT_S = 5.0
-"""Seconds that a program which is starting keeps others from starting."""
+"""Seconds that a starting program may delay the start of others."""
 _AHEAD = 2
 _MAX_KINDS_AHEAD = 8
 
@@ -38,8 +38,7 @@ Servers = tuple[Server, ...]
 
 @dataclass
 class _Workspace:
-    """A directory of the pool's, its programs' ``HOME`` beside it, and what was started in it before its episode came:
-    by position of the server."""
+    """A directory of the pool, the ``HOME`` of its programs, and the servers started ahead in it, by position."""
 
     path: Path
     home: Path
@@ -48,16 +47,16 @@ class _Workspace:
 
 @dataclass(eq=False)
 class Connected:
-    """A connection that is open, and the tools it offered."""
+    """An open connection, and the tools it listed."""
 
     connection: Connection
     raw_tools: list[dict[str, object]]
 
 
 class ServerPool:
-    """Opens sessions. Close it; it also closes at the end of the process, and its servers end with the process.
+    """Opens sessions. Close it; it also closes at interpreter exit, and its servers end with the process.
 
-    It does not survive a fork: a child opens its own.
+    It does not survive a fork: a child must open its own.
     """
 
     def __init__(self) -> None:
@@ -73,16 +72,16 @@ class ServerPool:
         self._pid = os.getpid()
 
     async def workspace(self, servers: Sequence[Server]) -> Path:
-        """An empty directory for an episode of these servers. Fill it, and pass it to :meth:`open`, whose session
-        removes it; or pass it to :meth:`discard`.
+        """Return an empty directory for an episode of these servers.
 
-        Servers that say ``start_ahead`` are starting in it already, after the first time.
+        Fill it, and pass it to :meth:`open`, whose session removes it; or pass it to :meth:`discard`. From the second
+        episode on, servers with ``start_ahead`` are already starting in it.
         """
         self._check()
         return await self._loop.arun(self._take_workspace(tuple(servers)))
 
     async def discard(self, workspace: Path) -> None:
-        """Remove a directory of :meth:`workspace` for which no session was opened, and end what runs in it."""
+        """Remove a directory of :meth:`workspace` for which no session was opened, and end its processes."""
         self._check()
         await self._loop.arun(self._remove(workspace))
 
@@ -94,17 +93,17 @@ class ServerPool:
         seed: int = 0,
         reserved: Collection[str] = (),
     ) -> ToolSession:
-        """Connect to the servers of an episode, all at once. May be awaited from any event loop.
+        """Connect to all servers of an episode concurrently. May be awaited from any event loop.
 
         Args:
             servers: At least one.
-            workspace: The episode's directory, with what the servers need in it. Whoever made it removes it; that of
-                :meth:`workspace` the session does.
-            seed: For servers that name ``{seed}``, or are made with one.
+            workspace: The episode's directory, with the files that the servers need. Its creator removes it; the
+                session removes a directory of :meth:`workspace`.
+            seed: For servers that use ``{seed}``, or are created with a seed.
             reserved: Names that no tool may have.
 
         Raises:
-            ServerFault: A server did not come up; those that did are ended.
+            ServerFault: A server did not start; the others are ended.
             ValueError: There are no servers.
         """
         self._check()
@@ -115,12 +114,12 @@ class ServerPool:
         try:
             return await self._loop.arun(opening)
         except asyncio.CancelledError:
-            # It may have been opened at that very moment, for nobody.
+            # The session may have been opened just then; close it, since there is no caller left.
             self._loop.start(self._drop(opened))
             raise
 
     def close(self) -> None:
-        """End every session and server. Safe to call twice, and from a forked child, where it does nothing."""
+        """End every session and server. Safe to call twice; does nothing in a forked child."""
         if self._closed or self._pid != os.getpid():
             return
         self._closed = True
@@ -140,7 +139,7 @@ class ServerPool:
         if self._closed:
             raise ServerFault("this server pool was closed", kind="server_start")
 
-    # Everything below runs on the pool's loop ----------------------------------------------------------------------
+    # Called on the pool's loop
 
     async def _open(
         self, servers: Servers, path: Path, seed: int, reserved: tuple[str, ...], opened: list[ToolSession]
@@ -225,12 +224,12 @@ class ServerPool:
 
     @contextlib.asynccontextmanager
     async def _slot(self, server: Server) -> AsyncIterator[None]:
-        """Programs start a few at a time: sixty-four at once would all be late."""
+        """Limit how many programs start at once: sixty-four concurrent starts would all be late."""
         if not isinstance(server, StdioServer):
             yield
             return
         await self._slots.acquire()
-        # One that hangs does not keep the others waiting.
+        # A program that hangs must not block the others.
         timer = asyncio.get_running_loop().call_later(_SLOT_S, self._slots.release)
         try:
             yield
@@ -239,7 +238,7 @@ class ServerPool:
                 timer.cancel()
                 self._slots.release()
 
-    # Workspaces, and what is started ahead -------------------------------------------------------------------------
+    # Workspaces, and servers started ahead of time
 
     async def _take_workspace(self, servers: Servers) -> Path:
         early = [
@@ -266,18 +265,18 @@ class ServerPool:
         ours = self._make_workspace()
         for index in early:
             task = asyncio.create_task(self._connect(servers[index], ours.path, ours.home, 0))
-            # A failure is for the episode that takes it, and for nobody when none does.
+            # A failure is raised in the episode that uses the server; ignored if none does.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
             ours.started[index] = task
         return ours
 
     async def _remove(self, path: Path, home: Path | None = None) -> None:
-        """End what runs in a workspace and delete it, with ``home`` or its own; a user's own workspace is left."""
+        """End the processes of a workspace and delete it, with ``home`` or its own; a user's own workspace is kept."""
         ours = self._workspaces.pop(path, None)
         if ours is not None:
             await _end(list(ours.started.values()))
         folders = {home} if ours is None else {path, ours.home}
-        if self._closed:  # at the end of the process no thread can be started any more
+        if self._closed:  # at interpreter exit no thread can be started any more
             _delete(folders)
         else:
             await asyncio.to_thread(_delete, folders)
@@ -289,12 +288,12 @@ class ServerPool:
 
 
 async def _all(tasks: Sequence[asyncio.Task[Connected]]) -> list[Connected]:
-    """Their results; the first failure at once."""
+    """Return the results; raise the first failure at once."""
     return list(await asyncio.gather(*tasks))
 
 
 async def _end(tasks: Sequence[asyncio.Task[Connected]]) -> None:
-    """Cancel those under way and close what the others have opened."""
+    """Cancel tasks in progress and close the connections that the others have opened."""
     for task in tasks:
         task.cancel()
     opened = await asyncio.gather(*tasks, return_exceptions=True)
@@ -308,11 +307,11 @@ def _delete(folders: Collection[Path | None]) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-# What is filled in ----------------------------------------------------------------------------------------------------
+# Filling in placeholders
 
 
 def launch_of(server: StdioServer, workspace: Path, home: Path, seed: int) -> Launch:
-    """The program with its placeholders filled in. No shell has a hand in it."""
+    """Return the command with its placeholders filled in. No shell is involved."""
     values = {"workspace": str(workspace), "seed": str(seed), "python": sys.executable}
 
     def filled(text: str) -> str:
@@ -332,7 +331,7 @@ def _is_shared(server: Server) -> bool:
 
 
 def _names(servers: Servers) -> list[str]:
-    """A name for each, unique: its own, or ``server`` and its number."""
+    """Return a unique name for each server: its own, or ``server`` and its number."""
     names: list[str] = []
     for number, server in enumerate(servers, 1):
         name = server.name or f"server{number}"
@@ -347,14 +346,14 @@ def _label(server: Server, what: str) -> str:
     return f"MCP server{name} ({what})"
 
 
-# One a process --------------------------------------------------------------------------------------------------------
+# One pool per process
 
 _lock = threading.Lock()
 _pool: ServerPool | None = None
 
 
 def shared_pool() -> ServerPool:
-    """This process's pool: made when it is first asked for, and anew after a fork or when it was closed."""
+    """Return this process's pool: created on first use, and again after a fork or when it was closed."""
     global _pool
     with _lock:
         if _pool is None or _pool.closed:
@@ -370,7 +369,7 @@ async def open_session(
     seed: int = 0,
     reserved: Collection[str] = (),
 ) -> ToolSession:
-    """:meth:`ServerPool.open` of this process's pool."""
+    """Open a session in this process's pool; see :meth:`ServerPool.open`."""
     return await shared_pool().open(servers, workspace=workspace, seed=seed, reserved=reserved)
 
 

@@ -1,7 +1,7 @@
-"""The Model Context Protocol as a client of tools needs it: a handshake of either era, the tools, and calling them.
+"""The parts of the Model Context Protocol that a tool client needs: handshakes of both versions, listing and calling.
 
-Over which wire is for those who derive from :class:`WireConnection` to say. Nothing a server asks for is served beyond
-``ping``: no sampling, no elicitation, no roots are offered, and each such request is refused in words.
+Subclasses of :class:`WireConnection` implement the transport. Of a server's own requests only ``ping`` is served:
+sampling, elicitation and roots are not offered, and each such request is refused with a message.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any, Protocol
 from rllm_gym.mcp.errors import RemoteError, ServerFault
 
 HANDSHAKE_VERSION = "2025-11-25"
-"""The newest protocol that begins with ``initialize``; servers of older ones answer with theirs."""
+"""The newest protocol that begins with ``initialize``; servers of older versions answer with theirs."""
 
 STATELESS_VERSION = "2026-07-28"
-"""The protocol without a handshake, whose every request says who asks: for servers that refuse ``initialize``."""
+"""The protocol without a handshake, with the client in every request: for servers that refuse ``initialize``."""
 
 MAX_MESSAGE_BYTES = 16 << 20
-"""The longest message that is read from a server."""
+"""Maximum size in bytes of a message from a server."""
 
 FLOOD_BYTES = 64 << 20
 FLOOD_MESSAGES = 100_000
-"""What is read while an answer is awaited, before the server counts as one that floods."""
+"""Maximum number of messages read while waiting for an answer; more count as flooding."""
 
 MAX_DEPTH = 100
-"""Nesting of JSON: readers of servers give up at 128, and Python's at what the stack has left."""
+"""Maximum nesting of JSON: servers' parsers give up at 128, and Python's when the stack is full."""
 
 MAX_TOOLS = 1_000
 MAX_TOOLS_BYTES = 8 << 20
@@ -37,10 +37,10 @@ _SHOWN = 200
 
 
 class Connection(Protocol):
-    """A conversation with one server, on one event loop. Whoever opens it closes it; deadlines are the caller's."""
+    """A connection to one server, on one event loop. The code that opens it closes it and sets deadlines."""
 
     label: str
-    """The server in messages, such as ``MCP server 'files' (node …)``."""
+    """The server's name in messages, such as ``MCP server 'files' (node …)``."""
 
     async def open(self) -> None: ...
 
@@ -49,24 +49,24 @@ class Connection(Protocol):
     async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]: ...
 
     def last_words(self) -> str:
-        """What else is known where it failed, as a clause beginning with a blank or ``""``."""
+        """Return further details of a failure, as a clause that begins with a space, or ``""``."""
         ...
 
     @property
     def broken(self) -> bool:
-        """Whether nothing will come from it any more."""
+        """Whether the connection has failed."""
         ...
 
     @property
     def speaks_nonsense(self) -> bool:
-        """Whether it has sent, instead of an answer that is missing, what cannot be read."""
+        """Whether it has sent unreadable data instead of a missing answer."""
         ...
 
     async def close(self) -> None: ...
 
 
 class WireConnection(ABC):
-    """JSON-RPC over a wire. Derive, and say how a request and a notification get to the server."""
+    """JSON-RPC over a transport. Subclasses implement sending requests and notifications."""
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -74,16 +74,16 @@ class WireConnection(ABC):
 
     @abstractmethod
     async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """The result of a request.
+        """Send a request and return its result.
 
         Raises:
             RemoteError: The server answers with an error.
-            ServerFault: It will not answer, or answers nonsense.
+            ServerFault: It does not answer, or the answer is invalid.
         """
 
     @abstractmethod
     async def _notify(self, method: str, params: dict[str, Any]) -> None:
-        """Tell the server something."""
+        """Send a notification."""
 
     async def _shake_hands(self) -> None:
         try:
@@ -126,10 +126,10 @@ class WireConnection(ABC):
         return {**params, "_meta": meta}
 
     async def tools(self) -> list[dict[str, Any]]:
-        """Every tool as the server describes it, all pages.
+        """List every tool as the server describes it, all pages.
 
         Raises:
-            ServerFault: There are too many of them, or the list is none.
+            ServerFault: There are too many of them, or the answer is not a list.
         """
         found: list[dict[str, Any]] = []
         size, cursor = 0, None
@@ -138,7 +138,7 @@ class WireConnection(ABC):
                 page = await self._request("tools/list", {} if cursor is None else {"cursor": cursor})
             except RemoteError as error:
                 if error.code == _METHOD_NOT_FOUND and not found:
-                    return []  # a server of prompts or resources alone
+                    return []  # a server with only prompts or resources
                 raise ServerFault(f"{self.label} does not list its tools: {error}", kind="server_protocol") from error
             tools = page.get("tools")
             if not isinstance(tools, list):
@@ -157,11 +157,11 @@ class WireConnection(ABC):
         )
 
     async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """What a tool returns, as the server sends it.
+        """Call a tool and return its result as the server sends it.
 
         Raises:
             RemoteError: The server refuses the call.
-            ServerFault: It will not answer.
+            ServerFault: It does not answer.
         """
         return await self._request("tools/call", {"name": name, "arguments": arguments})
 
@@ -173,7 +173,7 @@ def _client_info() -> dict[str, str]:
 
 
 def depth(value: Any) -> int:
-    """How deep a JSON value is nested: 1 for a number."""
+    """Return the nesting depth of a JSON value: 1 for a number."""
     deepest, level = 0, [value]
     while level:
         deepest += 1
@@ -187,26 +187,26 @@ def depth(value: Any) -> int:
 
 
 def _size(tools: list[Any]) -> int:
-    """Characters of their JSON; those nested too deeply to be written are left to be cut later."""
+    """Return the number of characters of their JSON; tools nested too deeply to serialise are skipped and cut later."""
     return sum(len(json.dumps(tool)) for tool in tools if depth(tool) <= MAX_DEPTH)
 
 
-# Messages -----------------------------------------------------------------------------------------------------------
+# Messages
 
 
 class Lines:
-    """Cuts what comes in pieces into lines, in time linear in what came."""
+    """Splits a stream of chunks into lines, in linear time."""
 
     def __init__(self) -> None:
         self._partial = bytearray()
 
     @property
     def partial(self) -> bytearray:
-        """The beginning of a line whose end has not come."""
+        """The beginning of an incomplete line."""
         return self._partial
 
     def take(self, piece: bytes) -> list[bytes]:
-        """The lines that end in this piece, without their ends."""
+        """Return the lines that end in this chunk, without line endings."""
         first, *others = piece.split(b"\n")
         self._partial += first
         if not others:
@@ -217,15 +217,15 @@ class Lines:
 
 
 def encoded(message: dict[str, Any]) -> bytes:
-    """A message in one line."""
+    """Return a message as one line of bytes."""
     return json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode()
 
 
 def decoded(data: bytes) -> list[dict[str, Any]]:
-    """The messages in a text: one, or a batch as an older protocol has it.
+    """Return the messages in a text: one, or a batch as in older protocols.
 
     Raises:
-        ValueError: It is no JSON, or no message.
+        ValueError: It is not JSON, or not a message.
     """
     try:
         value = json.loads(data.decode("utf-8", "replace"))
@@ -238,7 +238,7 @@ def decoded(data: bytes) -> list[dict[str, Any]]:
 
 
 def answer_to(request: dict[str, Any]) -> dict[str, Any]:
-    """What a server's own request gets: a ``ping`` its echo, anything else a refusal."""
+    """Return the answer to a server's own request: an empty result for ``ping``, an error for anything else."""
     if request.get("method") == "ping":
         return {"id": request["id"], "result": {}}
     refusal = f"this client runs tools and serves no {str(request.get('method'))[:_SHOWN]!r}"
@@ -246,11 +246,11 @@ def answer_to(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def result_of(reply: dict[str, Any], label: str, method: str) -> dict[str, Any]:
-    """The result in a reply.
+    """Return the result in a reply.
 
     Raises:
         RemoteError: The reply is an error.
-        ServerFault: It is neither.
+        ServerFault: It is neither a result nor an error.
     """
     result, error = reply.get("result"), reply.get("error")
     if isinstance(error, dict):
@@ -263,7 +263,7 @@ def result_of(reply: dict[str, Any], label: str, method: str) -> dict[str, Any]:
 
 
 def shown(value: Any) -> str:
-    """The beginning of what a server sent, for an error message."""
+    """Return the beginning of what a server sent, for an error message."""
     if isinstance(value, bytes | bytearray):
         text = value[: 4 * _SHOWN].decode("utf-8", "replace")
     else:
@@ -275,5 +275,5 @@ def shown(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """The text without halves of characters, which no encoding can carry on."""
+    """Return the text without lone surrogates, which cannot be encoded."""
     return text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text

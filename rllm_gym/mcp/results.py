@@ -1,4 +1,4 @@
-"""What a tool returned, as text for the model and as data for whoever checks it."""
+"""Results of tools, as text for the model and as data for grading."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class ToolResult:
     """One result.
 
     Attributes:
-        text: For the model: texts as they are; structured content as JSON where no text says the same; images, sound
-            and files described in brackets; ``"(no output)"`` where there is nothing.
-        is_error: The tool says that it failed, or the server that it cannot be called so.
-        structured: The structured content, ``None`` where there is none.
+        text: For the model: texts unchanged; structured content as JSON where no text has the same; images, sound and
+            files described in brackets; ``"(no output)"`` for an empty result.
+        is_error: The tool reports a failure, or the server refuses the call.
+        structured: The structured content, ``None`` if there is none.
         images: The images, encoded as they were sent.
     """
 
@@ -32,7 +32,7 @@ class ToolResult:
     images: tuple[bytes, ...] = ()
 
     def shortened(self, max_chars: int) -> str:
-        """The text, its middle left out with a note where it is longer than ``max_chars`` characters.
+        """Return the text; if it is longer than ``max_chars`` characters, the middle is replaced by a note.
 
         >>> ToolResult("abcdefghij" * 20).shortened(80)
         'abcdefghijabcdefghija\\n[… 158 of 200 characters left out …]\\njabcdefghijabcdefghij'
@@ -51,12 +51,12 @@ class ToolResult:
 
 
 def refused(words: str) -> ToolResult:
-    """A call that came to nothing, in words."""
+    """Return the result of a refused call with this message."""
     return ToolResult(words, is_error=True)
 
 
 def read_result(raw: dict[str, Any]) -> ToolResult:
-    """The result of ``tools/call`` as a server sent it, whatever it holds.
+    """Parse the result of ``tools/call`` as a server sent it, with any content.
 
     >>> read_result({"content": [{"type": "text", "text": "17"}], "structuredContent": {"result": 17}})
     ToolResult(text='17', is_error=False, structured={'result': 17}, images=())

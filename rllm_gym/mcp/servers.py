@@ -1,4 +1,4 @@
-"""Where an episode's tools come from: a command, a URL, or a server made in this process."""
+"""Descriptions of an episode's MCP servers: a command, a URL, or a server in this process."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from urllib.parse import urlsplit
 
 @dataclass(frozen=True)
 class StdioServer:
-    """An MCP server that is a program, talked to over its standard input and output.
+    """An MCP server that is a program, reached over its standard input and output.
 
     ``{workspace}``, ``{seed}`` and ``{python}`` in arguments, environment and directory are filled in for each episode.
 
     Attributes:
         command: The program.
         args: Its arguments.
-        env: Its environment beside ``PATH``, ``HOME`` (an empty folder beside the workspace), ``LANG``: nothing of the
-            trainer's is passed on.
+        env: Its environment in addition to ``PATH``, ``HOME`` (an empty folder beside the workspace), ``LANG``: the
+            trainer's environment is not passed on.
         cwd: Its working directory; the workspace by default.
-        name: What its tools are called after where two servers offer a tool of one name.
-        shared: One process for all episodes: only for servers that keep no state. It has a directory of its own, so
-            ``{workspace}`` and ``{seed}`` cannot be named.
-        start_ahead: Begin it in the workspace of an episode to come, before there is anything in it: only for servers
-            that read none of their files when they start. ``{seed}`` cannot be named.
+        name: Prefix for its tools where two servers offer a tool of the same name.
+        shared: One process for all episodes: only for stateless servers. It has its own directory, so ``{workspace}``
+            and ``{seed}`` cannot be used.
+        start_ahead: Start it in the still empty workspace of a future episode: only for servers that read none of their
+            files when they start. ``{seed}`` cannot be used.
         timeout_s: Seconds for its start, and for each call unless the environment sets less.
 
     Raises:
-        ValueError: An argument cannot be used.
+        ValueError: An argument is invalid.
     """
 
     command: str
@@ -66,17 +66,17 @@ class StdioServer:
 
 @dataclass(frozen=True)
 class HttpServer:
-    """An MCP server at a URL (streamable HTTP): a session of its own for each episode.
+    """An MCP server at a URL (streamable HTTP), with a separate session for each episode.
 
     Attributes:
         url: ``http://…/mcp``.
         headers: Sent with every request.
         name: As for :class:`StdioServer`.
-        shared: One session for all episodes: only for servers that keep no state.
+        shared: One session for all episodes: only for stateless servers.
         timeout_s: As for :class:`StdioServer`.
 
     Raises:
-        ValueError: An argument cannot be used.
+        ValueError: An argument is invalid.
     """
 
     url: str
@@ -101,7 +101,7 @@ class HttpServer:
 
 @dataclass(frozen=True)
 class InProcessServer:
-    """An MCP server made in this process, anew for each episode.
+    """An MCP server created in this process, a new one for each episode.
 
     Attributes:
         make: ``make(workspace: Path, seed: int) -> mcp.server.MCPServer``.
@@ -109,7 +109,7 @@ class InProcessServer:
         timeout_s: As for :class:`StdioServer`.
 
     Raises:
-        ValueError: An argument cannot be used.
+        ValueError: An argument is invalid.
     """
 
     make: Callable[[Path, int], Any]

@@ -1,4 +1,4 @@
-"""An episode's tools: its servers' connections under one roof, each call with a deadline and a clear end."""
+"""The tools of an episode: the connections to all its servers, with a deadline for each call."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Got = TypeVar("Got")
 
 @dataclass(eq=False)
 class Attached:
-    """A connection as a session holds it.
+    """A connection in a session.
 
     Attributes:
-        server: What it leads to.
-        name: What the server is called in this session.
-        connection: The conversation.
-        raw_tools: The tools it offered at the start.
-        shared: It is left to other sessions when this one ends.
+        server: The server it connects to.
+        name: The server's name in this session.
+        connection: The connection.
+        raw_tools: The tools it listed at the start.
+        shared: Whether other sessions use it after this one ends.
     """
 
     server: Server
@@ -42,7 +42,7 @@ class Attached:
 class ToolSession:
     """The tools of one episode. Its coroutines may be awaited from any event loop, several at a time.
 
-    The tools are those offered when the session was opened: that a server changes its list later is passed over.
+    The tools are those listed when the session was opened: later changes of a server's list are ignored.
 
     Attributes:
         tools: The tools.
@@ -72,14 +72,14 @@ class ToolSession:
 
         Args:
             name: One of :attr:`tools`.
-            arguments: JSON types. They are sent as they are; check them against the schema first.
+            arguments: JSON types. They are sent unchanged; check them against the schema first.
             timeout_s: Seconds, ``None`` for the server's own.
 
         Returns:
-            What the tool returned. A tool that fails, and a call that its server refuses, say so with ``is_error``.
+            The tool's result. ``is_error`` is set if the tool fails or its server refuses the call.
 
         Raises:
-            ServerFault: The server died, hangs, or sends what is no answer.
+            ServerFault: The server died, hangs, or sends an invalid answer.
         """
         if self._pid != os.getpid():
             raise ServerFault("the session belongs to another process; open one in this", kind="server_died")
@@ -99,13 +99,13 @@ class ToolSession:
         return await self._loop.arun(_call(one.connection, tool.remote_name, sendable, seconds))
 
     async def close(self) -> None:
-        """End what the session holds: when this returns its servers' processes are gone. Safe to call twice."""
+        """Close the session: when this returns, the processes of its servers are gone. Safe to call twice."""
         over = self._ending is not None and self._ending.done()
         if self._pid == os.getpid() and not over:
             await asyncio.shield(asyncio.wrap_future(self._loop.start(self.end())))
 
     async def end(self) -> None:
-        """:meth:`close`, for those who stand on the pool's loop."""
+        """Close the session from the pool's loop; see :meth:`close`."""
         if self._ending is None:
             self._ending = asyncio.ensure_future(self._end())
         await asyncio.shield(self._ending)
@@ -125,10 +125,10 @@ async def _call(connection: Connection, name: str, arguments: dict[str, Any], ti
 
 
 async def within(timeout_s: float, connection: Connection, what: str, waiting: Awaitable[Got]) -> Got:
-    """What is waited for.
+    """Await something with a deadline.
 
     Raises:
-        ServerFault: It did not come within ``timeout_s`` seconds.
+        ServerFault: It took more than ``timeout_s`` seconds.
     """
     try:
         async with asyncio.timeout(timeout_s):
@@ -140,10 +140,10 @@ async def within(timeout_s: float, connection: Connection, what: str, waiting: A
 
 
 def _sendable(arguments: Any) -> dict[str, Any]:
-    """The arguments, with no half characters in them: a server might not answer at all.
+    """Return the arguments without lone surrogates: a server might not answer at all.
 
     Raises:
-        ValueError: They are no JSON object, or JSON that servers cannot read.
+        ValueError: They are not a JSON object, or JSON that servers cannot parse.
     """
     if not isinstance(arguments, dict):
         raise ValueError(f"they are of type {type(arguments).__name__}, not a JSON object")

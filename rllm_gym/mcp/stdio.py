@@ -1,4 +1,4 @@
-"""A conversation with a server over its standard input and output, whatever it writes there and however it ends."""
+"""A connection to a server over its standard input and output, robust to anything it writes and any way it ends."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from rllm_gym.mcp.protocol import (
 _CHUNK = 1 << 18
 _STDERR_BYTES = 8_000
 _IDLE_BYTES = 1 << 20
-"""What is read from a server that nobody has asked anything; more waits in its pipe until somebody does."""
+"""Maximum bytes read from a server without a pending request; more waits in its pipe until the next request."""
 _UNSENT_BYTES = 32 << 20
 _NONSENSE_LINES = 10_000
-"""Lines that are no messages, in all: a banner and stray prints are far fewer."""
+"""Maximum total number of lines that are not messages: banners and stray prints are far fewer."""
 _LAST_READS = 8
 _GONE_S = 15.0
-"""Seconds until a server's family must be gone; its keeper gives up before."""
+"""Seconds until all processes of a server must be gone; its supervisor gives up earlier."""
 
 
 class StdioConnection(WireConnection):
-    """See :class:`~rllm_gym.mcp.protocol.Connection`. Everything happens on the loop of :meth:`open`."""
+    """See :class:`~rllm_gym.mcp.protocol.Connection`. Everything runs on the loop of :meth:`open`."""
 
     def __init__(self, label: str, launch: Launch, nursery: Nursery) -> None:
         super().__init__(label)
@@ -62,7 +62,7 @@ class StdioConnection(WireConnection):
 
     @property
     def pid(self) -> int | None:
-        """The server's process, once it runs."""
+        """The server's process id, while it runs."""
         done = self._launched is not None and self._launched.done() and not self._launched.cancelled()
         return self._launched.result() if self._launched is not None and done and not self._fault else None
 
@@ -82,13 +82,13 @@ class StdioConnection(WireConnection):
             words += f"; its stderr ends with:\n{said}"
         return words
 
-    # Beginning and end ---------------------------------------------------------------------------------------------
+    # Opening and closing
 
     async def open(self) -> None:
-        """Start the program and shake hands.
+        """Start the program and do the handshake.
 
         Raises:
-            ServerFault: It cannot be started, ends, or speaks no MCP.
+            ServerFault: It cannot be started, ends, or does not speak MCP.
         """
         self._loop = asyncio.get_running_loop()
         self._launched, self._gone = self._loop.create_future(), self._loop.create_future()
@@ -105,7 +105,7 @@ class StdioConnection(WireConnection):
         await self._shake_hands()
 
     async def close(self) -> None:
-        """End the server with all it has started, and wait until that is gone. Safe to call twice."""
+        """End the server with all its descendants, and wait until they are gone. Safe to call twice."""
         if self._control < 0:
             self._let_go()
             return
@@ -117,7 +117,7 @@ class StdioConnection(WireConnection):
             async with asyncio.timeout(_GONE_S):
                 await asyncio.shield(self._gone)
         except TimeoutError:
-            pass  # a process that cannot be killed; its keeper has given up
+            pass  # a process cannot be killed; its supervisor has given up
         finally:
             self._let_go()
 
@@ -148,7 +148,7 @@ class StdioConnection(WireConnection):
             os.close(fd)
 
     def _fail(self, fault: ServerFault) -> None:
-        """Nothing more will come: whoever waits hears why."""
+        """Mark the connection as failed: all waiting calls raise the fault."""
         if self._fault is not None:
             return
         self._fault = fault
@@ -159,7 +159,7 @@ class StdioConnection(WireConnection):
         for future in futures:
             if not future.done():
                 future.set_exception(fault)
-                future.exception()  # nobody may be left to hear it
+                future.exception()  # marks it as retrieved, also if there is no caller left
         self._lines = Lines()
         self._unsent.clear()
         self._drop_readers()
@@ -171,7 +171,7 @@ class StdioConnection(WireConnection):
                 self._loop.remove_reader(fd)
                 self._loop.remove_writer(fd)
 
-    # Requests ------------------------------------------------------------------------------------------------------
+    # Requests
 
     async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         if self._fault is not None:
@@ -212,25 +212,25 @@ class StdioConnection(WireConnection):
         except BlockingIOError:
             self._loop.add_writer(self._stdin, self._on_writable)
             return
-        except OSError:  # it has closed its input: its end, if it is one, is reported by its keeper
+        except OSError:  # it has closed its input; if it has ended, its supervisor reports that
             self._unsent.clear()
         if self._stdin >= 0:
             self._loop.remove_writer(self._stdin)
 
-    # What comes ----------------------------------------------------------------------------------------------------
+    # Output of the server
 
     def _on_output(self) -> None:
         self._take_output()
 
     def _take_output(self) -> bool:
-        """Read once. Whether there may be more."""
+        """Read once; return whether there may be more."""
         data = _read(self._stdout)
         if data is None or self._fault is not None:
             return False
         if not data:
             assert self._loop is not None
             self._loop.remove_reader(self._stdout)
-            # Its end, if it has ended, is known a moment later, with its exit status.
+            # If it has ended, that is known a moment later, with its exit status.
             self._loop.call_later(0.5, self._hung_up)
             return False
         self._read_since_asked += len(data)
@@ -287,7 +287,7 @@ class StdioConnection(WireConnection):
                     future.set_result(message)
 
     def _take_nonsense(self, line: bytes, error: ValueError) -> None:
-        """A banner or a stray print is passed over; a message that cannot be read is lost, and its answer with it."""
+        """Ignore a banner or a stray print; a message that cannot be read is lost, and its answer with it."""
         self._nonsense = self._nonsense or line[:1_000]
         self._nonsense_lines += 1
         if line.startswith((b"{", b"[")):
@@ -309,7 +309,7 @@ class StdioConnection(WireConnection):
             assert self._loop is not None
             self._loop.remove_reader(self._stderr)
 
-    # Its keeper's reports ------------------------------------------------------------------------------------------
+    # Reports of its supervisor
 
     def _on_report(self) -> None:
         data = _read(self._control)
@@ -330,7 +330,7 @@ class StdioConnection(WireConnection):
                 self._ended(report["status"])
 
     def _ended(self, status: int) -> None:
-        for _ in range(_LAST_READS):  # what it wrote before it ended counts; one that it left behind may write on
+        for _ in range(_LAST_READS):  # output before its end counts; a descendant may continue to write
             if not self._take_output():
                 break
         self._on_stderr()
@@ -351,7 +351,7 @@ class StdioConnection(WireConnection):
 
 
 def _read(fd: int) -> bytes | None:
-    """What is there: ``b""`` at the end, ``None`` where nothing has come."""
+    """Return available data: ``b""`` at the end, ``None`` if there is none yet."""
     try:
         return os.read(fd, _CHUNK)
     except BlockingIOError:
@@ -361,7 +361,7 @@ def _read(fd: int) -> bytes | None:
 
 
 def _number(identifier: Any) -> int:
-    """Servers that write the number of a request as text are understood."""
+    """Some servers send the number of a request back as a string."""
     if isinstance(identifier, str) and identifier.isascii() and identifier.isdigit() and len(identifier) < 19:
         return int(identifier)
     return identifier if type(identifier) is int else -1

@@ -1,4 +1,4 @@
-"""A conversation with a server at a URL: each request a POST, its answer a JSON body or a stream of events."""
+"""A connection to a server at a URL: each request is a POST, its answer a JSON body or a stream of events."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SESSION = "mcp-session-id"
 
 @dataclass
 class _Stream:
-    """How far a stream of events has come."""
+    """Progress of a stream of events."""
 
     last_id: str = ""
     retry_s: float = 1.0
@@ -42,8 +42,10 @@ class _Stream:
 
 
 class HttpConnection(WireConnection):
-    """See :class:`~rllm_gym.mcp.protocol.Connection`. A session of its own with the server; no redirect is followed,
-    no proxy asked, and no stream kept open between requests."""
+    """See :class:`~rllm_gym.mcp.protocol.Connection`. Has its own session with the server.
+
+    Redirects are not followed, proxies not used, and no stream is kept open between requests.
+    """
 
     speaks_nonsense = False
 
@@ -67,11 +69,11 @@ class HttpConnection(WireConnection):
         return ""
 
     async def open(self) -> None:
-        """Connect and shake hands.
+        """Connect and do the handshake.
 
         Raises:
-            ServerFault: Nobody is there, or it speaks no MCP.
-            ModuleNotFoundError: The extra is missing.
+            ServerFault: The server cannot be reached, or does not speak MCP.
+            ModuleNotFoundError: The extra is not installed.
         """
         self._http = await asyncio.to_thread(_import_http)
         self._client = self._http.AsyncClient(
@@ -88,7 +90,7 @@ class HttpConnection(WireConnection):
         """End the session. Safe to call twice."""
         self._fault = self._fault or ServerFault(f"{self.label} was closed", kind="server_died")
         try:
-            # What was called off is told first: a server may look at two requests in another order than they came.
+            # Wait for cancellation notices to be sent: a server may process two requests out of order.
             await asyncio.gather(*self._goodbyes, return_exceptions=True)
             await self._end_session()
         finally:
@@ -106,7 +108,7 @@ class HttpConnection(WireConnection):
                 async with self._client.stream("DELETE", self._url, headers=headers):
                     pass
 
-    # Requests ------------------------------------------------------------------------------------------------------
+    # Requests
 
     async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         if self._fault is not None:
@@ -127,7 +129,7 @@ class HttpConnection(WireConnection):
         await self._post({"method": method, "params": params})
 
     async def _post(self, message: dict[str, Any]) -> None:
-        """What gets no answer."""
+        """Send a message that gets no answer."""
         async with self._exchange(message):
             pass
 
@@ -143,7 +145,7 @@ class HttpConnection(WireConnection):
 
     @contextlib.asynccontextmanager
     async def _exchange(self, message: dict[str, Any] | None, **headers: str) -> AsyncIterator[Any]:
-        """Send a message and have the response, or with ``None`` ask for a stream again."""
+        """Send a message and yield the response; ``None`` resumes a stream."""
         if self._client is None:
             raise ServerFault(f"{self.label} was closed", kind="server_died")
         verb, body = ("GET", None) if message is None else ("POST", encoded(message))
@@ -186,7 +188,7 @@ class HttpConnection(WireConnection):
                 headers |= mcp_param_headers(x_mcp_header_map(schema), params["arguments"])
         return headers
 
-    # Responses -----------------------------------------------------------------------------------------------------
+    # Responses
 
     async def _reply(self, response: Any, number: int, method: str) -> dict[str, Any]:
         kind = response.headers.get("content-type", "").lower()
@@ -243,7 +245,7 @@ class HttpConnection(WireConnection):
     def _nonsense(self, words: str) -> ServerFault:
         return ServerFault(f"{self.label} {words}", kind="server_protocol")
 
-    # Streams of events ---------------------------------------------------------------------------------------------
+    # Streams of events
 
     async def _reply_in_events(self, response: Any, number: int, method: str) -> dict[str, Any]:
         stream = _Stream()
@@ -274,7 +276,7 @@ class HttpConnection(WireConnection):
         return None
 
     async def _events(self, response: Any, stream: _Stream) -> AsyncIterator[bytes]:
-        """The data of each event that has any."""
+        """Yield the data of each event that has any."""
         lines, data, size = Lines(), list[bytes](), 0
         async for piece in response.aiter_raw():
             stream.read += len(piece)

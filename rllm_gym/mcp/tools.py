@@ -1,4 +1,4 @@
-"""The tools of an episode's servers under names that a model can call and that no two of them share."""
+"""The tools of an episode's servers, under unique names that a model can call."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Tool:
     """A tool that an episode's model may call.
 
     Attributes:
-        name: What the model calls it: letters, digits, ``_`` and ``-``, at most 64, unique in the episode.
-        description: What its server says of it.
+        name: Its name for the model: letters, digits, ``_`` and ``-``, at most 64, unique in the episode.
+        description: The server's description.
         input_schema: JSON schema of its arguments, of type ``object``.
         server: Its server's name.
-        remote_name: What its server calls it.
+        remote_name: Its name at the server.
     """
 
     name: str
@@ -38,11 +38,11 @@ class Tool:
 
 
 def tools_json(tools: Iterable[Tool]) -> str:
-    """The tools as chat templates and OpenAI's API take them.
+    """Return the tools in the format of chat templates and OpenAI's API.
 
     >>> tools_json([Tool("add", "Add two numbers.", {"type": "object"}, "sums", "add")])
     '[{"type": "function", "function": {"name": "add", "description": "Add two numbers.", "parameters": \
-{"type": "object"}}}]'
+    {"type": "object"}}}]'
     """
     return json.dumps(
         [
@@ -57,19 +57,19 @@ def tools_json(tools: Iterable[Tool]) -> str:
 
 
 def named_tools(listed: Sequence[tuple[str, Sequence[Any]]], reserved: Collection[str] = ()) -> list[Tool]:
-    """The tools of several servers, in their order.
+    """Return the tools of several servers, in their order.
 
-    A tool keeps its name, with ``_`` for characters a model may not write. Tools that share one, or have a reserved
-    one, are all called ``server__tool``; should that be taken too, a number follows.
+    A tool keeps its name, with ``_`` for characters that a model may not write. Tools with the same name, or a reserved
+    one, are all renamed to ``server__tool``; if that is taken too, a number is appended.
 
     >>> both = [("a", [{"name": "list"}, {"name": "get"}]), ("b", [{"name": "list"}])]
     >>> [tool.name for tool in named_tools(both)]
     ['a__list', 'get', 'b__list']
 
     Args:
-        listed: Each server's name, and its tools as the server describes them. What is no tool is passed over, and so
-            is a second one of one name.
-        reserved: Names that are somebody else's.
+        listed: Each server's name, and its tools as the server describes them. Entries that are not tools are ignored,
+            as are repeated names.
+        reserved: Names that are already used otherwise.
     """
     found: list[tuple[str, str, dict[str, Any]]] = []
     for server, raw_tools in listed:
@@ -81,7 +81,7 @@ def named_tools(listed: Sequence[tuple[str, Sequence[Any]]], reserved: Collectio
                 found.append((server, name, raw))
     plain = Counter(_callable_name(name) for _, name, _ in found)
     taken = set(reserved)
-    # Names that stay as they are come first: no made one may take them away.
+    # Unchanged names come first, so that no generated name takes them.
     taken |= {name for name, count in plain.items() if count == 1}
     tools = []
     for server, remote_name, raw in found:
@@ -110,7 +110,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def _bounded_schema(schema: Any) -> tuple[dict[str, Any], str]:
-    """A schema of type ``object``, and a note for the description where it is not what the server sent."""
+    """Return a schema of type ``object``, and a note for the description if it differs from what the server sent."""
     if not isinstance(schema, dict):
         return {"type": "object"}, "" if schema is None else " (Its server describes no arguments that can be read.)"
     if depth(schema) > _MAX_SCHEMA_DEPTH:

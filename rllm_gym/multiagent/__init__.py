@@ -1,7 +1,7 @@
-"""Many agents in one environment: PettingZoo's turn-taking and simultaneous interfaces over text.
+"""Multi-agent environments: PettingZoo's AEC and parallel interfaces over text.
 
 ``import rllm_gym`` registers every id of the tables with PettingZoo, as ``pettingzoo.make("aec" | "parallel", id)``:
-games, whose agents differ in what they know or want, and every single-agent environment, played by a team.
+games, whose agents differ in knowledge or goals, and every single-agent environment, played by a team.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
     "team_parallel",
 ]
 
-# id -> entry point. An id, once released, never changes its meaning.
+# id -> entry point. The meaning of a released id never changes.
 GAMES: dict[str, str] = {
     "rllm/ConnectFour-v0": "rllm_gym.multiagent.connect_four:ConnectFour",
     "rllm/Debate-v0": "rllm_gym.multiagent.debate:Debate",
@@ -37,16 +37,16 @@ GAMES: dict[str, str] = {
     "rllm/TicTacToe-v0": "rllm_gym.multiagent.tic_tac_toe:TicTacToe",
 }
 
-# Games of other libraries; making one without its library says what to install. docs/integrations.md.
+# Games of other libraries; creating one without its library says what to install. docs/integrations.md.
 INTEGRATIONS: dict[str, str] = {"rllm/TextArena-v0": "rllm_gym.integrations.textarena:TextArenaGame"}
 
 
 def parallel_game(game_id: str, **arguments: Any) -> ParallelGame:
-    """A game of the table behind PettingZoo's simultaneous interface.
+    """Create a game of the table behind PettingZoo's parallel interface.
 
     Args:
         game_id: Its id.
-        **arguments: Those of the game.
+        **arguments: Arguments of the game.
 
     Raises:
         KeyError: There is no such game.
@@ -56,7 +56,7 @@ def parallel_game(game_id: str, **arguments: Any) -> ParallelGame:
 
 
 def register_all() -> None:
-    """Register every id with PettingZoo; ids already there are left as they are."""
+    """Register every id with PettingZoo; ids that are already registered are kept."""
     games = GAMES | INTEGRATIONS
     for game_id, entry_point in games.items():
         _register("aec", game_id, entry_point)

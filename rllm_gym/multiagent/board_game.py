@@ -1,4 +1,4 @@
-"""Two players at a board: turns, legality and the result. What the board is lives in the files of its games."""
+"""The base class of two-player board games: turns, legality and results. Subclasses define the board."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MARKS = ("X", "O")
 
 
 class Board(Protocol):
-    """A position of a game for two without chance and without secrets. Immutable."""
+    """A position of a deterministic two-player game with perfect information. Immutable."""
 
     @property
     def to_move(self) -> int:
-        """Whose move it is, 0 (``X``, who begins) or 1 (``O``); whoever would be next where the game is over."""
+        """The player to move, 0 (``X``, who begins) or 1 (``O``); after the end, the player who would be next."""
 
     @property
     def winner(self) -> int | None: ...
@@ -27,29 +27,29 @@ class Board(Protocol):
     def over(self) -> bool: ...
 
     def moves(self) -> tuple[int, ...]:
-        """The legal moves, counted from 1; none where the game is over."""
+        """Return the legal moves, counted from 1; none if the game is over."""
 
     def after(self, move: int) -> Self:
-        """The position after a legal move."""
+        """Return the position after a legal move."""
 
     def text(self) -> str:
-        """On one line: the name of the game and the rows; what its class reads again with ``parse``."""
+        """Return one line with the name of the game and the rows; ``parse`` of the class reads it."""
 
     def shown(self) -> str:
-        """The rows, for models and people."""
+        """Return the rows, for models and people."""
 
     def value(self) -> int:
-        """What the player to move gets under optimal play of both: 1 win, 0 draw, -1 loss. Exact."""
+        """Return the exact value for the player to move under optimal play: 1 win, 0 draw, -1 loss."""
 
 
 class BoardGame(TextGame):
-    """Two players, ``player_0`` with ``X`` (who begins) and ``player_1`` with ``O``, one move a turn.
+    """Two players, ``player_0`` with ``X`` (who begins) and ``player_1`` with ``O``, one move per turn.
 
-    Subclasses say which board, and how a move is asked for.
+    Subclasses define the board, and the text that asks for a move.
     """
 
     choice: ClassVar[str]
-    """What a move is called: ``"a square"``."""
+    """The noun for a move: ``"a square"``."""
 
     def __init__(self, *, tasks: TaskSource, illegal: Literal["retry", "lose"] = "retry", **arguments: Any) -> None:
         if illegal not in ("retry", "lose"):
@@ -64,23 +64,23 @@ class BoardGame(TextGame):
 
     @abstractmethod
     def _parse(self, text: str) -> Board:
-        """A position from the content of a task.
+        """Return the position in the content of a task.
 
         Raises:
-            TaskError: It is none.
+            TaskError: It is not a position.
         """
 
     @abstractmethod
     def _choices(self) -> tuple[str, ...]:
-        """All moves there ever are on this board, legal now or not."""
+        """Return all possible moves on this board, legal now or not."""
 
     @abstractmethod
     def _illegal(self, move: int) -> str:
-        """Why this move is not legal now, as a sentence."""
+        """Return why this move is not legal now, as a sentence."""
 
     @abstractmethod
     def _rules(self) -> str:
-        """The rules in a few lines, without whose turn it is."""
+        """Return the rules in a few lines, without the player to move."""
 
     @property
     def board(self) -> Board:
@@ -93,7 +93,7 @@ class BoardGame(TextGame):
             raise TaskError("no position yet: call reset() first")
         return self._board
 
-    # The contract -----------------------------------------------------------------------------------------
+    # Methods of TextGame
 
     def _begin(self, task: Task) -> str:
         board = self._parse(task.content)
@@ -149,10 +149,10 @@ class BoardGame(TextGame):
     def _restore_world(self, state: dict[str, Any]) -> None:
         self._board, self._last = self._parse(state["board"]), int(state["last"])
 
-    # For people, tests and baselines ------------------------------------------------------------------------
+    # For people, tests and baselines
 
     def oracle(self) -> str:
-        """An optimal move for whoever is to move: the first of :func:`~rllm_gym.multiagent.opponents.best_moves`.
+        """Return an optimal move now: the first of :func:`~rllm_gym.multiagent.opponents.best_moves`.
 
         Raises:
             TaskError: The game is over, or no episode has begun.

@@ -1,4 +1,4 @@
-"""Connect-four on a board of any size: the game and its positions; exact play is in the solver beside it."""
+"""Connect-four on a board of any size: the game and its positions. The exact solver is in ``connect_four_solver``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ConnectFourBoard:
     """A position.
 
     Attributes:
-        shape: Columns, rows and how many in a line win.
+        shape: Columns, rows and the length of a winning line.
         mine: Stones of the player to move, as bits; see :mod:`~rllm_gym.multiagent.connect_four_solver`.
         all_: Stones of both.
     """
@@ -33,10 +33,10 @@ class ConnectFourBoard:
 
     @classmethod
     def parse(cls, text: str) -> ConnectFourBoard:
-        """The position that :meth:`text` wrote.
+        """Parse the result of :meth:`text`.
 
         Raises:
-            TaskError: It is no such text, or no position that legal play leads to.
+            TaskError: It is not such a text, or the position is unreachable by legal play.
         """
         found = _TEXT.fullmatch(text)
         rows = found[2].split("/") if found else []
@@ -92,7 +92,7 @@ class ConnectFourBoard:
         return solver_of(self.shape).value(self.mine, self.all_)
 
     def canonical(self) -> ConnectFourBoard:
-        """Of the position and its mirror image the one whose text comes first."""
+        """Return the position or its mirror image, whichever text comes first."""
         shape = self.shape
         turned = ConnectFourBoard(shape, shape.mirrored(self.mine), shape.mirrored(self.all_))
         return min(self, turned, key=lambda board: board.text())
@@ -111,12 +111,12 @@ class ConnectFourBoard:
 
 @lru_cache(maxsize=8)
 def solver_of(shape: Shape) -> Solver:
-    """The solver of a shape, with all that it has found in this process."""
+    """Return the solver of a shape; its results are cached in this process."""
     return Solver(shape)
 
 
 def make_shape(columns: int, rows: int, connect: int) -> Shape:
-    """The shape of a board.
+    """Return the shape of a board.
 
     Raises:
         TaskError: It is too large or too small, or no line of ``connect`` fits.
@@ -133,51 +133,54 @@ class ConnectFour(BoardGame):
     """Four in a line, for two players who drop stones into columns.
 
     ## Description
-    Players drop a stone into a column in turn; it falls on those below. Who has ``connect`` in a row, column or
-    diagonal wins. ``player_0`` plays ``X`` and begins. The board has 5 columns and 4 rows, on which the game is a draw
-    and optimal play is known at once (the first question in a process takes a second); ``columns=7, rows=6`` is the
-    usual board, on which it is known late in the game only.
+    Players drop a stone into a column in turn; it falls on the stones below. The first with ``connect`` in a row,
+    column or diagonal wins. ``player_0`` plays ``X`` and begins. The board has 5 columns and 4 rows, on which the game
+    is a draw and optimal play is known at once (the first query in a process takes a second); ``columns=7, rows=6`` is
+    the usual board, on which it is known only late in the game.
 
     ## Action space
-    Any text. The last fenced block or ``<action>``, ``<answer>`` or ``<move>`` tag is read, or else the entire reply:
-    the number of a column that is not full, 1 on the left. ``<think>`` sections are left out. Anything else, a full
-    column too, changes nothing: the player is told why and moves again, twice in a row; after that it loses.
+    Any text. The last fenced block or ``<action>``, ``<answer>`` or ``<move>`` tag is parsed, or else the entire reply:
+    the number of a column that is not full, 1 on the left. ``<think>`` sections are ignored. Anything else, including a
+    full column, changes nothing: the player gets an error message and moves again, up to twice in a row; after that it
+    loses.
 
     ## Observation space
-    Text under ``"text"``. First the rules and the board, column numbers below; then the other's move and the board.
+    Text under ``"text"``. First the rules and the board, with column numbers below; then the opponent's move and the
+    board.
 
     ## Starting state
-    The empty board. With ``split`` a position after a few random moves (``opening_moves``): no position, mirrored ones
+    The empty board. With ``split``, a position after a few random moves (``opening_moves``): no position, mirrored ones
     included, is in two splits, and ``player_1`` is to move in some.
 
     ## Rewards
     At the end 1 for the winner, -1 for the loser, 0 each for a draw (component ``result``); ``invalid_action_penalty``
-    is taken for each reply that is no legal move.
+    is subtracted for each reply that is not a legal move.
 
     ## Episode end
     Terminated by a line, a full board or a forfeit; truncated after ``max_turns`` turns if that is given.
 
     ## Information
-    Beside the keys of :class:`~rllm_gym.multiagent.TextGame`: ``position: str`` (``"connect-4 ...../..O../.XX.."``) and
-    ``legal_moves: str`` (the numbers, parted by spaces; empty for who is not to move). ``success`` is winning.
-    :meth:`oracle` gives an optimal move; on larger boards early positions cannot be solved, and it says so.
+    In addition to the keys of :class:`~rllm_gym.multiagent.TextGame`: ``position: str`` (``"connect-4
+    ...../..O../.XX.."``) and ``legal_moves: str`` (the numbers, separated by spaces; empty for the player who is not to
+    move). ``success`` means winning. :meth:`oracle` returns an optimal move; on larger boards early positions cannot be
+    solved, and it raises.
 
     ## Arguments
     Args:
-        columns: Of the board, up to 12.
-        rows: Of the board, up to 12.
+        columns: Columns of the board, up to 12.
+        rows: Rows of the board, up to 12.
         connect: Stones in a line that win.
         split: ``None`` for the empty board; ``"train"``, ``"validation"`` or ``"test"`` for start positions.
-        opening_moves: Of start positions: how many moves have been made, or a pair (fewest, most); 1 to 4 by default.
-        task_seed: Another seed draws other start positions of the split.
-        num_tasks: How many start positions there are to draw from.
-        tasks: Start positions of your own instead: texts such as ``"connect-4 ...../..O../.XX.."``, tasks, a task
-            set or a file of rows. They have to be of this board.
-        illegal: What a reply that is no legal move leads to: ``"retry"``, or ``"lose"`` at once.
-        max_invalid: How many such replies in a row are forgiven.
-        invalid_action_penalty: Taken from the reward for each of them.
-        max_turns: Turns of both before truncation.
-        max_cycles: Turns each before truncation.
+        opening_moves: Number of moves that lead to a start position, or a pair (minimum, maximum); 1 to 4 by default.
+        task_seed: Another seed gives other start positions of the split.
+        num_tasks: Number of start positions to sample from.
+        tasks: Custom start positions instead: texts such as ``"connect-4 ...../..O../.XX.."``, tasks, a task set or a
+            file of rows. They must be of this board.
+        illegal: Consequence of a reply that is not a legal move: ``"retry"``, or ``"lose"`` at once.
+        max_invalid: Number of such replies in a row that are allowed.
+        invalid_action_penalty: Subtracted from the reward for each of them.
+        max_turns: Turns of both players before truncation.
+        max_cycles: Turns per player before truncation.
         render_mode: ``"ansi"``, ``"human"`` or ``None``.
 
     ## Version history

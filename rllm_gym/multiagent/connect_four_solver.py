@@ -1,9 +1,9 @@
-"""Exact value of positions of connect-four: alpha-beta over bitboards with a table of positions seen.
+"""Exact value of positions of connect-four: alpha-beta over bitboards with a transposition table.
 
 A column of ``rows`` cells takes ``rows + 1`` bits, the lowest cell first; the bit above each column stays empty, so
 that lines do not run from one column into the next. ``mine`` are the stones of the player to move, ``all_`` those of
-both. The representation and the two prunings (parry what the other threatens; do not play under it) are those of
-Allis, *A Knowledge-based Approach of Connect-Four* (1988), and Tromp's and Pons's solvers.
+both. The representation and the two prunings (block the opponent's threats; do not play below one) are those of Allis,
+*A Knowledge-based Approach of Connect-Four* (1988), and Tromp's and Pons's solvers.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _OFTEN_MIRRORED = 12
 
 
 class TooManyPositions(RllmGymError):
-    """A position cannot be solved within the bound; the message says what to do instead."""
+    """A position cannot be solved within the limit; the message says what to do instead."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A board and what wins on it.
+    """A board and the length of a winning line.
 
     Attributes:
         columns: 1 to 12.
@@ -48,11 +48,11 @@ class Shape:
         return 1, self.rows, self.rows + 1, self.rows + 2
 
     def column(self, number: int) -> int:
-        """The cells of a column, counted from 0, as bits."""
+        """Return the cells of a column, counted from 0, as bits."""
         return ((1 << self.rows) - 1) << number * (self.rows + 1)
 
     def mirrored(self, bits: int) -> int:
-        """The same with left and right exchanged, the bits above the columns included."""
+        """Return the bits with left and right exchanged, including those above the columns."""
         height = self.rows + 1
         one, turned = (1 << height) - 1, 0
         for column in range(self.columns):
@@ -60,7 +60,7 @@ class Shape:
         return turned
 
     def wins(self, stones: int) -> bool:
-        """Whether these stones hold a winning line."""
+        """Return whether these stones contain a winning line."""
         for step in self.directions:
             line = stones
             for distance in range(1, self.connect):
@@ -72,7 +72,7 @@ class Shape:
         return False
 
     def winning_cells(self, stones: int, all_: int) -> int:
-        """The empty cells, reachable now or not, that complete a line of these stones."""
+        """Return the empty cells, reachable now or not, that complete a line of these stones."""
         cells = 0
         need = self.connect - 1
         for step in self.directions:
@@ -86,11 +86,11 @@ class Shape:
 
 
 class Solver:
-    """Solves positions of one shape, and remembers what it has found.
+    """Solves positions of one shape, and caches the results.
 
     Args:
         shape: The board.
-        most_positions: How many positions one question may look at. What was found on the way stays known.
+        most_positions: Maximum number of positions that one query may search. Results found on the way stay cached.
     """
 
     def __init__(self, shape: Shape, most_positions: int = MOST_POSITIONS) -> None:
@@ -101,7 +101,7 @@ class Solver:
         self._columns = [shape.column(c) for c in sorted(range(shape.columns), key=lambda c: (abs(c - middle), c))]
 
     def value(self, mine: int, all_: int) -> int:
-        """1, 0 or -1: what the player to move gets under optimal play, where nobody has won yet.
+        """Return 1, 0 or -1: the value for the player to move under optimal play, if nobody has won yet.
 
         Raises:
             TooManyPositions: It takes more positions than allowed.
@@ -122,9 +122,9 @@ class Solver:
         parries = threats & playable
         if parries:
             if parries & (parries - 1):
-                return -1  # two at once
+                return -1  # two threats at once
             playable = parries
-        playable &= ~(threats >> 1)  # whoever plays under a threat lets it be carried out
+        playable &= ~(threats >> 1)  # playing below a threat lets the opponent carry it out
         if not playable:
             return -1
         key = mine + all_ + shape.bottom
@@ -156,7 +156,7 @@ class Solver:
         return best
 
     def _ordered(self, mine: int, all_: int, playable: int) -> list[int]:
-        """Most threatening first, then from the middle outwards."""
+        """Return the moves with the most threats first, then from the middle outwards."""
         moves = [move for cells in self._columns if (move := cells & playable)]
         if len(moves) > 1:
             winning = self.shape.winning_cells

@@ -1,4 +1,4 @@
-"""Debate: two agents defend two answers to one question, one of them right, before a judge."""
+"""Debate: two agents defend two answers to one question, one of them correct, before a judge."""
 
 from __future__ import annotations
 
@@ -32,56 +32,56 @@ _NUMBER = re.compile("[0-9]{1,30}")
 
 
 class Debate(TextGame):
-    """Two debaters argue for one answer each, and a judge says which one is right.
+    """Two debaters argue for one answer each, and a judge decides which one is correct.
 
     ## Description
-    The question is one of mathematics with a known answer, of ``rllm/Math-v0``. There are two answers, A and B: the
-    right one and one close to it. ``debater_0`` defends A and ``debater_1`` B; nobody is told which is right, and each
-    is right in half of the tasks. They speak in turn, then ``judge_0`` decides (Irving, Christiano and Amodei, *AI
-    Safety via Debate*, 2018, https://arxiv.org/abs/1805.00899, section 2).
+    The question is a mathematics problem with a known answer, from ``rllm/Math-v0``. There are two answers, A and B:
+    the correct one and one close to it. ``debater_0`` defends A and ``debater_1`` B; no agent knows which is correct,
+    and each is correct in half of the tasks. They speak in turn, then ``judge_0`` decides (Irving, Christiano and
+    Amodei, *AI Safety via Debate*, 2018, https://arxiv.org/abs/1805.00899, section 2).
 
     ## Action space
-    Any text. What a debater says after ``</think>`` is passed on to the others, as a quotation; a message that is too
-    long is asked for again, ``max_invalid`` times in a row, after that the turn passes. Of the judge the last fenced
-    block or ``<action>``, ``<answer>`` or ``<move>`` tag is read, or else the entire reply: ``A`` or ``B``. Anything
-    else is asked for again in the same way; after that there is no verdict.
+    Any text. A debater's text after ``</think>`` is passed on to the others, as a quotation; a message that is too long
+    can be repeated, up to ``max_invalid`` times in a row, after that the turn passes. Of the judge's reply, the last
+    fenced block or ``<action>``, ``<answer>`` or ``<move>`` tag is parsed, or else the entire reply: ``A`` or ``B``.
+    Anything else can be repeated in the same way; after that there is no verdict.
 
     ## Observation space
-    Text under ``"text"``. First the question, the two answers and the agent's part; then what the others said. A judge
-    with ``judge_sees_question=False`` knows the question only from the debaters.
+    Text under ``"text"``. First the question, the two answers and the agent's role; then the messages of the others. A
+    judge with ``judge_sees_question=False`` knows the question only from the debaters.
 
     ## Starting state
     The task; nothing else is random.
 
     ## Rewards
-    The judge: 1 for the right answer, else 0 (component ``truth``). The debater whose answer the judge takes 1, the
-    other -1, and 0 both without a verdict (component ``convincing``). ``invalid_action_penalty`` is taken for each
-    reply that cannot be read.
+    The judge: 1 for the correct answer, else 0 (component ``truth``). The debater whose answer the judge chooses 1, the
+    other -1, and 0 for both without a verdict (component ``convincing``). ``invalid_action_penalty`` is subtracted for
+    each reply that cannot be parsed.
 
     ## Episode end
     Terminated by the verdict, or when there is none; truncated after ``max_turns`` turns if that is given.
 
     ## Information
-    Beside the keys of :class:`~rllm_gym.multiagent.TextGame`: ``verdict: str`` and ``right: str``, ``"A"`` or ``"B"``,
-    and ``""`` until the end. ``success`` is: for the judge that it is right, for a debater that it is believed.
-    :meth:`oracle` gives the right verdict.
+    In addition to the keys of :class:`~rllm_gym.multiagent.TextGame`: ``verdict: str`` and ``right: str``, ``"A"`` or
+    ``"B"``, and ``""`` until the end. ``success`` means for the judge that its verdict is correct, for a debater that
+    the judge chose its answer. :meth:`oracle` returns the correct verdict.
 
     ## Arguments
     Args:
-        rounds: How often each debater speaks.
-        judge_sees_question: Whether the judge does.
+        rounds: Number of turns per debater.
+        judge_sees_question: Whether the judge sees the question.
         families: Families of built-in problems; by default those whose answers are numbers.
-        difficulty: Of built-in problems, as in ``rllm/Math-v0``.
+        difficulty: Difficulty of built-in problems, as in ``rllm/Math-v0``.
         split: ``"train"`` (default), ``"validation"`` or ``"test"``: those of ``rllm/Math-v0``, by the question.
         task_seed: Another seed gives other problems.
-        num_tasks: How many.
-        tasks: Questions of your own, as in ``rllm/Math-v0``; a task may have the wrong answer as ``wrong`` in its
-            ``data``; else one number in the right one is changed.
-        max_message_chars: Longest message.
-        max_invalid: How many replies in a row that cannot be read cost nothing but turns.
-        invalid_action_penalty: Taken from the reward for each of them.
-        max_turns: Turns of all before truncation.
-        max_cycles: Turns each before truncation.
+        num_tasks: Number of problems.
+        tasks: Custom questions, as in ``rllm/Math-v0``; a task may have the wrong answer as ``wrong`` in its ``data``;
+            else one number in the correct one is changed.
+        max_message_chars: Maximum characters of a message.
+        max_invalid: Number of replies in a row that cannot be parsed and cost nothing but turns.
+        invalid_action_penalty: Subtracted from the reward for each of them.
+        max_turns: Turns of all agents before truncation.
+        max_cycles: Turns per agent before truncation.
         render_mode: ``"ansi"``, ``"human"`` or ``None``.
 
     ## Version history
@@ -130,7 +130,7 @@ class Debate(TextGame):
         self._said: list[tuple[str, str]] = []
         self._verdict = ""
 
-    # The contract -----------------------------------------------------------------------------------------
+    # Methods of TextGame
 
     def _begin(self, task: Task) -> str:
         self._read_task(task)
@@ -211,8 +211,6 @@ class Debate(TextGame):
         self._said = [(str(who), str(text)) for who, text in state["said"]]
         self._verdict = str(state["verdict"])
 
-    # --------------------------------------------------------------------------------------------------------
-
     def _part(self, agent: str) -> str:
         question = f"The question:\n{fenced(self.task.content)}\n"
         answers = "\n".join(f"Answer {label}: {visible(answer)}" for label, answer in zip(LABELS, self._answers))
@@ -231,14 +229,14 @@ class Debate(TextGame):
         )
 
     def oracle(self) -> str:
-        """The right verdict for the judge; for a debater its own answer."""
+        """Return the correct verdict for the judge; for a debater, its own answer."""
         if self.agent_selection == JUDGE:
             return LABELS[self._right]
         return f"The answer is {self._answers[DEBATERS.index(self.agent_selection)]}."
 
 
 def near_miss(answer: str, stream: random.Random) -> str:
-    """The answer with one of its numbers changed a little.
+    """Return the answer with one of its numbers changed a little.
 
     >>> near_miss("17", random.Random(0)) != "17"
     True
@@ -251,24 +249,24 @@ def near_miss(answer: str, stream: random.Random) -> str:
         raise TaskError(f"the answer {answer!r} holds no number to change; give the task a 'wrong' answer in its data")
     stream.shuffle(numbers)
     texts = [text for found in numbers for text in _changed(answer, found, stream)]
-    # A mistake must not show in the answer alone, without the question.
+    # The wrong answer must not be recognisable without the question.
     return next(filter(_well_written, texts), texts[0])
 
 
 def _changed(answer: str, found: re.Match[str], stream: random.Random) -> list[str]:
-    """The answer with this one of its numbers changed, in every way and in random order."""
+    """Return the answer with this one of its numbers changed, in every way and in random order."""
     digits, number = found[0], int(found[0])
     swapped = int(digits[:-2] + digits[-1] + digits[-2]) if len(digits) > 1 else number
     near = (number + 1, number - 1, number + 2, number - 2, number + 10, number - 10, swapped)
     others = sorted({other for other in near if other >= 0 and other != number})
     stream.shuffle(others)
-    # Decimals stay as long as they were, so that 3.10 does not become 3.1.
+    # Decimals keep their length, so that 3.10 does not become 3.1.
     width = len(digits) if answer[: found.start()].endswith(".") else 0
     return [f"{answer[: found.start()]}{str(other).zfill(width)}{answer[found.end() :]}" for other in others]
 
 
 def _well_written(answer: str) -> bool:
-    """No zero before a number or after a decimal, none with a sign, and fractions in lowest terms."""
+    """Return whether there are no leading or trailing zeros and no ``-0``, and fractions are in lowest terms."""
     if re.search(r"(?<![0-9.])0[0-9]|-0(?![0-9.])|\.[0-9]*0(?![0-9])", answer):
         return False
     fractions = re.findall(r"([0-9]+)\s*/\s*([0-9]+)", answer)

@@ -1,4 +1,4 @@
-"""What two agents divide: things of a few kinds, what each is worth to whom, and which divisions are good. Exact."""
+"""Division problems for two agents: items of a few kinds, their values, and the quality of a division. Exact."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _MOST_DIVISIONS = 20_000
 
 @dataclass(frozen=True)
 class Division:
-    """A problem of division. A division of it is written as what the first agent gets, a count a kind.
+    """A division problem. A division is represented by what the first agent gets, a count per kind.
 
     Attributes:
         items: Names of the kinds, singular.
-        counts: How many there are of each.
-        values: Points of one thing of each kind, for the first and for the second agent.
+        counts: Number of items of each kind.
+        values: Points of one item of each kind, for the first and for the second agent.
     """
 
     items: tuple[str, ...]
@@ -48,11 +48,12 @@ class Division:
 
     @classmethod
     def of(cls, task: Task) -> Division:
-        """The problem that is the content of a task, as its data arrange it: the ``order`` of the kinds, and whether
-        the agents are ``swapped``.
+        """Return the problem in the content of a task.
+
+        The task's data arrange it: the ``order`` of the kinds, and whether the agents are ``swapped``.
 
         Raises:
-            TaskError: It is none; the task is named.
+            TaskError: It is not a division problem; the message names the task.
         """
         try:
             row = json.loads(task.content)
@@ -65,19 +66,19 @@ class Division:
             raise TaskError(f"task {task.task_id!r} is no division: {error}") from error
 
     def content(self) -> str:
-        """The problem as one line of JSON; :meth:`of` reads it."""
+        """Return the problem as one line of JSON; :meth:`of` reads it."""
         return json.dumps({"items": self.items, "counts": self.counts, "values": self.values})
 
     def worth(self, agent: int) -> int:
-        """Points of everything together, for one agent."""
+        """Return the points of all items together, for one agent."""
         return sum(count * value for count, value in zip(self.counts, self.values[agent]))
 
     def rest(self, kept: Sequence[int]) -> tuple[int, ...]:
-        """What is left when so much is taken."""
+        """Return what is left after these counts are taken."""
         return tuple(count - taken for count, taken in zip(self.counts, kept))
 
     def points(self, first_gets: Sequence[int]) -> tuple[int, int]:
-        """Points of both agents."""
+        """Return the points of both agents."""
         mine, yours = self.values
         return (
             sum(n * value for n, value in zip(first_gets, mine)),
@@ -85,35 +86,38 @@ class Division:
         )
 
     def divisions(self) -> list[tuple[int, ...]]:
-        """All of them."""
+        """Return all divisions."""
         return list(product(*(range(count + 1) for count in self.counts)))
 
     def best_joint_points(self) -> int:
-        """The largest sum of both agents' points."""
+        """Return the largest sum of both agents' points."""
         return sum(count * max(a, b) for count, a, b in zip(self.counts, *self.values))
 
     def is_pareto_optimal(self, first_gets: Sequence[int]) -> bool:
-        """Whether no division gives one agent more and the other not less."""
+        """Return whether no division gives one agent more and the other not less."""
         mine, yours = self.points(first_gets)
         return not any(a >= mine and b >= yours and (a, b) != (mine, yours) for a, b in _outcomes(self).values())
 
     def nash(self) -> tuple[int, ...]:
-        """The division with the largest product of points: Nash, *The Bargaining Problem* (1950), with nothing for both
-        as the point of disagreement. Of several the one with the largest sum, then the last in order of counts."""
+        """Return the division with the largest product of points.
+
+        This is the solution of Nash, *The Bargaining Problem* (1950), with nothing for both as the disagreement point.
+        Of several, the one with the largest sum, then the last in order of counts.
+        """
         return max(_outcomes(self).items(), key=lambda entry: (math.prod(entry[1]), sum(entry[1]), entry[0]))[0]
 
     def words(self, counts: Sequence[int]) -> str:
-        """``"2 books, 1 hat and 0 balls"``."""
+        """Return text such as ``"2 books, 1 hat and 0 balls"``."""
         parts = [f"{n} {name if n == 1 else name + 's'}" for n, name in zip(counts, self.items)]
         return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
 
     def prices(self, agent: int) -> str:
-        """``"1 a book, 3 a hat and 1 a ball"``."""
+        """Return text such as ``"1 a book, 3 a hat and 1 a ball"``."""
         parts = [f"{value} a {name}" for value, name in zip(self.values[agent], self.items)]
         return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
 
     def canonical(self) -> Division:
-        """One and the same for all problems that differ only in the order of the kinds and of the agents."""
+        """Return the same problem for all that differ only in the order of the kinds and of the agents."""
         first, second = self.values
         kinds = min(sorted(zip(self.counts, one, other)) for one, other in ((first, second), (second, first)))
         counts, one, other = zip(*kinds)
@@ -127,11 +131,11 @@ def _outcomes(division: Division) -> dict[tuple[int, ...], tuple[int, int]]:
 
 @dataclass(frozen=True)
 class DrawDivision:
-    """Draws the problems of one split; :class:`~rllm_gym.data.ProceduralTaskset` calls it.
+    """Generates the problems of one split; called by :class:`~rllm_gym.data.ProceduralTaskset`.
 
-    There are one to four things of a kind. Every kind is worth something to somebody, everything together is worth
-    ``total`` to each, and the agents differ. The content is the canonical form, so that no other arrangement of a
-    problem is in another split; how it is arranged is drawn too, so that it tells nothing.
+    There are one to four items of a kind. Every kind has a value for at least one agent, all items together are worth
+    ``total`` to each, and the agents' values differ. The content is the canonical form, so that no other arrangement of
+    a problem is in another split; the arrangement is random, so that it carries no information.
     """
 
     kinds: int
@@ -145,7 +149,7 @@ class DrawDivision:
             raise TaskError(f"total={self.total!r} must be a whole number from 4 to 100")
 
     def __call__(self, stream: random.Random) -> tuple[str, dict[str, Any]]:
-        """A problem as text; the values are in it, so it is never shown to an agent.
+        """Return a problem as text; it contains the values, so it is never shown to an agent.
 
         Raises:
             TaskError: No problem of the split was found.
@@ -163,7 +167,7 @@ class DrawDivision:
         raise TaskError(f"no division of {self.kinds} kinds worth {self.total} was found in {_ATTEMPTS} draws")
 
     def _values(self, stream: random.Random, counts: Sequence[int]) -> tuple[int, ...] | None:
-        """Values drawn one kind after the other, in random order; ``None`` where the last one does not come out."""
+        """Sample values one kind after the other, in random order; ``None`` if the last one is not an integer."""
         values, left = [0] * len(counts), self.total
         order = stream.sample(range(len(counts)), len(counts))
         for kind in order[:-1]:
@@ -174,10 +178,10 @@ class DrawDivision:
 
 
 def row_to_division(row: Mapping[str, Any], task_id: str) -> Task:
-    """A row ``{"items", "counts", "values"}`` as a task.
+    """Convert a row ``{"items", "counts", "values"}`` to a task.
 
     Raises:
-        TaskError: A key is missing or cannot be used.
+        TaskError: A key is missing or invalid.
     """
     if isinstance(row.get("content"), str):
         task = Task(task_id, row["content"])

@@ -1,8 +1,8 @@
-"""The contract of a game: a PettingZoo environment of agents that take turns, and observe and act in text.
+"""The base class of games: a PettingZoo environment of agents that take turns, and observe and act in text.
 
-What lives here is bookkeeping that must be the same everywhere: choosing the task, whose turn it is, what each agent
-has not heard yet, rewards since its last turn, the end, the keys of ``info``, copying a game's state. What a game
-*is* lives in the files beside this one; no model, no tokens and no I/O live here.
+It contains the bookkeeping that is the same for all games: choosing the task, the order of turns, pending observations,
+rewards since an agent's last turn, the end, the keys of ``info``, and saved states. The other modules of this package
+define the games; this one uses no model, no tokens and no I/O.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ Components = dict[str, float]
 
 @dataclass(slots=True)
 class Turn:
-    """What one turn did to the game.
+    """The result of one turn.
 
     Attributes:
-        next: Whose turn is next; may be the same agent's again. Not read with ``terminated``.
-        rewards: For each agent that got something, its reward by component; their sum is its reward of this turn.
-        terminated: The game has been decided, for everybody.
-        truncated: It ends undecided, because the game's own count of something is used up.
-        success: The agents that reached what they wanted. Only meaningful with ``terminated``.
-        invalid: The world itself refused the reply, and has counted it as a turn and explained it.
-        stop_reason: Why it ended, where the world says it; ``""`` to derive it from the above.
+        next: The next agent; may be the same again. Not used with ``terminated``.
+        rewards: For each rewarded agent, its reward by component; their sum is its reward of this turn.
+        terminated: The game has been decided, for all agents.
+        truncated: It ends undecided, because one of the game's own limits is reached.
+        success: The agents that reached their goal. Only meaningful with ``terminated``.
+        invalid: The environment itself rejected the reply, counted it as a turn and explained it.
+        stop_reason: Why it ended, if the environment reports it; ``""`` to derive it from the above.
     """
 
     next: str = ""
@@ -52,33 +52,34 @@ class Turn:
 
 
 class TextGame(AECEnv):  # type: ignore[misc]
-    """A PettingZoo environment of text. Subclass it; write :meth:`_begin`, :meth:`_act`, :meth:`_forfeit` and
-    :meth:`_picture`.
+    """A PettingZoo environment of text.
 
-    **Observation**: ``{"text": str}``, all that is new for this agent since it last acted: what the environment tells
-    it, and the others' messages, each line of which begins with ``"> "`` as no line of the environment does. The
-    first one alone suffices to act. Looking twice shows the same.
-    **Action**: the model's raw reply, any Unicode string; the game parses it. A reply that cannot be parsed is an
-    ordinary turn of the game: an explanation to that agent alone, ``invalid_action`` in its info, no change of state.
-    The agent may try again ``max_invalid`` times in a row; after that it forfeits, which each game says the meaning of.
-    **End**: a game that has been decided *terminates*, for all agents at once; out of turns is *truncation*.
-    **Info**, for each agent: ``task_id: str``, ``turn: int`` (turns of all agents so far), ``active: bool`` (it is
-    this agent's turn), ``invalid_action: bool`` (its own last action could not be parsed), ``success: bool``,
-    ``stop_reason: str`` (``""`` while the game goes on), ``reward_components: dict[str, float]`` (they sum to the
-    reward since its last turn, which is what ``last()`` returns), ``tools: str`` (a JSON list of tool schemas).
-    **Faults**: a broken world raises :class:`~rllm_gym.core.EnvironmentFault` and is never a reward.
+    Subclasses implement :meth:`_begin`, :meth:`_act`, :meth:`_forfeit` and :meth:`_picture`.
+
+    **Observation**: ``{"text": str}``, all that is new for this agent since it last acted: text of the environment, and
+    the other agents' messages, each line of which begins with ``"> "``, as no line of the environment does. The first
+    one alone suffices to act. Observing twice returns the same. **Action**: the model's raw reply, any Unicode string;
+    the game parses it. A reply that cannot be parsed is an ordinary turn of the game: an error message to that agent
+    alone, ``invalid_action`` in its info, no change of state. The agent may retry ``max_invalid`` times in a row; after
+    that it forfeits, and each game defines what that means. **End**: a game that has been decided *terminates*, for all
+    agents at once; reaching the limit of turns is *truncation*. **Info**, for each agent: ``task_id: str``, ``turn:
+    int`` (turns of all agents so far), ``active: bool`` (it is this agent's turn), ``invalid_action: bool`` (its own
+    last action could not be parsed), ``success: bool``, ``stop_reason: str`` (``""`` while the game goes on),
+    ``reward_components: dict[str, float]`` (they sum to the reward since its last turn, which is what ``last()``
+    returns), ``tools: str`` (a JSON list of tool schemas). **Faults**: a failure of the environment raises
+    :class:`~rllm_gym.core.EnvironmentFault` and never affects a reward.
 
     Args:
         agents: Their names, such as ``"player_0"``.
-        tasks: The tasks to draw from.
+        tasks: The tasks to sample from.
         max_turns: Turns of all agents together before truncation; ``None``: the game's own rules end it.
-        max_cycles: PettingZoo's name: turns *each*. Not with ``max_turns``.
-        max_invalid: Replies in a row that cannot be parsed and cost nothing but turns.
-        invalid_action_penalty: Taken from the agent's reward for every reply that cannot be parsed.
-        max_observation_chars: Longest text of the environment itself in an observation.
-        max_action_chars: Longest reply that is read.
-        max_message_chars: Longest message to other agents.
-        messages_per_turn: Most messages that an agent can miss between two turns of its own.
+        max_cycles: PettingZoo's name: turns *per agent*. Not with ``max_turns``.
+        max_invalid: Number of replies in a row that cannot be parsed and cost nothing but turns.
+        invalid_action_penalty: Subtracted from the agent's reward for every reply that cannot be parsed.
+        max_observation_chars: Maximum characters of the environment's own text in an observation.
+        max_action_chars: Maximum characters of a reply; longer ones are invalid.
+        max_message_chars: Maximum characters of a message to other agents.
+        messages_per_turn: Maximum number of messages for an agent between two of its turns.
         render_mode: ``"ansi"`` (:meth:`render` returns text), ``"human"`` (it prints it) or ``None``.
     """
 
@@ -88,7 +89,7 @@ class TextGame(AECEnv):  # type: ignore[misc]
     _unheard: dict[str, list[str]]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        # Remembered so that fork() can build a twin of any subclass.
+        # Stored so that fork() can create a copy of any subclass.
         self: Self = super().__new__(cls)
         self._constructor = (args, kwargs)
         return self
@@ -141,45 +142,45 @@ class TextGame(AECEnv):  # type: ignore[misc]
         self._np_random: np.random.Generator | None = None
         self._clear([])
 
-    # What a subclass writes -------------------------------------------------------------------------------
+    # Implemented by subclasses
 
     @abstractmethod
     def _begin(self, task: Task) -> str:
-        """Set the game up for ``task``, :meth:`_tell` every agent what it has to know, return whose turn it is."""
+        """Set the game up for ``task``, :meth:`_tell` every agent what it needs to know, return the first agent."""
 
     @abstractmethod
     def _act(self, agent: str, action: str) -> Turn:
         """Parse and carry out one reply.
 
         Raises:
-            InvalidAction: The reply cannot be parsed; nothing may have changed and nobody been told anything.
-            EnvironmentFault: The world broke.
+            InvalidAction: The reply cannot be parsed; no state has changed and no agent was notified.
+            EnvironmentFault: The environment failed.
         """
 
     @abstractmethod
     def _forfeit(self, agent: str) -> Turn:
-        """``agent`` has made more replies in a row that cannot be parsed than it may."""
+        """Handle that ``agent`` has exceeded the number of replies in a row that cannot be parsed."""
 
     @abstractmethod
     def _picture(self) -> str:
-        """The whole game as text for people, secrets included."""
+        """Return the whole game as text for people, secrets included."""
 
     def _tools(self, agent: str) -> str:
-        """The tools offered to an agent, as a JSON list of OpenAI tool schemas."""
+        """Return the tools offered to an agent, as a JSON list of OpenAI tool schemas."""
         return "[]"
 
     def _add_info(self, agent: str, info: dict[str, Any]) -> None:
-        """Put this game's own keys into an agent's info. Nothing in it may be secret from that agent."""
+        """Add this game's own keys to an agent's info. They must not be secret from that agent."""
 
     def _world_state(self) -> dict[str, Any]:
-        """The world as JSON types, for :meth:`get_state`. Games that cannot be copied leave this out."""
+        """Return the state as JSON types, for :meth:`get_state`; not implemented by games that cannot be copied."""
         raise NotImplementedError(f"{type(self).__name__} cannot copy its world: it has no get_state, set_state, fork")
 
     def _restore_world(self, state: dict[str, Any]) -> None:
-        """The inverse of :meth:`_world_state`; ``self.task`` is already set."""
+        """Restore the result of :meth:`_world_state`; ``self.task`` is already set."""
         raise NotImplementedError(f"{type(self).__name__} cannot copy its world: it has no get_state, set_state, fork")
 
-    # What it has for that -----------------------------------------------------------------------------------
+    # Used by subclasses
 
     @property
     def task(self) -> Task:
@@ -197,16 +198,16 @@ class TextGame(AECEnv):  # type: ignore[misc]
 
     @property
     def turn(self) -> int:
-        """Turns taken so far, by all agents together."""
+        """Number of turns so far, of all agents together."""
         return self._turn
 
     @property
     def rewards_by_component(self) -> dict[str, Components]:
-        """What each agent got in the last turn alone, whoever's it was."""
+        """Each agent's rewards of the last turn alone, whichever agent's turn it was."""
         return self._earned_now
 
     def _tell(self, agent: str, text: str) -> None:
-        """The environment's own words to one agent. Never put an agent's words into them but through ``quoted``."""
+        """Add text of the environment to one agent's observation. Include agents' words only through ``quoted``."""
         self._unheard[agent].append(text)
 
     def _tell_all(self, text: str, *, but: str = "") -> None:
@@ -215,14 +216,14 @@ class TextGame(AECEnv):  # type: ignore[misc]
                 self._tell(agent, text)
 
     def _pass_on(self, sender: str, message: str, to: Collection[str] | None = None) -> None:
-        """A message of one agent to others (all others by default), quoted."""
+        """Pass a message of one agent to others (all others by default), quoted."""
         text = f"{sender} says:\n{quoted(message)}" if message else f"{sender} says nothing."
         for agent in self.possible_agents if to is None else to:
             if agent != sender:
                 self._tell(agent, text)
 
     def _message_in(self, action: str) -> str:
-        """What a reply says to others: all of it after the last closed ``</think>``.
+        """Return the message in a reply: all of it after the last closed ``</think>``.
 
         Raises:
             InvalidAction: It is too long, or ends inside ``<think>``.
@@ -240,7 +241,7 @@ class TextGame(AECEnv):  # type: ignore[misc]
             )
         return message
 
-    # PettingZoo ---------------------------------------------------------------------------------------------
+    # PettingZoo's interface
 
     def observation_space(self, agent: str) -> spaces.Dict:
         return self._observation_spaces[agent]
@@ -252,17 +253,17 @@ class TextGame(AECEnv):  # type: ignore[misc]
         """Start an episode.
 
         Args:
-            seed: Seeds ``np_random``. It picks the task too, unless ``options`` names one; then it drives the game
+            seed: Seeds ``np_random``. It also selects the task, unless ``options`` names one; then it affects the game
                 alone.
             options: ``{"task": index | task_id | Task}`` or nothing.
 
         Raises:
             TaskError: There is no such task, or an option is unknown.
-            EnvironmentFault: The world could not be set up.
+            EnvironmentFault: The environment could not be set up.
         """
         if seed is not None:
             self._np_random, _ = seeding.np_random(seed)
-        self._clear([])  # until the world stands
+        self._clear([])  # until the setup has succeeded
         self._task = self._choose_task(options)
         first = self._begin(self._task)
         unheard = self._unheard
@@ -272,7 +273,7 @@ class TextGame(AECEnv):  # type: ignore[misc]
         self._write_infos()
 
     def observe(self, agent: str) -> dict[str, str]:
-        """What is new for an agent since it last acted.
+        """Return what is new for an agent since it last acted.
 
         Raises:
             gymnasium.error.ResetNeeded: No episode has begun.
@@ -283,12 +284,12 @@ class TextGame(AECEnv):  # type: ignore[misc]
         return {"text": "\n".join(self._unheard[agent])}
 
     def step(self, action: str | None) -> None:
-        """Give the reply of ``agent_selection`` to the game; ``None`` for an agent whose game is over.
+        """Pass the reply of ``agent_selection`` to the game; ``None`` for an agent whose game is over.
 
         Raises:
             TypeError: ``action`` is not a string.
             gymnasium.error.ResetNeeded: The episode is over or never began.
-            EnvironmentFault: The world broke; after this, as after any other error of the world, the episode is over.
+            EnvironmentFault: The environment failed; after this or any other of its errors, the episode is over.
         """
         if not self.agents:
             raise ResetNeeded("the episode is over (or never began): call reset() before step()")
@@ -303,14 +304,14 @@ class TextGame(AECEnv):  # type: ignore[misc]
         self._earned[agent] = {}
         try:
             turn = self._take_turn(agent, action)
-        except BaseException:  # nobody knows how far the world got
+        except BaseException:  # the state of the environment is unknown
             self._clear([])
             raise
         self._turn += 1
         self._settle(agent, turn)
 
     def render(self) -> str | None:
-        """The game as text for people: returned (``"ansi"``) or printed (``"human"``)."""
+        """Return (``"ansi"``) or print (``"human"``) the game as text for people."""
         if self.render_mode is None:
             return None
         if self._task is None:
@@ -321,15 +322,15 @@ class TextGame(AECEnv):  # type: ignore[misc]
         return None
 
     def close(self) -> None:
-        """Free what the game holds."""
+        """Free the game's resources."""
 
-    # State ------------------------------------------------------------------------------------------------
+    # State
 
     def get_state(self) -> bytes:
-        """The whole state, random generator included, as JSON bytes (never pickle).
+        """Return the whole state, random generator included, as JSON bytes (never pickle).
 
         Raises:
-            NotImplementedError: The world cannot be copied; the message says why.
+            NotImplementedError: The game cannot be copied; the message says why.
             gymnasium.error.ResetNeeded: No episode has begun.
         """
         saved = {
@@ -342,7 +343,7 @@ class TextGame(AECEnv):  # type: ignore[misc]
         return json.dumps(saved | {name: getattr(self, name) for name in _BOOKS}).encode()
 
     def set_state(self, state: bytes) -> None:
-        """Go back to a state that :meth:`get_state` of the same kind of game gave.
+        """Restore a state that :meth:`get_state` of the same kind of game returned.
 
         Raises:
             ValueError: The bytes are not such a state.
@@ -369,20 +370,18 @@ class TextGame(AECEnv):  # type: ignore[misc]
             self._restore_world(saved["world"])
             self._np_random = generator
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-            self._clear([])  # half a state is none: the next step() asks for reset()
+            self._clear([])  # the state is incomplete: the next step() asks for reset()
             raise ValueError(f"the saved state of {name!r} is damaged ({type(error).__name__}: {error})") from error
 
     def fork(self) -> Self:
-        """An independent twin in the same state: what happens to one never shows in the other."""
+        """Return an independent copy in the same state."""
         args, kwargs = self._constructor
         twin = type(self)(*args, **kwargs)
         twin.set_state(self.get_state())
         return twin
 
-    # ------------------------------------------------------------------------------------------------------
-
     def _clear(self, agents: Sequence[str]) -> None:
-        """Empty books for an episode of these agents; no agents: no episode."""
+        """Reset the bookkeeping for an episode of these agents; no agents: no episode."""
         self.agents = list(agents)
         self.agent_selection = ""
         self.terminations = dict.fromkeys(agents, False)
@@ -426,7 +425,7 @@ class TextGame(AECEnv):  # type: ignore[misc]
         return turn
 
     def _settle(self, agent: str, turn: Turn) -> None:
-        """Rewards, the end and the next agent, after ``agent``'s turn."""
+        """Update rewards, the end and the next agent, after ``agent``'s turn."""
         spent = turn.truncated or (self.max_turns is not None and self._turn >= self.max_turns)
         truncated = spent and not turn.terminated
         for name in self.agents:
@@ -469,12 +468,12 @@ class TextGame(AECEnv):  # type: ignore[misc]
             self.infos[agent] = info
 
     def _clear_rewards(self) -> None:
-        # PettingZoo's own would make them whole numbers.
+        # PettingZoo's own method would make them integers.
         for agent in self.rewards:
             self.rewards[agent] = 0.0
 
     def _choose_task(self, options: Mapping[str, Any] | None) -> Task:
-        # PettingZoo's api_test and parallel_api_test reset with {"options": 1}, and expect that nothing comes of it.
+        # PettingZoo's api_test and parallel_api_test reset with {"options": 1}, and expect no effect.
         unknown = sorted(set(options or ()) - {"task", "options"})
         if unknown:
             raise TaskError(f"unknown reset option(s) {unknown}; the only option is 'task'")
@@ -492,7 +491,7 @@ class TextGame(AECEnv):  # type: ignore[misc]
         raise TaskError(f"options['task'] is an index, a task id or a Task; got {type(chosen).__name__}")
 
 
-# What get_state() keeps of the books, and what each must be when it comes back.
+# The fields that get_state() saves, and the required type of each.
 _BOOKS: dict[str, Any] = {
     "agents": list,
     "agent_selection": str,

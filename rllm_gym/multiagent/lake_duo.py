@@ -1,4 +1,4 @@
-"""Two players at one frozen lake: what one sees the other needs, so they have to talk."""
+"""Two players at one frozen lake with different views, so that they must communicate."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ UNKNOWN = "?"
 
 
 class LakeDuo(TextGame):
-    """Cross a frozen lake together: one sees it, the other walks.
+    """Cross a frozen lake together: one player sees it, the other walks.
 
     ## Description
     The lake is that of ``rllm/FrozenLake-v0``. With ``view="guide"`` (default) ``guide_0`` sees the whole board and
-    cannot move; ``walker_0`` moves and sees nothing but what happened to it. The guide speaks, the walker moves, and so
-    on. With ``view="halves"`` both, ``player_0`` and ``player_1``, see one half of the board (left and right), tell
-    the other something and move in turn. Without messages nobody does better than groping in the dark.
+    cannot move; ``walker_0`` moves and sees only what happened to it. They take turns: the guide speaks, the walker
+    moves. With ``view="halves"`` both, ``player_0`` and ``player_1``, see one half of the board (left and right), send
+    each other messages and move in turn. Without messages no player can do better than by moving blindly.
 
     ## Action space
-    Any text. All of a reply after ``</think>`` is passed on to the other player, as a quotation. Who walks moves with
-    it too: the last fenced block or ``<action>``, ``<answer>`` or ``<move>`` tag is read, or else the entire reply, as
-    in ``rllm/FrozenLake-v0``. A reply without a move costs the move, and is not passed on.
+    Any text. All of a reply after ``</think>`` is passed on to the other player, as a quotation. The reply of a player
+    who walks is also a move: the last fenced block or ``<action>``, ``<answer>`` or ``<move>`` tag is parsed, or else
+    the entire reply, as in ``rllm/FrozenLake-v0``. A reply without a move uses up the move, and is not passed on.
 
     ## Observation space
-    Text under ``"text"``. First the rules and what the player sees; then what the other said and what happened; who
-    sees a board is shown it again.
+    Text under ``"text"``. First the rules and what the player sees; then the other player's message and what happened;
+    a player who sees a board is shown it again.
 
     ## Starting state
-    A lake drawn with the seed, the same for the same task.
+    A lake generated from the seed, the same for the same task.
 
     ## Rewards
-    For both 1 when the goal is reached (component ``goal``); ``invalid_action_penalty`` is taken from the player whose
-    reply could not be read.
+    1 for both when the goal is reached (component ``goal``); ``invalid_action_penalty`` is subtracted from the reward
+    of the player whose reply could not be parsed.
 
     ## Episode end
     Terminated at the goal (success of both) or in a hole; truncated when the moves are used up.
 
     ## Information
-    Beside the keys of :class:`~rllm_gym.multiagent.TextGame`: ``moves_left: int``. :meth:`oracle` gives a reply that
-    leads to the goal, message included.
+    In addition to the keys of :class:`~rllm_gym.multiagent.TextGame`: ``moves_left: int``. :meth:`oracle` returns a
+    reply that leads to the goal, message included.
 
     ## Arguments
     Args:
         view: ``"guide"`` or ``"halves"``.
-        rules: Whether observations state rules and answer format, or only the board and what the other said.
-        max_message_chars: Longest message; a longer one is not passed on, and the turn is over.
-        max_cycles: Rounds before truncation, where the moves are not to say it.
+        rules: Whether observations contain rules and answer format, or only the board and the other player's message.
+        max_message_chars: Maximum characters of a message; a longer one is not passed on, and the turn is over.
+        max_cycles: Rounds before truncation, instead of the limit given by the moves.
         max_turns: Turns of both before truncation, likewise.
-        invalid_action_penalty: Taken from the reward on a reply that cannot be read.
+        invalid_action_penalty: Subtracted from the reward for a reply that cannot be parsed.
         render_mode: ``"ansi"``, ``"human"`` or ``None``.
         **lake: Arguments of :class:`~rllm_gym.envs.frozen_lake.FrozenLakeEnv`: ``size``, ``slip_probability``,
             ``difficulty``, ``min_path``, ``max_path``, ``split``, ``task_seed``, ``num_tasks``, ``tasks`` …; ``moves``
@@ -101,7 +101,7 @@ class LakeDuo(TextGame):
         self._board = ""
         self._lake_turns = 0
 
-    # The contract -----------------------------------------------------------------------------------------
+    # Methods of TextGame
 
     def _begin(self, task: Task) -> str:
         seed = int(self.np_random.integers(2**31))
@@ -129,7 +129,7 @@ class LakeDuo(TextGame):
         return self._walk(agent, None, None)
 
     def _walks(self, agent: str) -> bool:
-        """Whether this agent's next reply moves: never the guide's, nor the very first where both see one half."""
+        """Return whether this agent's next reply moves: not the guide's, nor the first one with ``view="halves"``."""
         return agent != "guide_0" and self._turn > 0
 
     def _walk(self, agent: str, move: Move | None, message: str | None) -> Turn:
@@ -151,7 +151,7 @@ class LakeDuo(TextGame):
         return Turn(other, rewards, terminated=terminated, truncated=truncated, success=success)
 
     def _report(self, agent: str, move: Move | None, before: int) -> None:
-        """What happened, and the board to whoever is next, if it sees one."""
+        """Tell both what happened, and show the next player the board, if it sees one."""
         other = self._other(agent)
         if self.rules:
             happened = self._happened(move, before)
@@ -182,7 +182,7 @@ class LakeDuo(TextGame):
         self._lake.set_state(state["lake"].encode())
         self._board, self._lake_turns = str(state["board"]), int(state["moves"])
 
-    # What the players see -------------------------------------------------------------------------------------
+    # Observations of the players
 
     def _other(self, agent: str) -> str:
         first, second = self.possible_agents
@@ -192,11 +192,11 @@ class LakeDuo(TextGame):
         return self._board.index("\n") // 2 + 1 if "\n" in self._board else (len(self._board) + 1) // 2
 
     def _player(self) -> int:
-        """The cell the player stands on: cell i of the board is character 2 i."""
+        """The cell of the player: cell i of the board is character 2 i."""
         return self._board.index(self._lake.symbols.player) // 2
 
     def _seen(self, agent: str) -> str:
-        """The board as this player sees it, ``""`` for the walker, who sees none."""
+        """Return the board as this player sees it, ``""`` for the walker, who sees none."""
         if self.view == "guide":
             return self._board if agent == "guide_0" else ""
         lines, player = [], self._lake.symbols.player
@@ -229,10 +229,10 @@ class LakeDuo(TextGame):
             return f"{text}Your first answer only tells {other} something. Then: {answer} {told}"
         return f"{text}{answer} {told}"
 
-    # For people, tests and baselines ------------------------------------------------------------------------
+    # For people, tests and baselines
 
     def oracle(self) -> str:
-        """What a player who sees everything would answer now; an action the game accepts.
+        """Return the reply of a player who sees everything; an action the game accepts.
 
         Raises:
             gymnasium.error.ResetNeeded: The episode is over or never began.

@@ -1,4 +1,4 @@
-"""Negotiation: two agents divide things whose worth to the other neither knows."""
+"""Negotiation: two agents divide items without knowing their values for the other."""
 
 from __future__ import annotations
 
@@ -21,57 +21,59 @@ _TAGS = ("action", "answer", "move", "deal")
 
 
 class Negotiation(TextGame):
-    """Divide a few things between two agents with private values; talk, propose, accept.
+    """Divide a few items between two agents with private values; talk, propose, accept.
 
     ## Description
-    There are some things of a few kinds, such as 3 books, 2 hats and 1 ball. Each agent has its own value for each
-    kind and knows only its own; all things together are worth the same to both (10 points). They talk in turn until one
-    accepts what the other has proposed, or leaves, or the turns are used up; without a deal both get nothing. The
-    setting is that of Lewis et al., *Deal or No Deal?* (2017), https://arxiv.org/abs/1706.05125, section 2.
+    There are items of a few kinds, such as 3 books, 2 hats and 1 ball. Each agent has its own value for each kind and
+    knows only its own; all items together are worth the same to both (10 points). They talk in turn until one accepts
+    what the other has proposed, or leaves, or the turns are used up; without a deal both get nothing. The setting is
+    that of Lewis et al., *Deal or No Deal?* (2017), https://arxiv.org/abs/1706.05125, section 2.
 
     ## Action space
-    Any text. All of a reply after ``</think>`` is passed on to the other, as a quotation. A last fenced block or
-    ``<action>``, ``<answer>``, ``<move>`` or ``<deal>`` tag in it is a command, as is a reply that is one entirely:
+    Any text. All of a reply after ``</think>`` is passed on to the other agent, as a quotation. A last fenced block or
+    ``<action>``, ``<answer>``, ``<move>`` or ``<deal>`` tag in it is a command, as is a reply that consists of one:
     ``propose 2 1 0`` (what the speaker keeps, in the order of the kinds; the other gets the rest), also ``propose
-    book=2 hat=1``; ``accept`` (the other's last proposal, as long as one's own has not replaced it); ``leave``. A reply
-    without a block is talk. A block that is none of these changes nothing: the agent is told why and tries again,
-    ``max_invalid`` times in a row; after that its turn passes.
+    book=2 hat=1``; ``accept`` (the other's last proposal, unless the agent's own has replaced it); ``leave``. A reply
+    without a block is talk. A block that is none of these changes nothing: the agent gets an error message and tries
+    again, up to ``max_invalid`` times in a row; after that its turn passes.
 
     ## Observation space
-    Text under ``"text"``. First what there is, one's own values and the rules; then what the other said, and proposed.
+    Text under ``"text"``. First the items, the agent's own values and the rules; then the other's messages and
+    proposals.
 
     ## Starting state
-    Things and values drawn with the task; ``negotiator_0`` speaks first.
+    Items and values generated with the task; ``negotiator_0`` speaks first.
 
     ## Rewards
-    At the end each agent's own points by the deal, as a share of what everything is worth to it: component
-    ``payoff``, in [0, 1]; 0 without a deal. ``invalid_action_penalty`` is taken for each reply that cannot be read.
+    At the end each agent's own points from the deal, as a fraction of what all items are worth to it: component
+    ``payoff``, in [0, 1]; 0 without a deal. ``invalid_action_penalty`` is subtracted for each reply that cannot be
+    parsed.
 
     ## Episode end
     Terminated by a deal (success of both) or by leaving (failure); truncated after ``max_turns`` turns of both.
 
     ## Information
-    Beside the keys of :class:`~rllm_gym.multiagent.TextGame`, all 0, ``False`` or ``""`` until a deal ends the game, so
-    that nothing private is in them: ``agreement: str`` (what this agent gets, as counts), ``points: int`` (its own),
-    ``joint_points: int`` (of both), ``best_joint_points: int`` (of the best division for both), ``pareto_optimal:
+    In addition to the keys of :class:`~rllm_gym.multiagent.TextGame`, all 0, ``False`` or ``""`` until a deal ends the
+    game, so that nothing private is in them: ``agreement: str`` (what this agent gets, as counts), ``points: int`` (its
+    own), ``joint_points: int`` (of both), ``best_joint_points: int`` (of the best division for both), ``pareto_optimal:
     bool`` (no division would be better for one and not worse for the other), ``nash_points: int`` (its points in the
     division with the largest product of both, Nash 1950). :meth:`oracle` proposes and accepts that division.
 
     ## Arguments
     Args:
-        kinds: How many kinds of things, 2 to 5.
-        total: What all things are worth together, to each; 4 or more.
+        kinds: Number of kinds of items, 2 to 5.
+        total: Value of all items together, for each agent; 4 or more.
         split: ``"train"`` (default), ``"validation"`` or ``"test"``: they share no problem, also not with the agents
             exchanged or the kinds in another order.
         task_seed: Another seed gives other problems of the same split.
-        num_tasks: How many problems there are to draw from.
-        tasks: Problems of your own: rows such as ``{"items": ["book", "hat"], "counts": [3, 2], "values": [[2, 2], [1,
+        num_tasks: Number of problems to sample from.
+        tasks: Custom problems: rows such as ``{"items": ["book", "hat"], "counts": [3, 2], "values": [[2, 2], [1,
             3]]}``, tasks, a task set, or a file of rows. Then kinds, total, task_seed and num_tasks may not be given.
         max_turns: Turns of both, 10 by default.
-        max_cycles: Turns each, instead.
-        max_message_chars: Longest message.
-        max_invalid: How many replies in a row that cannot be read cost nothing but turns.
-        invalid_action_penalty: Taken from the reward for each of them.
+        max_cycles: Turns per agent, instead.
+        max_message_chars: Maximum characters of a message.
+        max_invalid: Number of replies in a row that cannot be parsed and cost nothing but turns.
+        invalid_action_penalty: Subtracted from the reward for each of them.
         render_mode: ``"ansi"``, ``"human"`` or ``None``.
 
     ## Version history
@@ -116,15 +118,15 @@ class Negotiation(TextGame):
             render_mode=render_mode,
         )
         self._division: Division | None = None
-        self._proposal: tuple[int, tuple[int, ...]] | None = None  # who, and what it would keep
+        self._proposal: tuple[int, tuple[int, ...]] | None = None  # the proposing agent, and what it would keep
         self._agreed: tuple[int, ...] | None = None  # what negotiator_0 gets
         self._log: list[tuple[str, str]] = []
 
-    # The contract -----------------------------------------------------------------------------------------
+    # Methods of TextGame
 
     @property
     def division(self) -> Division:
-        """What is divided, both agents' values included.
+        """The division problem, including both agents' values.
 
         Raises:
             TaskError: No episode has begun.
@@ -178,7 +180,7 @@ class Negotiation(TextGame):
         return Turn(rewards=rewards, terminated=True, success=AGENTS)
 
     def _command_in(self, action: str, agent: str) -> tuple[str, tuple[int, ...]]:
-        """The command of a reply and what it would keep; ``""`` for talk.
+        """Return the command in a reply and what the agent would keep; ``""`` for talk.
 
         Raises:
             InvalidAction: There is a block, but no command in it; or it cannot be carried out.
@@ -255,8 +257,6 @@ class Negotiation(TextGame):
         self._agreed = None if agreed is None else tuple(map(int, agreed))
         self._log = [(str(who), str(text)) for who, text in state["log"]]
 
-    # --------------------------------------------------------------------------------------------------------
-
     def _rules_for(self, agent: str) -> str:
         division, index, other = self.division, AGENTS.index(agent), _other(agent)
         return (
@@ -275,7 +275,7 @@ class Negotiation(TextGame):
         )
 
     def oracle(self) -> str:
-        """A reply that leads to the division with the largest product of points."""
+        """Return a reply that leads to the division with the largest product of points."""
         index, nash = AGENTS.index(self.agent_selection), self.division.nash()
         mine = nash if index == 0 else self.division.rest(nash)
         if self._proposal is not None and self._proposal == (1 - index, self.division.rest(mine)):

@@ -1,4 +1,4 @@
-"""Start positions of board games: the usual one, drawn ones in splits that share no position, or the user's own."""
+"""Start positions of board games: the usual one, generated ones in disjoint splits, or custom ones."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _ATTEMPTS = 10_000
 
 
 class Opening(Board, Protocol):
-    """A board that knows its mirror images."""
+    """A board with symmetries."""
 
     def canonical(self) -> Self:
-        """One and the same of all positions that are this one turned or mirrored."""
+        """Return the same position for all rotations and reflections of this one."""
 
 
 @dataclass(frozen=True)
 class DrawOpening:
-    """Draws positions of one split; :class:`~rllm_gym.data.ProceduralTaskset` calls it.
+    """Generates positions of one split; called by :class:`~rllm_gym.data.ProceduralTaskset`.
 
-    Positions are given in their canonical form, so that nothing learned in training is asked again in a mirror.
+    Positions are in their canonical form, so that no mirrored training position occurs in another split.
     """
 
     start: Opening
@@ -34,7 +34,7 @@ class DrawOpening:
     split: str
 
     def __call__(self, stream: random.Random) -> tuple[str, dict[str, Any]]:
-        """A position as text, and the number of moves that led to it.
+        """Return a position as text, and the number of moves that led to it.
 
         Raises:
             TaskError: No position of the split was found.
@@ -64,19 +64,19 @@ def opening_tasks(
     num_tasks: int,
     tasks: Iterable[Any] | TaskSource | str | None,
 ) -> TaskSource:
-    """The tasks that a board game's arguments of these names mean.
+    """Return the tasks for a board game's arguments of these names.
 
     Args:
-        name: What task ids begin with.
+        name: Prefix of task ids.
         start: The usual start position.
-        split: ``None`` for that one alone; else the split that positions are drawn from.
-        opening_moves: How many random moves lead to drawn positions: a number or a pair; 1 to 4 by default.
-        task_seed: Another seed draws other positions.
-        num_tasks: How many.
+        split: ``None`` for that one alone; else the split of generated positions.
+        opening_moves: Number of random moves that lead to generated positions: a number or a pair; 1 to 4 by default.
+        task_seed: Another seed gives other positions.
+        num_tasks: Number of positions.
         tasks: Positions (as text), tasks or a task set instead; ``split`` then keeps those of one split.
 
     Raises:
-        TaskError: The arguments cannot be used, alone or together.
+        TaskError: The arguments are invalid, alone or together.
     """
     drawn = (opening_moves, task_seed, num_tasks)
     if tasks is not None or split is None:

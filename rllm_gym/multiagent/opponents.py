@@ -1,7 +1,7 @@
-"""Players of board games to learn against and to be measured by: random, optimal, and minimax of a given depth.
+"""Players of board games for training and evaluation: random, optimal, and minimax of a given depth.
 
-They see what a model sees, the text of the position in ``info["position"]``, and need no environment: so they play
-in any process, over PettingZoo or within an engine.
+They see what a model sees, the text of the position in ``info["position"]``, and need no environment: so they run in
+any process, with PettingZoo or within an engine.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from rllm_gym.multiagent.connect_four import ConnectFourBoard
 from rllm_gym.multiagent.tic_tac_toe import TicTacToeBoard
 
 Opponent = Callable[[Mapping[str, Any], random.Random], str]
-"""Called with the player's info and a source of randomness; returns an action."""
+"""Called with the player's info and a random generator; returns an action."""
 
 
 def board_in(info: Mapping[str, Any]) -> Board:
-    """The position of a player's info.
+    """Return the position in a player's info.
 
     Raises:
-        TaskError: There is none, or it cannot be read.
+        TaskError: There is none, or it cannot be parsed.
     """
     text = info.get("position")
     if not isinstance(text, str):
@@ -32,7 +32,7 @@ def board_in(info: Mapping[str, Any]) -> Board:
 
 
 def best_moves(board: Board) -> tuple[int, ...]:
-    """Every move that keeps the value of the position. Exact.
+    """Return every move that keeps the value of the position. Exact.
 
     Raises:
         TooManyPositions: The position is too early on too large a board of connect-four.
@@ -43,17 +43,17 @@ def best_moves(board: Board) -> tuple[int, ...]:
 
 
 def random_player(info: Mapping[str, Any], rng: random.Random) -> str:
-    """Any legal move."""
+    """Return a random legal move."""
     return str(rng.choice(board_in(info).moves()))
 
 
 def optimal_player(info: Mapping[str, Any], rng: random.Random) -> str:
-    """Any move that keeps the value of the position: it never loses what is drawn, nor draws what is won."""
+    """Return a random move that keeps the value of the position: never loses a draw, nor draws a win."""
     return str(rng.choice(best_moves(board_in(info))))
 
 
 def minimax_player(depth: int) -> Opponent:
-    """A player that looks ``depth`` moves ahead, takes what is not decided by then for a draw, and else chooses freely.
+    """Return a player that searches ``depth`` moves ahead, with undecided positions as draws and random ties.
 
     Raises:
         ValueError: ``depth`` is below 1.
@@ -71,7 +71,7 @@ def minimax_player(depth: int) -> Opponent:
 
 
 def _looked_ahead(board: Board, depth: int, least: int = -1, most: int = 1) -> int:
-    """Alpha-beta: the value for the player to move, 0 where it lies deeper than ``depth``."""
+    """Return the value for the player to move by alpha-beta, 0 where it lies deeper than ``depth``."""
     if board.over:
         return 0 if board.winner is None else -1
     if depth == 0:

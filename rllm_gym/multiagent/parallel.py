@@ -1,4 +1,4 @@
-"""A game of turns behind PettingZoo's simultaneous interface: one turn a step, everybody else waits."""
+"""A turn-based game behind PettingZoo's parallel interface: one turn per step, all other agents wait."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rllm_gym.multiagent.game import TextGame
 class ParallelGame(ParallelEnv):  # type: ignore[misc]
     """A :class:`TextGame` as a ``ParallelEnv``: each step is the turn of one agent.
 
-    ``infos[agent]["active"]`` says whose. What the others give as actions is ignored; they may also give nothing.
-    Observations are as in the game: all that is new for an agent since *it* last acted, so that whoever asks models
-    only when they are active loses nothing; until then it is a growing preview. Rewards, and their components in
-    ``info``, are those of this step alone.
+    ``infos[agent]["active"]`` marks that agent. Actions of the others are ignored and optional. Observations are as in
+    the game: all that is new for an agent since *it* last acted, so that a caller that queries models only when they
+    are active misses nothing; until then it is a growing preview. Rewards, and their components in ``info``, are those
+    of this step alone.
 
     Args:
-        game: The game; it is stepped through this and must not be stepped beside it.
+        game: The game; it must be stepped only through this object.
     """
 
     metadata: ClassVar[dict[str, Any]] = TextGame.metadata
@@ -43,7 +43,7 @@ class ParallelGame(ParallelEnv):  # type: ignore[misc]
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, Any]]]:
-        """:meth:`TextGame.reset`; observations and infos of all agents."""
+        """Start an episode; return observations and infos of all agents. See :meth:`TextGame.reset`."""
         self.agents = []
         self.game.reset(seed=seed, options=options)
         self.agents = list(self.game.agents)
@@ -54,13 +54,13 @@ class ParallelGame(ParallelEnv):  # type: ignore[misc]
     ) -> tuple[
         dict[str, dict[str, str]], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]
     ]:
-        """Give the active agent's reply to the game.
+        """Pass the active agent's reply to the game.
 
         Raises:
             ValueError: There is none.
             TypeError: It is not a string.
             gymnasium.error.ResetNeeded: The episode is over or never began.
-            EnvironmentFault: The world broke; the episode is over.
+            EnvironmentFault: The environment failed; the episode is over.
         """
         game = self.game
         if not self.agents:
@@ -94,17 +94,17 @@ class ParallelGame(ParallelEnv):  # type: ignore[misc]
         self.game.close()
 
     def get_state(self) -> bytes:
-        """:meth:`TextGame.get_state`."""
+        """See :meth:`TextGame.get_state`."""
         return self.game.get_state()
 
     def set_state(self, state: bytes) -> None:
-        """:meth:`TextGame.set_state`."""
+        """See :meth:`TextGame.set_state`."""
         self.agents = []
         self.game.set_state(state)
         self.agents = list(self.game.agents)
 
     def fork(self) -> Self:
-        """:meth:`TextGame.fork`."""
+        """See :meth:`TextGame.fork`."""
         twin = type(self)(self.game.fork())
         twin.agents = list(self.agents)
         return twin

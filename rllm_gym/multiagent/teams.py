@@ -1,4 +1,4 @@
-"""A team at one single-agent environment: roles that see the task, speak in turn, and of which the last one acts."""
+"""A team in one single-agent environment: all roles see the task and speak in turn, and the last one acts."""
 
 from __future__ import annotations
 
@@ -33,29 +33,28 @@ class Team(TextGame):
     """A single-agent environment played by several agents. Made by :func:`team`.
 
     ## Description
-    All agents see the task. They speak in the order of ``roles``, each hearing what the others said since it last
-    spoke; the reply of the last one is the action in the environment. Where the environment goes on, so does the
-    team, from the first role again (``speak="always"``) or with the last one alone (``speak="once"``: planner and
-    worker).
+    All agents see the task. They speak in the order of ``roles``, each receiving the others' messages since it last
+    spoke; the reply of the last one is the action in the environment. If the environment continues, so does the team,
+    from the first role again (``speak="always"``) or with the last one alone (``speak="once"``: planner and worker).
 
     ## Action space
-    Any text. What a role says after ``</think>`` is passed on to the others, as a quotation; a message that is too
-    long is not, and the turn is over. What the last role says goes to the environment word for word, thoughts
+    Any text. A role's text after ``</think>`` is passed on to the others, as a quotation; a message that is too long is
+    not passed on, and the turn is over. The reply of the last role goes to the environment unchanged, thoughts
     included, and is passed on in the same way, cut where it is too long.
 
     ## Observation space
-    Text under ``"text"``. The environment's words stand as they are between two lines of tildes, longer than any that
-    they hold; messages are quoted line by line with ``"> "``.
+    Text under ``"text"``. The environment's text is unchanged between two lines of tildes, longer than any that it
+    contains; messages are quoted line by line with ``"> "``.
 
     ## Rewards
     ``reward="shared"``: every agent gets the environment's reward, by component. Else a mapping from role: a number is
-    the share of the environment's reward; ``"own"`` is what the environment would have given for this agent's message,
-    had it been the action (component ``own``; tried on a copy, so the environment has to be one that can be copied). In
-    an episode of many turns that pays only what exceeds the best message of the agent so far: to go on saying what
-    would win, without anybody doing it, is worth no more than to say it once.
+    the share of the environment's reward; ``"own"`` is what the environment would have given for this agent's message
+    as the action (component ``own``; computed on a copy, so the environment must support copying). In an episode of
+    many turns only the improvement over the best earlier message of the agent is rewarded: repeating a winning message
+    that no role acts on gives nothing more.
 
     ## Episode end
-    That of the environment: terminated or truncated, with its stop reason, for all at once.
+    That of the environment: terminated or truncated, with its stop reason, for all agents at once.
 
     ## Information
     The keys of :class:`~rllm_gym.multiagent.TextGame`; the last role also gets the environment's ``tools``.
@@ -63,19 +62,19 @@ class Team(TextGame):
     ## Arguments
     Args:
         env_id: The environment, such as ``"rllm/Math-v0"``; any registered :class:`~rllm_gym.core.TextEnv`.
-        roles: At least one name of small letters; a role may occur several times. ``("solver", "solver", "judge")``
-            makes ``solver_0``, ``solver_1`` and ``judge_0``.
-        reward: ``"shared"``, or what each role gets.
+        roles: At least one name of lower-case letters; a role may occur several times. ``("solver", "solver",
+            "judge")`` gives ``solver_0``, ``solver_1`` and ``judge_0``.
+        reward: ``"shared"``, or the reward of each role.
         speak: Whether all roles speak before every action, or only before the first.
-        independent: Roles whose members do not hear each other, such as solvers that a judge is to compare.
-        instructions: What a role is told to do, by role; there are sentences for the usual ones.
-        max_message_chars: Longest message to the others.
-        max_cycles: Turns each before truncation, where the environment is not to say it.
+        independent: Roles whose members do not receive each other's messages, such as solvers that a judge compares.
+        instructions: Instructions by role; there are defaults for the usual roles.
+        max_message_chars: Maximum characters of a message to the others.
+        max_cycles: Turns per agent before truncation, instead of the environment's limit.
         render_mode: ``"ansi"``, ``"human"`` or ``None``.
         **env_kwargs: Arguments of the environment.
 
     Raises:
-        ValueError: An argument cannot be used; it says which do.
+        ValueError: An argument is invalid; the message lists valid values.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextGame.metadata, "name": "rllm_team_v0"}
@@ -107,7 +106,7 @@ class Team(TextGame):
             self._env.close()
             raise ValueError(f"{env_id!r} does not observe in text alone, so its observations cannot be passed on")
         self._base = base
-        # Who speaks once and then listens misses every answer there is.
+        # A role that speaks once and then listens receives all further answers.
         answers = 2 if speak == "always" else base.max_turns + 1
         super().__init__(
             agents=names,
@@ -127,15 +126,15 @@ class Team(TextGame):
         self._env_tools = "[]"
         self._started = False
         self._log: list[tuple[str, str]] = []
-        self._paid: dict[str, float] = {}  # the most that a message of an agent was worth
+        self._paid: dict[str, float] = {}  # the highest value of a message of an agent
 
-    # The contract -----------------------------------------------------------------------------------------
+    # Methods of TextGame
 
     def _begin(self, task: Task) -> str:
         observation, info = self._env.reset(seed=int(self.np_random.integers(2**31)), options={"task": task})
         self._started = True
         if "own" in self._shares.values():
-            self._base.get_state()  # says why, where the environment cannot be copied
+            self._base.get_state()  # raises an explanation if the environment cannot be copied
         self._env_tools = info["tools"]
         self._log = [("task", observation)]
         self._paid = {}
@@ -152,7 +151,7 @@ class Team(TextGame):
         return Turn(self._after(agent), self._own_reward(agent, action))
 
     def _forfeit(self, agent: str) -> Turn:
-        if agent == self._acting:  # a reply longer than the environment reads: it says so itself
+        if agent == self._acting:  # a reply longer than the environment accepts: the environment reports it itself
             return self._to_environment(agent, "")
         for other in self._hearers(agent):
             self._tell(other, f"{agent} said nothing that could be passed on.")
@@ -190,7 +189,7 @@ class Team(TextGame):
         return {name: float(share) * value for name, value in components.items()}
 
     def _own_reward(self, agent: str, action: str) -> dict[str, Components]:
-        """What the environment would give for this reply, beyond what it would have given for an earlier one."""
+        """Return the environment's reward for this reply, beyond that of an earlier one."""
         if self._shares[_role(agent)] != "own":
             return {}
         twin = self._base.fork()
@@ -217,7 +216,7 @@ class Team(TextGame):
         }
 
     def _restore_world(self, state: dict[str, Any]) -> None:
-        if not self._started:  # the wrappers of an environment want to have seen a reset
+        if not self._started:  # the wrappers of an environment need a reset first
             self._env.reset(seed=0, options={"task": self.task})
             self._started = True
         self._base.set_state(state["env"].encode())
@@ -228,8 +227,6 @@ class Team(TextGame):
     def close(self) -> None:
         """Close the environment."""
         self._env.close()
-
-    # --------------------------------------------------------------------------------------------------------
 
     @property
     def _acting(self) -> str:
@@ -261,7 +258,7 @@ def team(
     reward: Literal["shared"] | Mapping[str, Share] = "shared",
     **arguments: Any,
 ) -> Team:
-    """A team of roles at a single-agent environment, as a PettingZoo AEC environment.
+    """Create a team of roles in a single-agent environment, as a PettingZoo AEC environment.
 
     >>> duo = team("rllm/Math-v0", roles=("solver", "solver", "judge"), families="counting", reward={
     ...     "solver": "own", "judge": "shared"})
@@ -271,26 +268,26 @@ def team(
 
     Args:
         env_id: The environment, such as ``"rllm/Math-v0"``.
-        roles: Who speaks, in this order; the last one's reply is the action.
+        roles: The roles in the order of their turns; the last one's reply is the action.
         reward: ``"shared"``, or for each role ``"shared"``, ``"own"`` or a number; see :class:`Team`.
-        **arguments: Further ones of :class:`Team`, and those of the environment.
+        **arguments: Further arguments of :class:`Team`, and those of the environment.
 
     Raises:
-        ValueError: An argument cannot be used.
+        ValueError: An argument is invalid.
     """
     return Team(env_id, roles=roles, reward=reward, **arguments)
 
 
 def team_parallel(env_id: str, roles: Sequence[str] = ("proposer", "critic", "finaliser"), **arguments: Any) -> Any:
-    """:func:`team` behind PettingZoo's simultaneous interface: each step is the turn of one role."""
+    """Create a :func:`team` behind PettingZoo's parallel interface: each step is the turn of one role."""
     return ParallelGame(team(env_id, roles, **arguments))
 
 
 def agent_names(roles: Sequence[str]) -> list[str]:
-    """One name an agent: ``("solver", "solver", "judge")`` are ``solver_0``, ``solver_1`` and ``judge_0``.
+    """Return one name per agent: ``solver_0``, ``solver_1``, ``judge_0`` for ``("solver", "solver", "judge")``.
 
     Raises:
-        ValueError: There is no role, or a name is not of small letters.
+        ValueError: There is no role, or a name is not of lower-case letters.
     """
     if isinstance(roles, str) or not roles:
         raise ValueError(f"roles={roles!r} must be a sequence of at least one name, such as ('solver', 'judge')")

@@ -1,4 +1,4 @@
-"""Tic-tac-toe: the game, its positions, and optimal play by looking at all of it."""
+"""Tic-tac-toe: the game, its positions, and optimal play by exhaustive search."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rllm_gym.multiagent.openings import opening_tasks
 
 _LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 _TEXT = re.compile(r"tic-tac-toe ([XO.]{3})/([XO.]{3})/([XO.]{3})")
-# Where each square comes from when the board is turned by a quarter, and when it is mirrored.
+# Source of each square when the board is rotated by a quarter, and when it is mirrored.
 _TURN = (6, 3, 0, 7, 4, 1, 8, 5, 2)
 _MIRROR = (2, 1, 0, 5, 4, 3, 8, 7, 6)
 
@@ -31,10 +31,10 @@ class TicTacToeBoard:
 
     @classmethod
     def parse(cls, text: str) -> TicTacToeBoard:
-        """The position that :meth:`text` wrote.
+        """Parse the result of :meth:`text`.
 
         Raises:
-            TaskError: It is no such text, or no position that legal play leads to.
+            TaskError: It is not such a text, or the position is unreachable by legal play.
         """
         found = _TEXT.fullmatch(text)
         board = cls("".join(found.groups())) if found else None
@@ -73,7 +73,7 @@ class TicTacToeBoard:
         return _value(self.cells)
 
     def canonical(self) -> TicTacToeBoard:
-        """The one of the eight turned and mirrored positions that comes first in alphabetical order."""
+        """Return the one of the eight rotated and mirrored positions that comes first in alphabetical order."""
         turned, looks = self.cells, []
         for _ in range(4):
             turned = "".join(turned[i] for i in _TURN)
@@ -108,47 +108,48 @@ class TicTacToe(BoardGame):
     """Three in a row, for two players.
 
     ## Description
-    Players put their marks on a board of three by three squares in turn; who has three in a row, column or diagonal
-    wins. ``player_0`` plays ``X`` and begins.
+    Players put their marks on a board of three by three squares in turn; the first with three in a row, column or
+    diagonal wins. ``player_0`` plays ``X`` and begins.
 
     ## Action space
-    Any text. The last fenced block or ``<action>``, ``<answer>`` or ``<move>`` tag is read, or else the entire reply:
-    the number of a free square, 1 to 9 row by row. ``<think>`` sections are left out. Anything else, a taken square
-    too, changes nothing: the player is told why and moves again, twice in a row; after that it loses.
+    Any text. The last fenced block or ``<action>``, ``<answer>`` or ``<move>`` tag is parsed, or else the entire reply:
+    the number of a free square, 1 to 9 row by row. ``<think>`` sections are ignored. Anything else, including an
+    occupied square, changes nothing: the player gets an error message and moves again, up to twice in a row; after that
+    it loses.
 
     ## Observation space
-    Text under ``"text"``. First the rules and the board (free squares show their numbers), then the other's move and
+    Text under ``"text"``. First the rules and the board (free squares show their numbers), then the opponent's move and
     the board.
 
     ## Starting state
-    The empty board. With ``split`` a position after a few random moves (``opening_moves``): no position, turned and
+    The empty board. With ``split``, a position after a few random moves (``opening_moves``): no position, rotated and
     mirrored ones included, is in two splits, and ``player_1`` is to move in some.
 
     ## Rewards
     At the end 1 for the winner, -1 for the loser, 0 each for a draw (component ``result``); ``invalid_action_penalty``
-    is taken for each reply that is no legal move.
+    is subtracted for each reply that is not a legal move.
 
     ## Episode end
     Terminated by three in a row, a full board or a forfeit; truncated after ``max_turns`` turns if that is given.
 
     ## Information
-    Beside the keys of :class:`~rllm_gym.multiagent.TextGame`: ``position: str`` (``"tic-tac-toe X../.O./..."``) and
-    ``legal_moves: str`` (the numbers, parted by spaces; empty for who is not to move). ``success`` is winning.
-    :meth:`oracle` gives an optimal move.
+    In addition to the keys of :class:`~rllm_gym.multiagent.TextGame`: ``position: str`` (``"tic-tac-toe X../.O./..."``)
+    and ``legal_moves: str`` (the numbers, separated by spaces; empty for the player who is not to move). ``success``
+    means winning. :meth:`oracle` returns an optimal move.
 
     ## Arguments
     Args:
         split: ``None`` for the empty board; ``"train"``, ``"validation"`` or ``"test"`` for start positions.
-        opening_moves: Of start positions: how many moves have been made, or a pair (fewest, most); 1 to 4 by default.
-        task_seed: Another seed draws other start positions of the split.
-        num_tasks: How many start positions there are to draw from.
-        tasks: Start positions of your own instead: texts such as ``"tic-tac-toe X../.O./..."``, tasks, a task set or a
-            file of rows.
-        illegal: What a reply that is no legal move leads to: ``"retry"``, or ``"lose"`` at once.
-        max_invalid: How many such replies in a row are forgiven.
-        invalid_action_penalty: Taken from the reward for each of them.
-        max_turns: Turns of both before truncation.
-        max_cycles: Turns each before truncation.
+        opening_moves: Number of moves that lead to a start position, or a pair (minimum, maximum); 1 to 4 by default.
+        task_seed: Another seed gives other start positions of the split.
+        num_tasks: Number of start positions to sample from.
+        tasks: Custom start positions instead: texts such as ``"tic-tac-toe X../.O./..."``, tasks, a task set or a file
+            of rows.
+        illegal: Consequence of a reply that is not a legal move: ``"retry"``, or ``"lose"`` at once.
+        max_invalid: Number of such replies in a row that are allowed.
+        invalid_action_penalty: Subtracted from the reward for each of them.
+        max_turns: Turns of both players before truncation.
+        max_cycles: Turns per player before truncation.
         render_mode: ``"ansi"``, ``"human"`` or ``None``.
 
     ## Version history

@@ -1,4 +1,4 @@
-"""From model text to an action: one grammar a file, never ``eval``. Rewards and chat templates live elsewhere."""
+"""Parsers from the text of a model to an action: one grammar per module, without ``eval``."""
 
 from rllm_gym.parsing.boxed import last_boxed, strip_thinking
 

@@ -1,4 +1,4 @@
-"""The last fenced block or tag of a reply: where a model puts what it wants to be read. Linear time on any input."""
+"""Find the last fenced block or tag of a reply, which models use to mark an action. Linear time for any input."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from functools import lru_cache
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A marked-off piece of a reply.
+    """A delimited part of a reply.
 
     Attributes:
-        content: The text inside, untouched.
+        content: The text inside, unchanged.
         label: The tag's name in lower case, or the rest of the line after an opening fence (``python``).
-        closed: Whether the closing mark is there; a reply cut short may lack it.
+        closed: Whether the closing delimiter is present; a truncated reply may lack it.
     """
 
     content: str
@@ -24,10 +24,10 @@ class Block:
 
 
 def last_block(text: str, tags: Sequence[str] = ("action", "answer", "move")) -> Block | None:
-    r"""The block that opens last among those that are closed, so that of nested blocks the innermost counts.
+    r"""Return the closed block that opens last, which is the innermost of nested blocks.
 
-    A block is a fence of three or more backticks (inline too) or one of the tags, in any case of letters. Only
-    where no block is closed does an open one count, up to the end of the text.
+    A block is a fence of three or more backticks (inline too) or one of the tags, in upper or lower case. If no block
+    is closed, return the last open one, up to the end of the text.
 
     >>> last_block("first ```up```, no: ```down```").content
     'down'

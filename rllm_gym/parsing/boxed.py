@@ -1,6 +1,6 @@
-r"""The boxed answer of a reply: the last ``\boxed{...}`` after the last closed ``</think>``, whatever it means.
+r"""Extract the boxed answer of a reply: the last ``\boxed{...}`` after the last closed ``</think>``.
 
-Everything is linear in the length of the text, whatever the text is.
+All functions take time linear in the length of the text, for any text.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ import re
 
 _OPEN, _CLOSE = "<think>", "</think>"
 _COMMAND = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
-# A brace preceded by an odd number of backslashes is a printed one.
+# A brace preceded by an odd number of backslashes is a literal one.
 _BRACE = re.compile(r"(?<!\\)(?:\\\\)*[{}]")
 _BARE = re.compile(r"\\[A-Za-z]+(?:\s*\{[^{}]*\})*|[^\s$\\{}]+")
 
 
 def strip_thinking(text: str) -> str | None:
-    """What a reply says after it has finished thinking: the text after the last ``</think>``.
+    """Return the text after the last ``</think>``.
 
-    A reply that never thinks is all answer. ``None`` where thinking was begun and not finished: such a reply has
-    no answer, whatever it boxed on the way.
+    A reply without reasoning is returned whole. ``None`` if the reasoning is not closed: such a reply has no answer,
+    even if it contains a box.
 
     >>> strip_thinking("<think>5?</think> 6")
     ' 6'
@@ -30,16 +30,16 @@ def strip_thinking(text: str) -> str | None:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""The content of the last ``\boxed`` or ``\fbox`` of the reply's answer, ``None`` where there is none.
+    r"""Return the content of the last ``\boxed`` or ``\fbox`` of the reply's answer, or ``None`` if there is none.
 
-    Braces nest, escaped braces (``\{``) do not count, and ``\boxed 5`` boxes ``5``. Of boxes within boxes the
-    innermost counts. Neighbouring boxes are not joined: one reply, one answer. ``None`` also where the last box is
-    never closed: the reply was cut in the middle of its answer, and an earlier box is not what it came to.
+    Braces nest, escaped braces (``\{``) do not count, and ``\boxed 5`` boxes ``5``. Of nested boxes the innermost
+    counts. Adjacent boxes are not joined: a reply has one answer. Also ``None`` if the last box is not closed: the
+    reply was truncated within its answer, and an earlier box is not its final answer.
 
     >>> last_boxed(r"either \boxed{1} or \boxed{\frac{1}{2}}")
     '\\frac{1}{2}'
     """
-    # Most replies hold one plain box; reading it costs as little as a comparison of strings should.
+    # Fast path: most replies contain one plain box.
     at = text.rfind("\\boxed{")
     if at >= 0 and "think>" not in text and "\\fbox" not in text:
         end = text.find("}", at)
@@ -54,7 +54,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def _after_last_command(text: str) -> int:
-    """Where the argument of the last box begins, -1 without a box. Sought from the end: replies are long."""
+    """Return where the argument of the last box begins, or -1. Searches from the end, because replies are long."""
     found, start = -1, -1
     for name in ("\\boxed", "\\fbox"):
         at = text.rfind(name)

@@ -1,4 +1,4 @@
-"""What a reply asks a browser to do: one action by name, with literals for arguments. Parsed, never executed."""
+"""Parse the browser action of a reply: one call by name with literal arguments. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from rllm_gym.parsing.tool_calls import parse_tool_calls
 
 @dataclass(frozen=True, slots=True)
 class BrowserAction:
-    """One action of a turn.
+    """One browser action of a turn.
 
     Attributes:
-        name: ``click``, ``fill`` … as in :data:`ACTIONS`.
-        element: The number of the element on the page, where the action takes one.
-        text: The text, option, key, URL, direction or answer, where it takes one.
-        index: The tab, where it takes one.
-        option: A further word where the action takes one (the mouse button of ``click(3, "right")``).
-        target: The number of the element that ``drag`` ends on.
-        options: All options of ``select``, of which ``text`` is the first.
+        name: The name, such as ``click`` or ``fill``; one of :data:`ACTIONS`.
+        element: The number of the element on the page, if the action has one.
+        text: The text, option, key, URL, direction or answer, if the action has one.
+        index: The number of the tab, if the action has one.
+        option: A further word, if the action has one (the mouse button of ``click(3, "right")``).
+        target: The number of the element on which ``drag`` ends.
+        options: All options of ``select``; ``text`` is the first of them.
         x: Pixels from the left edge of the viewport, for ``mouse_click``.
-        y: Pixels from its upper edge.
+        y: Pixels from the upper edge of the viewport, for ``mouse_click``.
     """
 
     name: str
@@ -45,16 +45,16 @@ class BrowserAction:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """What an action takes.
+    """A parameter of an action.
 
     Attributes:
         name: The keyword, in calls and in JSON.
-        field: The field of :class:`BrowserAction` it goes to.
+        field: The field of :class:`BrowserAction` that stores its value.
         kind: ``"integer"``, ``"number"``, ``"string"``, or ``"strings"`` for one or several.
-        about: What it is, for the model.
+        about: Description for the model.
         required: Whether it must be given.
-        choices: The only values it may have.
-        default: What is meant without it, as it is written.
+        choices: The only allowed values; empty for any.
+        default: The default value, as source text.
     """
 
     name: str
@@ -68,14 +68,14 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """An action a model may take.
+    """The signature of an action.
 
     Attributes:
-        name: As it is called.
-        parameters: In the order of a call.
-        about: What it does, in a sentence.
+        name: Name of the action.
+        parameters: Its parameters, in the order of a call.
+        about: What it does, in one sentence.
         group: ``"page"``, ``"tabs"``, ``"mouse"`` or ``"end"``.
-        example: A call of it.
+        example: An example call.
     """
 
     name: str
@@ -209,19 +209,19 @@ _SIGNATURES = (
 )
 
 ACTIONS: Mapping[str, Signature] = {each.name: each for each in _SIGNATURES}
-"""Every action, by name."""
+"""All actions, by name."""
 
 HOW_TO = "Write one action, such as click(12), alone in a last fenced block:\n```\nclick(12)\n```"
 
 
 def offered(*, tabs: bool = True, mouse: bool = False) -> tuple[Signature, ...]:
-    """The actions of an environment with or without tabs, and with or without a screenshot to click in."""
+    """Return the actions of an environment with or without tabs, and with or without a screenshot to click in."""
     left_out = {"tabs": not tabs, "mouse": not mouse}
     return tuple(each for each in _SIGNATURES if not left_out.get(each.group, False))
 
 
 def describe_actions(*, tabs: bool = True, mouse: bool = False) -> str:
-    """The actions for a prompt, one a line: an example, and what it does."""
+    """Return the actions as text for a prompt, one per line: an example and a description."""
     lines = []
     for each in offered(tabs=tabs, mouse=mouse):
         more = "; ".join(f"also {form}" for form in _OTHER_FORMS.get(each.name, ()))
@@ -241,7 +241,7 @@ _OTHER_FORMS: Mapping[str, tuple[str, ...]] = {
 
 
 def action_tools(*, tabs: bool = True, mouse: bool = False) -> list[dict[str, Any]]:
-    """The actions as tools in OpenAI's form."""
+    """Return the actions as tool schemas in OpenAI format."""
     return [
         {
             "type": "function",
@@ -270,16 +270,16 @@ def _schema(parameter: Parameter) -> dict[str, Any]:
     return {**kinds, "description": parameter.about}
 
 
-# Where the action stands -----------------------------------------------------------------------------------------
+# Finding the action in a reply
 
 
 def parse_browser_action(reply: str) -> BrowserAction:
-    r"""The one action a reply asks for. Linear time in its length; nothing of it is ever executed.
+    r"""Return the one action of a reply. Linear time in its length; nothing is executed.
 
-    What stands in ``<think>`` is left out. The action is a call of literals, ``fill(3, "blue")``, or a tool call in any
-    way of writing of :mod:`rllm_gym.parsing.tool_calls`. It is the last fenced block or ``<action>`` tag where the
-    reply ends with one; else the tool call of the reply; else the last block; else the last line, which must be a call
-    and nothing more.
+    Text in ``<think>`` is ignored. The action is a call with literal arguments, ``fill(3, "blue")``, or a tool call in
+    any notation of :mod:`rllm_gym.parsing.tool_calls`. It is taken from the last fenced block or ``<action>`` tag if
+    the reply ends with it; else from the tool call of the reply; else from the last block; else from the last line,
+    which must contain a call and nothing else.
 
     >>> parse_browser_action("I open it.\n```\nclick(12)\n```").element
     12
@@ -289,7 +289,8 @@ def parse_browser_action(reply: str) -> BrowserAction:
     'press'
 
     Raises:
-        InvalidAction: No action, more than one, an unknown one or wrong arguments: says what, where, and what is right.
+        InvalidAction: There is no action, more than one, an unknown one, or one with wrong arguments. The message names
+            the problem, its position and the correct form.
     """
     text = reply[: before_end_tokens(reply)].strip()
     if (action := _whole_call(text)) is not None:
@@ -322,7 +323,7 @@ _TOOL_CALL = re.compile(r'<tool_call>|<function=|<\|python_tag\|>|\[?\s*+\{\s*+"
 
 
 def _after_thought(text: str) -> str:
-    """The reply proper. Its text may hold the marks of a thought too: forms are filled in about them."""
+    """Return the text after the reasoning. Arguments may contain ``<think>`` and ``</think>`` as well."""
     if text.startswith(THOUGHT_OPEN):
         try:
             return _after_thought(text[thought_end(text, 0) :].strip())
@@ -332,7 +333,7 @@ def _after_thought(text: str) -> str:
     block = _last_block(text)
     if block is not None and (THOUGHT_CLOSE in block or THOUGHT_OPEN in block) and _looks_like_action(block):
         return text
-    # Many templates open the thought in the prompt: such a reply holds only its end.
+    # Many templates open <think> in the prompt: such a reply contains only </think>.
     if mark and THOUGHT_OPEN not in after:
         return after
     if THOUGHT_OPEN in text and not mark:
@@ -345,7 +346,7 @@ def _last_block(text: str) -> str | None:
     if block is None:
         return None
     if looks_like_call(block.label) or not (block.content.strip() or block.label == "action"):
-        # "```click(12)\n```": it begins right behind the opening fence.
+        # "```click(12)\n```": the action is on the line of the opening fence.
         return f"{block.label}\n{block.content}".strip()
     return block.content.strip()
 
@@ -355,7 +356,7 @@ def _looks_like_action(text: str) -> bool:
 
 
 def _whole_call(text: str) -> BrowserAction | None:
-    """The action of a text that is one call and nothing else, whatever stands in the strings of it."""
+    """Return the action if the text is exactly one call, whatever its string arguments contain, else ``None``."""
     if not looks_like_call(text):
         return None
     try:
@@ -371,7 +372,7 @@ def _end_of_rest(text: str, at: int) -> int:
 
 
 def _only_action(text: str, where: str) -> BrowserAction:
-    """The action that a text consists of."""
+    """Return the action of a text that must contain nothing else."""
     if not text:
         raise InvalidAction(f"{where} is empty. {HOW_TO}")
     if not looks_like_call(text):
@@ -394,7 +395,7 @@ def _from_calls(calls: Sequence[FunctionCall]) -> BrowserAction:
     return _bound(_signature(call.name), call.arguments)
 
 
-# What its arguments mean -----------------------------------------------------------------------------------------
+# Interpreting the arguments
 
 
 def _signature(name: str) -> Signature:
@@ -499,7 +500,7 @@ def _text(value: Any, wrong: str, signature: Signature) -> str:
 
 
 def _as_written(value: Any) -> str:
-    """The text of a text or number, ``""`` for anything else. JSON's numbers are decimal: 12.0 is 12."""
+    """Return the text of a text or number, ``""`` for other types. JSON numbers are decimal: 12.0 becomes 12."""
     if isinstance(value, str):
         return value
     if isinstance(value, Number):

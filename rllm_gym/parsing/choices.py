@@ -1,4 +1,4 @@
-"""One of a few words or numbers out of a model's reply: a square, a column, a verdict, in the last block or alone."""
+"""Parse one of a few words or numbers from a reply, such as a square, a column or a verdict."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from rllm_gym.parsing.blocks import last_block
 from rllm_gym.parsing.boxed import strip_thinking
 
 TAGS = ("action", "answer", "move")
-# What may surround a word without changing it: quotes, Markdown emphasis, brackets, full stops.
+# Characters around a word that do not change it: quotes, Markdown emphasis, brackets, punctuation.
 _TRIM = " \t\r\n\f\v.,;:!'\"`*_()[]{}"
 _VERBS = frozenset({"action", "answer", "choose", "column", "drop", "mark", "move", "play", "square", "verdict"})
 _LONGEST_ANSWER = 200
 
 
 def parse_choice(reply: str, choices: Collection[str], what: str) -> str:
-    """The one choice a reply makes, as it stands in ``choices``. Linear time in the length of the reply.
+    """Return the one choice of a reply, as spelled in ``choices``. Linear time in the length of the reply.
 
-    ``<think>`` sections are left out. Then the last fenced block or ``<action>``, ``<answer>`` or ``<move>`` tag is
-    read; where there is none, the entire reply has to be a choice and nothing else.
+    ``<think>`` sections are ignored. The last fenced block or ``<action>``, ``<answer>`` or ``<move>`` tag is parsed;
+    if there is none, the entire reply must be a choice and nothing else.
 
     Args:
-        reply: What the model said.
-        choices: What may be chosen; letters may be given in either case.
-        what: Name of such a choice, for the explanation: ``"a square"``.
+        reply: The reply of the model.
+        choices: The valid choices; the reply may use upper or lower case.
+        what: Name of such a choice, for the error message: ``"a square"``.
 
     >>> parse_choice("The middle is free.\\n```5```", ("1", "5", "9"), "a square")
     '5'
@@ -43,7 +43,7 @@ def parse_choice(reply: str, choices: Collection[str], what: str) -> str:
     where = "the reply" if block is None else "the last block"
     text = answer
     if block is not None:
-        # "```5\n```": the line of the opening fence is all there is.
+        # "```5\n```": the choice is on the line of the opening fence.
         text = block.content if block.content.strip() or block.label in TAGS else block.label
     text = text.strip(_TRIM)
     chosen = known.get(text.casefold()) if len(text) <= _LONGEST_ANSWER else None

@@ -1,6 +1,6 @@
-"""What a reply asks a computer to do: one shell command in a fence, or one function call. Never what it means or does.
+"""Parse the action of a reply for a computer: one shell command in a fenced block, or one function call.
 
-Everything is linear in the length of the reply, and the only error is :class:`~rllm_gym.core.InvalidAction`.
+All functions take time linear in the length of the reply. The only error is :class:`~rllm_gym.core.InvalidAction`.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from rllm_gym.parsing.function_calls import (
 from rllm_gym.parsing.thoughts import THOUGHT_CLOSE, THOUGHT_OPEN, before_end_tokens, thought_end
 
 SHELL_LABELS = frozenset({"bash", "sh", "shell", "mswea_bash_command"})
-"""What may stand after an opening fence to mark a command; the last is mini-swe-agent's."""
+"""Labels of an opening fence that mark a command; the last one is mini-swe-agent's."""
 
 HOW_TO = "Write one command in a fenced block:\n```bash\nls\n```\nor make one function call."
 
 _FENCE = r"^(?P<indent>[ \t]*+)(?P<fence>`{3,}+|~{3,}+)(?P<info>[^`\n]*+)$"
 _MARK = re.compile(rf"{_FENCE}|(?P<tag>{TOOL_CALL_OPEN}|{FUNCTION_OPEN}|{THOUGHT_OPEN})", re.MULTILINE)
 _FENCE_LINE = re.compile(_FENCE, re.MULTILINE)
-# What can only begin an action: where one comes after </think>, the thought really ended there.
+# Text that can only begin an action: if it follows a </think>, the reasoning really ended there.
 _ACTION = re.compile(rf"^[ \t]*+(?:```|~~~)[`~]*+[ \t]*+\w|{TOOL_CALL_OPEN}|{FUNCTION_OPEN}", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A shell command, as it stood in its block."""
+    """A shell command, as written in its block."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Something in a reply that may be its action."""
+    """A part of a reply that may be its action."""
 
     start: int
     end: int
@@ -49,12 +49,12 @@ class _Found:
 
 
 def parse_command(reply: str) -> Command | FunctionCall:
-    r"""The one thing a reply asks for. Linear time in its length.
+    r"""Return the one action of a reply. Linear time in its length.
 
-    A command stands in one fenced block labelled ``bash`` or ``sh`` (or without any label, where it is the only
-    block); a fence is closed by one at least as long, so that a command with fences in it takes a longer one. A
-    function call is written in any of the ways of :mod:`rllm_gym.parsing.function_calls`. What stands in a thought
-    (``<think>`` to ``</think>``), around the action or in blocks of another language is left alone.
+    A command is in one fenced block labelled ``bash`` or ``sh`` (or without a label, if it is the only block). A fence
+    is closed by one at least as long, so a command that contains fences needs a longer one. A function call can have
+    any notation of :mod:`rllm_gym.parsing.function_calls`. Reasoning (``<think>`` to ``</think>``), text around the
+    action and blocks of other languages are ignored.
 
     >>> parse_command("Let me look.\n```bash\nls -la\n```")
     Command(text='ls -la')
@@ -68,7 +68,7 @@ def parse_command(reply: str) -> Command | FunctionCall:
     """
     text = reply[: before_end_tokens(reply)]
     begin = _after_thought(text)
-    # What comes right after </think> begins a line; positions stay those of the reply.
+    # Text right after </think> counts as the start of a line. Padding keeps the positions of the reply.
     text = "\n" * begin + text[begin:]
     found = _scan(text, begin)
     actions = [item for item in found if item.action is not None]
@@ -93,14 +93,14 @@ def parse_command(reply: str) -> Command | FunctionCall:
     return action
 
 
-# Thoughts -------------------------------------------------------------------------------------------------------
+# Reasoning
 
 
 def _after_thought(text: str) -> int:
-    """Where the reply proper begins. A command may hold the marks of a thought too: files about them are edited.
+    """Return where the reply after the reasoning begins. A command may contain ``<think>`` or ``</think>`` as well.
 
     Raises:
-        InvalidAction: A thought is never finished.
+        InvalidAction: The reasoning is not closed.
     """
     start = len(text) - len(text.lstrip())
     if text.startswith(THOUGHT_OPEN, start):
@@ -108,25 +108,25 @@ def _after_thought(text: str) -> int:
     last = text.rfind(THOUGHT_CLOSE)
     if last < 0:
         return 0
-    # Many templates open the thought in the prompt, so that a reply holds only its end.
+    # Many templates open <think> in the prompt, so that a reply contains only </think>.
     if not _ACTION.search(text[last + len(THOUGHT_CLOSE) :]) and _holds(text, last):
         return 0
     return last + len(THOUGHT_CLOSE)
 
 
 def _holds(text: str, position: int) -> bool:
-    """Whether the position lies within a command or call."""
+    """Return whether the position is within a command or a call."""
     try:
         return any(item.action is not None and item.start < position < item.end for item in _scan(text, 0))
     except InvalidAction:
         return False
 
 
-# Marks ----------------------------------------------------------------------------------------------------------
+# Blocks and tags
 
 
 def _scan(text: str, begin: int) -> list[_Found]:
-    """All blocks and tagged calls, in order; what lies within one is part of it."""
+    """Return all blocks and tagged calls, in order. Blocks within another one belong to it."""
     found: list[_Found] = []
     at = begin
     while (mark := _MARK.search(text, at)) is not None:
@@ -160,7 +160,7 @@ def _block(text: str, opening: re.Match[str]) -> _Found:
 
 
 def _in_other_ways(text: str, begin: int, found: list[_Found]) -> list[_Found]:
-    """The action of a reply without labelled command and without tags.
+    """Return the action of a reply without a labelled command and without tags.
 
     Raises:
         InvalidAction: There is none either.

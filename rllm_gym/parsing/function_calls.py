@@ -1,6 +1,6 @@
-"""One function call as models write it, in XML or JSON: from text to a name and arguments. Not what a name means.
+"""Parse one function call in XML or JSON notation to a name and arguments.
 
-Everything is linear in the length of the text, and the only error is :class:`~rllm_gym.core.InvalidAction`.
+All functions take time linear in the length of the text. The only error is :class:`~rllm_gym.core.InvalidAction`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ FUNCTION_OPEN, FUNCTION_CLOSE = "<function=", "</function>"
 _FUNCTION = re.compile(r"<function=([^<>\n]{1,100})>")
 _PARAMETER = re.compile(r"\s*+<parameter=([^<>\n]{1,100})>")
 _SPACE = re.compile(r"\s*+")
-# A value ends where the markup goes on: "</parameter>" within a file that is being written does not end it. Engines
-# that stop at "</function" leave it out, so the end of the reply does as well.
+# A value ends where the markup continues: a "</parameter>" within the content of a file does not end it. Engines that
+# stop at "</function" omit that text, so the end of the reply ends a value as well.
 _VALUE_END = re.compile(r"</parameter>(?=\s*+(?:<parameter=|</function|</tool_call>|\Z))")
 _FUNCTION_END = re.compile(r"\s*+(?:</function>|</function\Z|(?=</tool_call>)|\Z)")
 _BARE = re.compile(
@@ -35,12 +35,12 @@ JSON_EXAMPLE = '<tool_call>{"name": "name_of_the_tool", "arguments": {"key": "va
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A function by name, and its arguments: from JSON with JSON's types, from XML all text.
+    """A function name and its arguments: with JSON types from JSON, as text from XML.
 
     Attributes:
         name: The function.
         arguments: By parameter name.
-        typed: Whether the arguments had types of their own; those of XML are all text.
+        typed: Whether the arguments have types; ``False`` for XML, whose arguments are all text.
     """
 
     name: str
@@ -49,29 +49,30 @@ class FunctionCall:
 
 
 def tagged_call(text: str, start: int) -> tuple[FunctionCall, int]:
-    r"""The one call whose ``<tool_call>`` or ``<function=`` stands at ``start``, and where its text ends.
+    r"""Return the one call whose ``<tool_call>`` or ``<function=`` begins at ``start``, and where it ends.
 
     >>> tagged_call("<function=bash><parameter=command>\nls -a\n</parameter></function>", 0)
     (FunctionCall(name='bash', arguments={'command': 'ls -a'}), 64)
 
     Raises:
-        InvalidAction: The call is malformed, or there is more than one; says what, where, and how to write it.
+        InvalidAction: The call is malformed, or there is more than one; names the problem, its position and the
+            correct form.
     """
     calls, end = tagged_calls(text, start)
     return only_call(calls, start), end
 
 
 def tagged_calls(text: str, start: int) -> tuple[tuple[FunctionCall, ...], int]:
-    r"""The calls of the ``<tool_call>`` or ``<function=`` that stands at ``start``, and where its text ends.
+    r"""Return the calls of the ``<tool_call>`` or ``<function=`` that begins at ``start``, and where it ends.
 
-    Hermes and Qwen write ``<tool_call>{"name": …, "arguments": {…}}</tool_call>`` (a list within does as well);
+    Hermes and Qwen write ``<tool_call>{"name": …, "arguments": {…}}</tool_call>`` (a list within is accepted as well);
     SWE-agent and OpenHands ``<function=name><parameter=key>value</parameter></function>``, Qwen3-Coder the same within
     ``<tool_call>``, Llama 3.1 ``<function=name>{…}</function>``. A newline after ``<parameter=key>`` and one before
-    ``</parameter>`` are no part of the value. A closing tag that the reply ends before may be missing; a value or JSON
-    text that is not complete is an error.
+    ``</parameter>`` are not part of the value. A closing tag may be missing if the reply ends before it; an incomplete
+    value or JSON text is an error.
 
     Raises:
-        InvalidAction: It is malformed; says what, where, and how to write it.
+        InvalidAction: The call is malformed; names the problem, its position and the correct form.
     """
     if text.startswith(FUNCTION_OPEN, start):
         call, end = _xml_call(text, start)
@@ -101,11 +102,11 @@ def tagged_calls(text: str, start: int) -> tuple[tuple[FunctionCall, ...], int]:
 
 
 def bare_call(text: str, start: int = 0) -> tuple[FunctionCall, int] | None:
-    """The first call written as JSON without any tag, from the beginning of a line, and where it ends.
+    """Return the first call written as JSON without a tag at the beginning of a line, and where it ends.
 
-    It is ``{"name": …, "arguments": {…}}`` (``parameters`` does as well), OpenAI's
-    ``{"type": "function", "function": {…}}``, whose arguments are JSON within a string, or a message or list that
-    holds one such. ``None`` where nothing looks like one.
+    The forms are ``{"name": …, "arguments": {…}}`` (or ``parameters``), OpenAI's
+    ``{"type": "function", "function": {…}}``, whose arguments are JSON within a string, and a message or list that
+    contains one of these. ``None`` if nothing looks like a call.
 
     >>> bare_call('{"tool_calls": [{"function": {"name": "submit", "arguments": "{}"}}]}')[0]
     FunctionCall(name='submit', arguments={})
@@ -122,7 +123,7 @@ def bare_call(text: str, start: int = 0) -> tuple[FunctionCall, int] | None:
 
 
 def only_call(calls: tuple[FunctionCall, ...], start: int) -> FunctionCall:
-    """The one call there is.
+    """Return the call if there is exactly one.
 
     Raises:
         InvalidAction: There is none, or more than one.
@@ -135,12 +136,12 @@ def only_call(calls: tuple[FunctionCall, ...], start: int) -> FunctionCall:
 
 
 def after_space(text: str, at: int) -> int:
-    """Where the next character that is not white space stands."""
+    """Return the position of the next character that is not white space."""
     match = _SPACE.match(text, at)
     return match.end() if match else at
 
 
-# XML ------------------------------------------------------------------------------------------------------------
+# XML
 
 
 def _xml_call(text: str, start: int) -> tuple[FunctionCall, int]:
@@ -179,15 +180,15 @@ def _bare_name(name: str) -> str:
     return name.strip().strip("\"'")
 
 
-# JSON -----------------------------------------------------------------------------------------------------------
+# JSON
 
 
 MAX_DEPTH = 64
-"""Levels of objects and lists: readers of JSON elsewhere (pydantic, JavaScript clients) give up at some depth too."""
+"""Maximum levels of objects and lists. Other JSON readers (pydantic, JavaScript clients) have a depth limit as well."""
 
 
 class _NotJson(ValueError):
-    """What Python's decoder would take, and JSON or a reader of the call would not."""
+    """Raised for text that Python's decoder accepts, but that JSON or a reader of the call does not."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -212,15 +213,15 @@ def _finite(number: str) -> float:
     return value
 
 
-# Models put line breaks into JSON strings as they are; that harms nothing.
+# Models write raw line breaks in JSON strings. They are unambiguous, so they are accepted.
 _DECODER = json.JSONDecoder(strict=False, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
 
 
 def json_at(text: str, start: int) -> tuple[Any, int]:
-    """The JSON value at ``start`` and its end. Each key of an object stands there once, and numbers are finite.
+    """Return the JSON value at ``start`` and its end. The keys of an object must be unique, and numbers finite.
 
     Raises:
-        InvalidAction: There is none; says what is wrong and where.
+        InvalidAction: There is no such value; names the problem and its position.
     """
     try:
         value, end = _DECODER.raw_decode(text, start)
@@ -256,14 +257,14 @@ def _within(node: dict[str, Any] | list[Any]) -> Iterable[Any]:
 
 
 def calls_of(value: Any, start: int) -> tuple[FunctionCall, ...]:
-    """The calls that a JSON value holds: one call, a list of them, or a message with ``tool_calls``.
+    """Return the calls in a JSON value: one call, a list of them, or a message with ``tool_calls``.
 
     Args:
         value: The value.
-        start: Where it stands in the reply, for messages.
+        start: Its position in the reply, for error messages.
 
     Raises:
-        InvalidAction: It holds something else.
+        InvalidAction: The value is something else.
     """
     if isinstance(value, dict) and "tool_calls" in value:
         value = value["tool_calls"]

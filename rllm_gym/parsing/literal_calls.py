@@ -1,4 +1,4 @@
-"""A call as models write it, ``name(12, "text", key=3)``: read into a name and literals. Never executed."""
+"""Parse a call such as ``name(12, "text", key=3)`` to a name and literals. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rllm_gym.core import InvalidAction
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number as written: a text field is given ``1.50`` so, and not 1.5."""
+    """A number as written, so that a text field receives ``1.50`` and not 1.5."""
 
     written: str
 
@@ -22,18 +22,18 @@ class Number:
 Literal = str | Number | bool | None | list["Literal"] | dict[str, "Literal"]
 
 MAX_DEPTH = 64
-"""Levels of lists and dicts within an argument, where these may be nested."""
+"""Maximum levels of lists and dicts within an argument, where nesting is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiteralCall:
-    """A name and what stands between its parentheses.
+    """A call: a name and its literal arguments.
 
     Attributes:
-        name: As written.
-        positional: The arguments without a keyword.
-        keyword: Those with one.
-        end: Where its text ends.
+        name: The name, as written.
+        positional: The positional arguments.
+        keyword: The keyword arguments.
+        end: Position where the call ends.
     """
 
     name: str
@@ -59,16 +59,16 @@ _MOST_ARGUMENTS = 64
 
 
 def looks_like_call(text: str, at: int = 0) -> bool:
-    """Whether a name and an opening parenthesis stand there."""
+    """Return whether a name and an opening parenthesis begin at this position."""
     name = _NAME.match(text, at)
     return name is not None and _OPENING.match(text, name.end()) is not None
 
 
 def read_call(text: str, at: int = 0) -> LiteralCall:
-    r"""The call that begins at a position. Linear time.
+    r"""Return the call that begins at a position. Linear time.
 
-    Strings are Python's or JSON's: one or three single or double quotes, the same escapes, ``\ud83d\ude00`` read as
-    the one character it means. A line break within single quotes stays in the string.
+    Strings are Python's or JSON's: one or three single or double quotes, with the same escapes; ``\ud83d\ude00`` is
+    read as the single character it encodes. A line break within single quotes is part of the string.
 
     >>> read_call('fill(3, "two\\nlines")').positional
     (3, 'two\nlines')
@@ -76,7 +76,7 @@ def read_call(text: str, at: int = 0) -> LiteralCall:
     (4, ['a', 'b'])
 
     Raises:
-        InvalidAction: It is no such call; says what stands where, and what belongs there.
+        InvalidAction: There is no such call; names what was found and what was expected.
     """
     name = _NAME.match(text, at)
     opening = _OPENING.match(text, name.end()) if name else None
@@ -86,17 +86,16 @@ def read_call(text: str, at: int = 0) -> LiteralCall:
 
 
 def read_arguments(text: str, at: int, name: str, *, depth: int = 1) -> LiteralCall:
-    """The call of ``name`` whose arguments begin at a position, behind its opening parenthesis. Linear time.
+    """Return the call of ``name`` whose arguments begin at a position, after its opening parenthesis. Linear time.
 
     Args:
         text: The reply.
-        at: Where the first argument stands, or the closing parenthesis.
-        name: What is called.
-        depth: Levels that a value may have. With 1 there are lists of plain values; beyond it lists and dicts, within
-            each other as well.
+        at: Position of the first argument or of the closing parenthesis.
+        name: Name of the call.
+        depth: Maximum nesting of a value. 1 allows lists of plain values; more allows nested lists and dicts.
 
     Raises:
-        InvalidAction: As :func:`read_call`.
+        InvalidAction: See :func:`read_call`.
     """
     positional: list[Literal] = []
     keyword: dict[str, Literal] = {}
@@ -120,7 +119,7 @@ def read_arguments(text: str, at: int, name: str, *, depth: int = 1) -> LiteralC
 
 
 def _next(text: str, at: int, closing: str, inside: str) -> int:
-    """Past the comma behind a value, up to the next value or the closing mark."""
+    """Return the position after the comma behind a value: the next value or the closing delimiter."""
     at = _after_space(text, at)
     if text.startswith(",", at):
         return _after_space(text, at + 1)
@@ -133,7 +132,7 @@ def _next(text: str, at: int, closing: str, inside: str) -> int:
 
 
 def _literal(text: str, at: int, depth: int) -> tuple[Literal, int]:
-    """The value at a position; ``depth`` levels of lists and dicts are left."""
+    """Return the value at a position; ``depth`` levels of lists and dicts are left."""
     if text.startswith(('"', "'"), at):
         return _string(text, at)
     if text.startswith(("[", "("), at) and depth:
@@ -199,7 +198,7 @@ def _string(text: str, start: int) -> tuple[str, int]:
             return _joined("".join(pieces), start), at + len(mark)
         if text[at] == "\\":
             piece, at = _escape(text, at)
-        else:  # a quote within a text in three of them
+        else:  # a quote within a triple-quoted text
             piece, at = quote, at + 1
         pieces.append(piece)
 
@@ -222,7 +221,7 @@ def _escape(text: str, at: int) -> tuple[str, int]:
 
 
 def _joined(text: str, start: int) -> str:
-    """The text with surrogate pairs joined: JSON writes characters beyond U+FFFF so."""
+    """Return the text with surrogate pairs joined, since JSON writes characters beyond U+FFFF as pairs."""
     if not any("\ud800" <= char <= "\udfff" for char in text):
         return text
     try:

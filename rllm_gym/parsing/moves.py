@@ -1,4 +1,4 @@
-"""One move on a grid out of a model's reply: words, arrows or numbers, in the last block or alone."""
+"""Parse one move on a grid from a reply, as a word, an arrow or a number."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rllm_gym.parsing.boxed import strip_thinking
 
 
 class Move(IntEnum):
-    """A step on a grid; the numbers are those of Gymnasium's FrozenLake."""
+    """A move on a grid. The numbers are those of Gymnasium's FrozenLake."""
 
     LEFT = 0
     DOWN = 1
@@ -32,7 +32,7 @@ _FORMS: dict[Move, tuple[str, ...]] = {
 }
 _MOVES: dict[str, Move] = {form: move for move, forms in _FORMS.items() for form in forms}
 _VERBS = frozenset({"move", "go", "step", "walk", "action", "answer"})
-# What may surround a word without changing it: quotes, Markdown emphasis, full stops, the emoji selector.
+# Characters around a word that do not change it: quotes, Markdown emphasis, punctuation, the emoji selector.
 _TRIM = " \t\r\n\f\v.,;:!'\"`*_()[]{}\ufe0f"
 _LONGEST_ANSWER = 200
 
@@ -43,10 +43,10 @@ ACCEPTED = (
 
 
 def parse_move(reply: str) -> Move:
-    """The move a reply asks for. Linear time in the length of the reply.
+    """Return the move of a reply. Linear time in the length of the reply.
 
-    ``<think>`` sections are left out. Then the last fenced block or ``<action>``, ``<answer>`` or ``<move>`` tag
-    is read; where there is none, the entire reply has to be a move and nothing else.
+    ``<think>`` sections are ignored. The last fenced block or ``<action>``, ``<answer>`` or ``<move>`` tag is parsed;
+    if there is none, the entire reply must be a move and nothing else.
 
     >>> parse_move("I would go up, but it is safer to wait.\\n```down```").word
     'down'
@@ -58,7 +58,7 @@ def parse_move(reply: str) -> Move:
     """
     move = _MOVES.get(reply)
     if move is None and "<" not in reply and "````" not in reply and reply.count("```") % 2 == 0:
-        # The usual reply: prose, and plain fences that all close. The general way below reads it the same.
+        # Fast path for prose with plain, closed fences. The general code below gives the same result.
         end = reply.rfind("```")
         move = _MOVES.get(reply[reply.rfind("```", 0, max(end, 0)) + 3 : end].strip()) if end >= 0 else None
     if move is not None:
@@ -72,7 +72,7 @@ def parse_move(reply: str) -> Move:
     if not block.closed:
         return _only_move(block.content if block.content.strip() else block.label, "the unclosed block")
     if not block.content.strip():
-        # "```up\n```": the line of the opening fence is all there is.
+        # "```up\n```": the move is on the line of the opening fence.
         return _only_move("" if block.label in ("action", "answer", "move") else block.label, "the last block")
     if _as_move(block.label) is not None:
         return _only_move(f"{block.label} {block.content}", "the last block")

@@ -1,4 +1,4 @@
-"""The program of a reply: its last fenced Python block. Linear in the length of the text; nothing is compiled here."""
+"""Extract the program of a reply, its last fenced Python block. Linear time; nothing is compiled here."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from rllm_gym.parsing.boxed import strip_thinking
 MAX_PROGRAM_CHARS = 200_000
 
 _FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})(.*)", re.DOTALL)
-# The language is the first word of what follows the fence: python, {.python}, python3.11, Python title="a.py".
+# The language is the first word after the fence: python, {.python}, python3.11, Python title="a.py".
 _PYTHON = re.compile(r"[{.\s]*(?:python|py)(?:3(?:\.\d+)?)?(?![\w+#-])", re.IGNORECASE)
-_INDENT_OF_A_CLOSING_FENCE = 3  # more than the opening fence's: deeper is text, such as a fence in a docstring
+_INDENT_OF_A_CLOSING_FENCE = 3  # columns more than the opening fence; deeper is text, such as a fence in a docstring
 
 
 def program_of(reply: str) -> str:
-    r"""The program a reply hands in.
+    r"""Return the program of a reply.
 
-    Read is what stands after the last ``</think>``. The program is the last fenced block that is labelled
-    ``python``, ``py`` or ``python3`` (in any case of letters); where none is, the only block, whatever its label.
-    Fences are those of CommonMark, of three or more backticks or tildes on a line of their own; an indented block
-    loses the indentation of its fence. Besides, a labelled fence inside a block of another language begins a block
-    of its own, and a closing fence may stand at the end of the last line of the program.
+    Only the text after the last ``</think>`` is read. The program is the last fenced block that is labelled
+    ``python``, ``py`` or ``python3`` (in upper or lower case); if there is none, the only block, whatever its label.
+    Fences are those of CommonMark, three or more backticks or tildes on their own line; the indentation of the fence
+    is removed from the lines of its block. In addition, a labelled fence inside a block of another language begins a
+    new block, and a closing fence may be at the end of the last line of the program.
 
     Raises:
-        InvalidAction: There is no such block, it is never closed (the reply was cut: an earlier block is not what it
-            came to), it is empty, longer than 200,000 characters, or no text that can be encoded. The message tells
-            the model which.
+        InvalidAction: There is no such block, it is not closed (the reply was truncated, so an earlier block is not
+            its final answer), it is empty, longer than 200,000 characters, or cannot be encoded as UTF-8. The message
+            tells the model which.
 
     >>> program_of("Thus:\n```python\nprint(1)\n```\nIt prints:\n```\n1\n```")
     'print(1)\n'
@@ -54,7 +54,7 @@ def program_of(reply: str) -> str:
 
 @dataclass(slots=True)
 class _Block:
-    """A fenced block, by its lines."""
+    """A fenced block of lines."""
 
     lines: list[str]
     start: int
@@ -62,7 +62,7 @@ class _Block:
     mark: str
     python: bool
     end: int = -1
-    tail: str | None = None  # the last line, where the closing fence stands at its end
+    tail: str | None = None  # the last line, if the closing fence is at its end
 
     @property
     def closed(self) -> bool:
@@ -89,7 +89,7 @@ def _chosen(blocks: list[_Block]) -> _Block:
 
 
 def _blocks(lines: list[str]) -> list[_Block]:
-    """All blocks in the order in which they open."""
+    """Return all blocks in the order in which they open."""
     found: list[_Block] = []
     still_open: list[_Block] = []
     for number, line in enumerate(lines):
@@ -98,7 +98,7 @@ def _blocks(lines: list[str]) -> list[_Block]:
             continue
         indent, mark, info = len(fence[1].expandtabs(4)), fence[2], fence[3].strip()
         if mark[0] == "`" and "`" in info:
-            continue  # a line of code in the text: ```x = 1```
+            continue  # inline code: ```x = 1```
         block = still_open[-1] if still_open else None
         if block is not None:
             if indent > block.indent + _INDENT_OF_A_CLOSING_FENCE:
@@ -113,13 +113,13 @@ def _blocks(lines: list[str]) -> list[_Block]:
         found.append(opened)
     if found and not found[-1].closed:
         _close_at_the_end_of_a_line(found[-1])
-    # A stray fence at the end of the reply holds nothing.
+    # Ignore an empty unclosed fence at the end of the reply.
     last = max((number for number, line in enumerate(lines) if line.strip()), default=-1)
     return [block for block in found if block.closed or block.python or block.start <= last]
 
 
 def _begins_another(block: _Block, mark: str, info: str) -> bool:
-    """Whether a labelled fence inside ``block`` is the beginning of a block and not a line of its text."""
+    """Return whether a labelled fence inside ``block`` begins a new block and is not a line of its text."""
     if block.python:
         return mark[0] == block.mark[0] and len(mark) >= len(block.mark) and _is_label(info)
     return _is_label(info)
@@ -139,7 +139,7 @@ def _close_at_the_end_of_a_line(block: _Block) -> None:
 
 
 def _dedented(line: str, indent: int) -> str:
-    """``line`` without up to ``indent`` columns of its indentation."""
+    """Return ``line`` without up to ``indent`` columns of its indentation."""
     if not indent:
         return line
     width = 0

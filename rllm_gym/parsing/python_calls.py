@@ -1,4 +1,4 @@
-"""Tool calls written as Python, ``search.call(query="x")``, as Llama 3.1 and 4 do. Read, and never executed."""
+"""Parse tool calls in Python notation, ``search.call(query="x")``, as used by Llama 3.1 and 4. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from rllm_gym.parsing.literal_calls import MAX_DEPTH, Literal, Number, read_argu
 
 PYTHON_EXAMPLE = 'name_of_the_tool.call(key="value")'
 
-# Llama calls its built-in tools by their method "call"; those it is told about by their name as well.
+# Llama calls its built-in tools by their method "call", and other tools also directly by their name.
 _HEAD = re.compile(r"([A-Za-z0-9_.:/-]{1,200}?)(?:\.call)?+[ \t]{0,16}+\(")
 _BUILT_IN = re.compile(r"[A-Za-z0-9_.:/-]{1,200}?\.call\(\s*+(?:\)|[^\W\d]\w{0,63}+\s*+=(?!=))")
 _BETWEEN = re.compile(r"\s*+(?:;\s*+)?+")
 
 
 def is_python_call(text: str, at: int) -> bool:
-    """Whether a name and an opening parenthesis stand there."""
+    """Return whether a name and an opening parenthesis begin at this position."""
     return _HEAD.match(text, at) is not None
 
 
 def python_calls(text: str, at: int) -> tuple[tuple[FunctionCall, ...], int]:
-    """The call that begins at a position, those that follow it behind ``;`` or white space, and where they end.
+    """Return the call at a position, the calls that follow it after ``;`` or white space, and where they end.
 
     Values are literals of Python or JSON: texts, numbers, booleans, lists and dicts.
 
@@ -32,7 +32,7 @@ def python_calls(text: str, at: int) -> tuple[tuple[FunctionCall, ...], int]:
     (FunctionCall(name='search', arguments={'query': 'gymnasium', 'most': 3}),)
 
     Raises:
-        InvalidAction: A call is malformed, or an argument has no name; says what stands where.
+        InvalidAction: A call is malformed, or an argument has no name; names the problem and its position.
     """
     calls: list[FunctionCall] = []
     end = at
@@ -50,12 +50,12 @@ def python_calls(text: str, at: int) -> tuple[tuple[FunctionCall, ...], int]:
 
 
 def untagged_python_calls(text: str, begin: int) -> tuple[tuple[FunctionCall, ...], int]:
-    """The calls of a reply that is nothing but ``name.call(key=…)``: samplers leave the tag out, a special token.
+    """Return the calls of a reply that consists only of ``name.call(key=…)``: samplers omit the special tag token.
 
-    Nothing where it is not one, or goes on: it is an answer then.
+    Return nothing if the reply does not start with such a call or continues after it: then it is an answer.
 
     Raises:
-        InvalidAction: It is meant so, and malformed.
+        InvalidAction: The reply starts with such a call, and it is malformed.
     """
     begin = after_space(text, begin)
     if _BUILT_IN.match(text, begin) is None:

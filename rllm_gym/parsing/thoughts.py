@@ -1,16 +1,16 @@
-"""The marks around what a reply says: those of its thoughts, and the special tokens that samplers leave at its end."""
+"""Find the end of a model's reasoning (``<think>``) and the special tokens at the end of a reply."""
 
 from __future__ import annotations
 
 from rllm_gym.core import InvalidAction
 
 THOUGHT_OPEN, THOUGHT_CLOSE = "<think>", "</think>"
-# What samplers leave at the end of a reply when they are asked to show special tokens.
+# Tokens that samplers leave at the end of a reply if special tokens are not removed.
 _END_TOKENS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<｜end▁of▁sentence｜>", "</s>")
 
 
 def before_end_tokens(text: str) -> int:
-    """Where the text ends, white space and end tokens left out."""
+    """Return where the text ends, without white space and end tokens."""
     end = len(text)
     while end:
         if text[end - 1].isspace():
@@ -24,10 +24,10 @@ def before_end_tokens(text: str) -> int:
 
 
 def thought_end(text: str, start: int) -> int:
-    """Where the thought that is open at ``start`` ends.
+    """Return where the reasoning that is open at ``start`` ends.
 
     Raises:
-        InvalidAction: It does not.
+        InvalidAction: It is not closed.
     """
     end = text.find(THOUGHT_CLOSE, start)
     if end < 0:

@@ -1,6 +1,6 @@
-"""The tool calls of a reply, in every notation that models are trained with. What a tool means or does is elsewhere.
+"""Parse the tool calls of a reply, in every notation that models are trained on.
 
-Everything is linear in the length of the reply, and the only error is :class:`~rllm_gym.core.InvalidAction`.
+All functions take time linear in the length of the reply. The only error is :class:`~rllm_gym.core.InvalidAction`.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _DEEPSEEK_HEAD = re.compile(rf"\s*+(?:{_FENCED_HEAD}|({_NAME_CHARS}){DEEPSEEK_SE
 
 _THOUGHT_MARK = re.compile(f"{THOUGHT_OPEN}|{THOUGHT_CLOSE}")
 
-# JSON without any tag: a line that begins with an object or list whose first key is one that calls begin with …
+# JSON without a tag: a line that begins with an object or list whose first key is one of those that begin calls …
 _FIRST_KEYS = "name|function|type|id|index|tool_calls|function_call|role|content|arguments|parameters"
 _HEAD = rf'(?:\[\s*+)?\{{\s*+"(?:{_FIRST_KEYS})"\s*+:'
 _AT_START = re.compile(_HEAD)
 _BARE = re.compile(rf"^[ \t]*+{_HEAD}", re.MULTILINE)
-# … and, where it cannot be read, this shows that it was meant as a call.
+# … and, if it cannot be parsed, this shows that it was meant as a call.
 _MEANT = re.compile(
     r'"(?:name|function)"\s*+:\s*+"[^"\n]{0,200}+"\s*+,\s*+"(?:arguments|parameters)"\s*+:|"tool_calls"\s*+:\s*+\['
 )
@@ -57,11 +57,11 @@ _EMPTY_FENCE = re.compile(r"```[a-zA-Z_]{0,20}+\s*+```")
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a reply says and asks for.
+    """The parsed content of a reply.
 
     Attributes:
-        calls: The calls, in order; none in a reply that is an answer.
-        text: What it says beside them and beside its thoughts, stripped.
+        calls: The calls, in order; empty if the reply is an answer.
+        text: The text besides calls and reasoning, stripped.
     """
 
     calls: tuple[FunctionCall, ...]
@@ -70,7 +70,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A stretch of the reply that is no text: calls, or a thought."""
+    """A part of the reply that is not text: calls, or reasoning."""
 
     start: int
     end: int
@@ -78,24 +78,24 @@ class _Span:
 
 
 def parse_tool_calls(reply: str) -> Reply:
-    """The calls of a reply and what it says beside them. Linear time in its length.
+    """Return the calls of a reply and the text besides them. Linear time in its length.
 
-    Understood are, several in a reply as well:
+    The supported notations, also several in one reply, are:
 
     * ``<tool_call>{"name": …, "arguments": {…}}</tool_call>`` (Hermes, Qwen);
     * ``<tool_call><function=name><parameter=key>value</parameter></function></tool_call>`` (Qwen3-Coder; the outer tag
       may be missing), and ``<function=name>{…}</function>`` (Llama 3.1);
     * ``<|python_tag|>{"name": …, "parameters": {…}}; {…}``, and the same without any tag (Llama 3);
-    * ``<|python_tag|>name.call(key="value")``, with or without ``.call``; without the tag where the whole reply is
+    * ``<|python_tag|>name.call(key="value")``, with or without ``.call``; without the tag if the whole reply is
       ``name.call(…)`` (Llama's built-in tools; :mod:`rllm_gym.parsing.python_calls`);
     * ``[TOOL_CALLS][{…}]`` and ``[TOOL_CALLS]name[ARGS]{…}`` (Mistral), ``<|tool_call|>[{…}]`` (Phi);
     * ``<｜tool▁call▁begin｜>function<｜tool▁sep｜>name`` with fenced arguments (DeepSeek R1, V3), or
       ``name<｜tool▁sep｜>{…}`` (V3.1);
     * a message of OpenAI's API as JSON, with ``tool_calls`` whose arguments are JSON within a string.
 
-    JSON without a tag is a call only where it begins a line, nothing is tagged, and it has the form of one: a name,
-    ``arguments`` (or ``parameters``) and no key that calls do not have. Any other JSON is part of an answer. What
-    stands in a thought is no call. Arguments from XML are text (``FunctionCall.typed`` is false).
+    JSON without a tag is a call only if it begins a line, there is no tagged call, and it has the form of a call: a
+    name, ``arguments`` (or ``parameters``) and no key that calls do not have. Any other JSON is part of an answer.
+    Text in the reasoning is not a call. Arguments from XML are text (``FunctionCall.typed`` is false).
 
     >>> parse_tool_calls('Let me look. <tool_call>{"name": "read", "arguments": {"path": "a.txt"}}</tool_call>')
     Reply(calls=(FunctionCall(name='read', arguments={'path': 'a.txt'}),), text='Let me look.')
@@ -103,11 +103,12 @@ def parse_tool_calls(reply: str) -> Reply:
     ()
 
     Raises:
-        InvalidAction: A call is malformed, or a thought is never closed; says what and where, from position 1.
+        InvalidAction: A call is malformed, or the reasoning is not closed; names the problem and its position,
+            counted from 1.
     """
     text = reply[: before_end_tokens(reply)]
     begin = _after_thought(text)
-    # What comes right after </think> begins a line; positions stay those of the reply.
+    # Text right after </think> counts as the start of a line. Padding keeps the positions of the reply.
     text = "\n" * begin + text[begin:]
     spans, said = _spans(text, begin)
     calls = tuple(call for span in spans for call in span.calls)
@@ -115,10 +116,10 @@ def parse_tool_calls(reply: str) -> Reply:
 
 
 def _spans(text: str, begin: int) -> tuple[list[_Span], str | None]:
-    """Calls and thoughts, in order; and what a message of OpenAI's API says, where the reply is one."""
+    """Return calls and reasoning, in order, and the text of a message of OpenAI's API if the reply is one."""
     spans: list[_Span] = []
     if _AT_START.match(text, after_space(text, begin)):
-        # Read first: the strings of JSON may hold anything, tags too.
+        # Parse leading JSON first, because its strings may contain anything, including tags.
         spans, said = _bare(text, begin, only_first=True)
         if said is not None:
             return spans, said
@@ -134,16 +135,16 @@ def _spans(text: str, begin: int) -> tuple[list[_Span], str | None]:
 
 
 def _after_thought(text: str) -> int:
-    """Where the reply proper begins. Many templates open the thought in the prompt: such a reply holds only its end."""
+    """Return where the reply after the reasoning begins. If the prompt opens ``<think>``, it has only ``</think>``."""
     start = after_space(text, 0)
     if text.startswith(THOUGHT_OPEN, start):
         return thought_end(text, start)
     if THOUGHT_CLOSE not in text:
         return 0
     try:
-        held = [span for span in _spans(text, 0)[0] if span.calls]  # an argument may hold the marks of a thought
+        held = [span for span in _spans(text, 0)[0] if span.calls]  # an argument may contain <think> or </think>
     except InvalidAction:
-        held = []  # a thought tries things out
+        held = []  # the reasoning may contain malformed calls
     begin, opened, at = 0, False, 0
     for mark in _THOUGHT_MARK.finditer(text):
         while at < len(held) and held[at].end <= mark.start():
@@ -165,7 +166,7 @@ def _beside(text: str, begin: int, spans: list[_Span]) -> str:
     return _EMPTY_FENCE.sub("", "".join(pieces)).strip()
 
 
-# Tagged calls ---------------------------------------------------------------------------------------------------
+# Tagged calls
 
 
 def _tagged(text: str, begin: int) -> list[_Span]:
@@ -196,7 +197,7 @@ def _json_after(text: str, start: int, mark: str) -> tuple[tuple[FunctionCall, .
 
 
 def _python_tag(text: str, start: int) -> tuple[tuple[FunctionCall, ...], int]:
-    """Objects, or calls written as Python, separated by ``;`` (or nothing)."""
+    """Parse objects, or calls in Python notation, separated by ``;`` or by nothing."""
     at = after_space(text, start + len(PYTHON_TAG))
     if is_python_call(text, at):
         try:
@@ -223,7 +224,7 @@ def _phi(text: str, start: int) -> tuple[tuple[FunctionCall, ...], int]:
 
 
 def _mistral(text: str, start: int) -> tuple[tuple[FunctionCall, ...], int]:
-    """A list of calls, or one name with ``[ARGS]`` and an object."""
+    """Parse a list of calls, or one name with ``[ARGS]`` and an object."""
     head = _MISTRAL_HEAD.match(text, start + len(MISTRAL_OPEN))
     if head is None:
         return _json_after(text, start, MISTRAL_OPEN)
@@ -231,7 +232,7 @@ def _mistral(text: str, start: int) -> tuple[tuple[FunctionCall, ...], int]:
 
 
 def _deepseek(text: str, start: int) -> tuple[tuple[FunctionCall, ...], int]:
-    """All calls from ``<｜tool▁calls▁begin｜>`` on; the outer marks may be missing."""
+    """Parse all calls from ``<｜tool▁calls▁begin｜>`` on; the outer tags may be missing."""
     calls: list[FunctionCall] = []
     at = start
     if text.startswith(DEEPSEEK_OPEN, at):
@@ -260,7 +261,7 @@ def _deepseek(text: str, start: int) -> tuple[tuple[FunctionCall, ...], int]:
 
 
 def _named(text: str, name: str, at: int) -> tuple[tuple[FunctionCall, ...], int]:
-    """The call of ``name`` with the object at ``at``; the patterns have seen its brace."""
+    """Return the call of ``name`` with the object at ``at``, whose opening brace the caller's pattern has matched."""
     arguments, end = json_at(text, at)
     return (FunctionCall(name, arguments),), end
 
@@ -276,11 +277,11 @@ _READERS: dict[str, Callable[[str, int], tuple[tuple[FunctionCall, ...], int]]] 
 }
 
 
-# Bare JSON ------------------------------------------------------------------------------------------------------
+# JSON without a tag
 
 
 def _bare(text: str, begin: int, *, only_first: bool = False) -> tuple[list[_Span], str | None]:
-    """The calls written without a tag, and what a message of OpenAI's API says, where there is one."""
+    """Return the calls without a tag, and the text of a message of OpenAI's API if there is one."""
     spans: list[_Span] = []
     at, unreadable = begin, 0
     while unreadable < _UNREADABLE_BARE and (looks := _BARE.search(text, at)) is not None:
@@ -304,7 +305,7 @@ def _bare(text: str, begin: int, *, only_first: bool = False) -> tuple[list[_Spa
 
 
 def _is_call(value: Any) -> bool:
-    """Whether JSON that nobody tagged has the form of a call, or of a list of them."""
+    """Return whether JSON without a tag has the form of a call, or of a list of calls."""
     if isinstance(value, list):
         return bool(value) and all(_is_call(item) for item in value)
     if not isinstance(value, dict) or not _CALL_KEYS.issuperset(value):

@@ -1,4 +1,4 @@
-"""Samplers: token ids in, token ids with log-probs out. Each is imported only when it is used."""
+"""Samplers: token ids in, token ids with log-probs out. Each sampler is imported on first use."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # torch takes a second to import; only the one sampler that needs it pays.
+    # Importing torch takes a second, and only ``TorchSampler`` needs it.
     if name == "TorchSampler":
         from rllm_gym.samplers.torch_sampler import TorchSampler
 

@@ -1,7 +1,7 @@
-"""The thread that decodes: requests join and leave running batches between steps.
+"""The decoding thread: requests join and leave running batches between steps.
 
-What lives here is the order of things, and which weights are served under which names. How the replies of one set of
-weights are drawn is ``lane``'s; how callers wait is ``torch_sampler``'s.
+This module decides the order of requests and weight updates, and which weights are served under which names. ``lane``
+decodes the replies of one set of weights; ``torch_sampler`` contains the asynchronous interface for callers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rllm_gym.samplers.weight_sets import WeightSets
 
 @dataclass(eq=False, slots=True)
 class Push:
-    """New weights, and who waits for them."""
+    """A weight update and the callback for its result."""
 
     update: WeightUpdate
     done: Callable[[int | BaseException], None]
@@ -29,23 +29,23 @@ class Push:
 
 @dataclass(eq=False, slots=True)
 class Drop:
-    """Weights that are to be freed, and who waits for that."""
+    """A request to free weights and the callback for its result."""
 
     name: str
     done: Callable[[int | BaseException], None]
 
 
 class DecodeLoop:
-    """Runs jobs in a thread of its own, those of each set of weights in a lane. Closed with :meth:`stop`.
+    """Runs jobs in a separate thread, with one ``Lane`` for each set of weights. Close it with :meth:`stop`.
 
     Args:
         model: The decoder.
-        decode: Ids to text, special tokens left out.
-        flush: Called after each step, from the decode thread: what is done can be delivered, all at once.
-        lane: How replies are drawn.
-        max_batch: Most replies under way at once.
-        cache_bytes: Most memory for kept prefixes.
-        slot_bytes: Most memory for the replies under way.
+        decode: Function from ids to text without special tokens.
+        flush: Called after each step, from the decode thread, to deliver all finished results at once.
+        lane: Class that decodes replies.
+        max_batch: Maximum number of replies in progress.
+        cache_bytes: Maximum memory for kept prefixes.
+        slot_bytes: Maximum memory for the replies in progress.
         num_threads: torch threads of this thread; ``None`` leaves torch's setting.
 
     Attributes:
@@ -88,11 +88,11 @@ class DecodeLoop:
         if self._ready is not None:
             raise self._ready
 
-    # From any thread --------------------------------------------------------------------------------------
+    # Called from any thread
 
     @property
     def prefilled(self) -> int:
-        """Prompt tokens computed so far."""
+        """Number of prompt tokens computed so far."""
         return self._prefilled_by_dropped + sum(lane.prefilled for lane in list(self._lanes.values()))
 
     def put(self, items: list[Job] | list[Push] | list[Drop]) -> None:
@@ -108,13 +108,13 @@ class DecodeLoop:
             self._wake.notify()
 
     def release(self, conversation: str) -> None:
-        """Forget a conversation, now or when its reply is done."""
+        """Clear the cache of a conversation, now or when its reply has finished."""
         with self._wake:
             self._releases.append(conversation)
             self._wake.notify()
 
     def stop(self, timeout: float = 60.0) -> bool:
-        """End the thread; what is under way fails. True if it ended in time."""
+        """End the thread; replies in progress fail. Return whether it ended in time."""
         with self._wake:
             self._closing = True
             self._wake.notify()
@@ -122,7 +122,7 @@ class DecodeLoop:
             self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    # The thread -------------------------------------------------------------------------------------------
+    # Called in the decode thread
 
     def _run(self) -> None:
         queue: deque[Job | Push | Drop] = deque()
@@ -180,7 +180,7 @@ class DecodeLoop:
             self._flush()
 
     def _turn(self, queue: deque[Job | Push | Drop]) -> None:
-        """Between two steps: leave, join, or take new weights; then one step of every lane."""
+        """Between two steps, let jobs leave and join or load new weights; then run one step of every batch."""
         for lane in self._lanes.values():
             lane.evaluate()
             lane.leave_cancelled()
@@ -190,7 +190,7 @@ class DecodeLoop:
                 if not item.cancelled and not self._admit(item):
                     break
             elif self._busy():
-                # What was asked for before keeps the old weights; what comes after waits.
+                # Earlier requests keep the old weights; later ones wait.
                 break
             else:
                 self._change_weights(item)
@@ -204,7 +204,7 @@ class DecodeLoop:
                 lane.step()
 
     def _admit(self, job: Job) -> bool:
-        """Let a job join, or tell whoever waits for it that it cannot; False while there is no room."""
+        """Let a job join, or report to its callback that it cannot; return False while there is no room."""
         lane = self._lanes.get(job.request.weights)
         if lane is None:
             job.done(unknown_weights(job.request.weights, self._lanes))
@@ -225,7 +225,7 @@ class DecodeLoop:
         return bool(self._joining) or any(lane.jobs for lane in self._lanes.values())
 
     def _fail(self, error: Exception) -> None:
-        """Everything under way fails; what is queued is tried with clean slots."""
+        """Fail all jobs in progress; queued jobs are tried with clean slots."""
         failed = self._under_way()
         failure = SamplerError(
             f"the sampler failed while decoding {len(failed)} replies: {type(error).__name__}: {error}. If memory ran "
@@ -238,7 +238,7 @@ class DecodeLoop:
         for job in failed:
             job.done(failure)
 
-    # Weights ----------------------------------------------------------------------------------------------
+    # Weights
 
     def _change_weights(self, item: Push | Drop) -> None:
         try:
@@ -250,7 +250,7 @@ class DecodeLoop:
 
     def _take(self, update: WeightUpdate) -> int:
         name = update.name
-        if self._weights.apply(update):  # a new model, though perhaps of a known name
+        if self._weights.apply(update):  # a new model, although the name may be known
             self._remove(name)
             try:
                 self._lanes[name] = self._make_lane(name)
@@ -280,14 +280,14 @@ class DecodeLoop:
             self._prefilled_by_dropped += lane.prefilled
 
     def _share_memory(self) -> None:
-        """All lanes together take what one alone may."""
+        """Divide the memory of one ``Lane`` among all of them."""
         count = len(self._lanes)
         slot_bytes = self._lanes[""].slot_bytes // count
         for lane in self._lanes.values():
             lane.limit_memory(cache_bytes=self._cache_bytes // count, slot_bytes=slot_bytes)
 
     def _forget_old_steps(self) -> None:
-        """A push may move the weights of others, which shared them with those that are new."""
+        """Clear the recorded steps of batches whose weights moved: a push may move weights that others shared."""
         for name, lane in self._lanes.items():
             layout = self._weights.layout(name)
             if self._layouts.get(name) != layout:

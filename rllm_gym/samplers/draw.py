@@ -1,4 +1,4 @@
-"""Drawing tokens from logits for many requests at once. Pure functions of tensors.
+"""Sample tokens from logits for many requests at once. Pure functions of tensors.
 
 Axes: N rows, V vocabulary.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_LEAST = torch.finfo(torch.float64).tiny  # a product that is less may have become 0
+_LEAST = torch.finfo(torch.float64).tiny  # a smaller product may have underflowed to 0
 
 
 def draw_tokens(
@@ -20,21 +20,22 @@ def draw_tokens(
     *,
     greedy: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """One token a row, by inverting the cumulative distribution at a uniform number.
+    """Sample one token per row, by inverting the cumulative distribution at a uniform number.
 
-    What a row gets depends on that row alone, so that a request with its own stream of uniform numbers gets the same
-    tokens in every batch.
+    The result for a row depends on that row alone, so that a request with its own stream of uniform numbers gets the
+    same tokens in every batch.
 
     Args:
         logits_NV: Logits, in any floating type; computed in float32.
         temperature_N: 0 is greedy.
         uniform_N: Numbers in (0, 1], float64.
-        top_p_N: Nucleus mass, 1 keeps all; ``None`` where no row cuts.
-        top_k_N: Most likely tokens kept, 0 keeps all; ``None`` where no row cuts.
+        top_p_N: Nucleus mass, 1 keeps all; ``None`` where no row uses top-p.
+        top_k_N: Number of most likely tokens kept, 0 keeps all; ``None`` where no row uses top-k.
         greedy: Whether a temperature may be 0.
 
     Returns:
-        Token ids ``[N]`` and their log-probs ``[N]`` at the temperature (at 0: at temperature 1), before any cut.
+        Token ids ``[N]`` and their log-probs ``[N]`` at the temperature (at 0: at temperature 1), before top-p and
+        top-k.
     """
     logits_NV = logits_NV.float()
     greedy_N = temperature_N == 0
@@ -53,9 +54,9 @@ def draw_tokens(
 
 
 def _cut(prob_NV: Tensor, top_p_N: Tensor, top_k_N: Tensor) -> Tensor:
-    """Zero outside the ``top_k`` most likely tokens and outside the smallest set whose mass reaches ``top_p``.
+    """Zero all tokens outside the ``top_k`` most likely and outside the smallest set whose mass reaches ``top_p``.
 
-    As elsewhere, top-k comes first and top-p looks at what is left of it, renormalised.
+    As in other libraries, top-k is applied first, and top-p to the renormalised rest.
     """
     ordered_NV, order_NV = prob_NV.sort(dim=-1, descending=True, stable=True)
     rank_V = torch.arange(prob_NV.shape[1], device=prob_NV.device)
@@ -63,7 +64,7 @@ def _cut(prob_NV: Tensor, top_p_N: Tensor, top_k_N: Tensor) -> Tensor:
     kept_NV = ordered_NV * (rank_V < k_N1)
     mass_NV = kept_NV.double().cumsum(-1)
     before_NV = mass_NV - kept_NV
-    # A token stays if the ones before it do not reach the mass yet; the first always stays.
+    # A token stays if the tokens before it do not yet reach the mass; the first always stays.
     stays_NV = (rank_V < k_N1) & ((before_NV < top_p_N.unsqueeze(1) * mass_NV[:, -1:]) | (top_p_N >= 1).unsqueeze(1))
     stays_NV[:, 0] = True
     return torch.where(torch.zeros_like(stays_NV).scatter(1, order_NV, stays_NV), prob_NV, 0.0)

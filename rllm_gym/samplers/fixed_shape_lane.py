@@ -1,10 +1,10 @@
-"""Decoding whose every number is a function of the request and the weights alone, bit for bit.
+"""Deterministic decoding: every number is a function of the request and the weights alone, bit for bit.
 
-Floating-point sums depend on the shapes they are computed in. Here all shapes are fixed: prompts are computed alone,
-in chunks of 64 tokens at fixed places; every decoding step has the same number of rows, most of them perhaps
-empty, and as many positions as the row's own length asks for. What is kept between turns are whole chunks of prompts,
-which anybody else would have computed alike; so it does not matter what was cached, who came first, or who else is
-in the batch. That rows do not depend on their place is tried out at the start.
+Floating-point sums depend on the shapes they are computed in. Here all shapes are fixed: prompts are computed alone, in
+chunks of 64 tokens at fixed positions; every decoding step has the same number of rows, possibly most of them empty,
+and as many positions as the row's own length requires. Only whole chunks of prompts are kept between turns, which any
+other request would have computed identically; so the result does not depend on the cache, the order of arrival, or the
+rest of the batch. A check at the start confirms that rows do not depend on their place.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ _TRIALS = 12
 
 
 class FixedShapeLane(Lane):
-    """A :class:`~rllm_gym.samplers.lane.Lane` with fixed shapes. It wants one torch thread: threads split sums, and the
-    splits depend on how many there are."""
+    """A :class:`~rllm_gym.samplers.lane.Lane` with fixed shapes.
+
+    It needs one torch thread: threads split sums, and the splits depend on the number of threads.
+    """
 
     _block = _CHUNK
 
     def _make_tables(self, rows: int) -> None:
-        # The tables have a row for each row of a step, whether a reply is in it or not.
+        # The tables have a row for each row of a step, occupied or not.
         self._rows = self._find_rows()
         self._max_batch = min(self._max_batch, self._rows)
         super()._make_tables(self._rows)
 
     def fits(self, more: list[Job]) -> bool:
-        return True  # the rows are there whether anybody is in them or not
+        return True  # the rows are allocated whether they are occupied or not
 
     def _find_rows(self) -> int:
-        """A number of rows for which equal rows come out equal, wherever they stand; 1 at the worst."""
+        """Return a number of rows for which equal rows give equal results in any place; 1 in the worst case."""
         # Multiples of 32: vector loops over whole tensors then have no remainder, which other code would compute.
         least = -(-self._max_batch // 32) * 32
         for rows in (least, -(-least // 64) * 64, -(-least // 128) * 128):
@@ -59,7 +61,7 @@ class FixedShapeLane(Lane):
                 return False
         return True
 
-    # Joining ----------------------------------------------------------------------------------------------
+    # Joining
 
     def join(self, jobs: list[Job]) -> None:
         begin = len(self.jobs)
@@ -67,7 +69,7 @@ class FixedShapeLane(Lane):
         longest = max(len(job.request.ids) for job in jobs)
         self._kv.reserve(self._rows, _span(longest + 1))
         self._start(begin)
-        # The last token of a prompt goes through a step, like a token that was drawn.
+        # The last token of a prompt goes through a step, like a sampled token.
         self._ints[0, begin : len(self.jobs)] = torch.tensor([job.request.ids[-1] for job in jobs])
         for slot, job in enumerate(jobs, begin):
             ids = job.request.ids
@@ -78,13 +80,13 @@ class FixedShapeLane(Lane):
                 self._copy_prefix(source, length, slot)
             for start in range(length, len(ids) - 1, _CHUNK):
                 self._compute_chunk(slot, ids, start)
-            # Only chunks that are whole, and computed as a prompt, are for others.
+            # Only whole chunks that were computed as a prompt may be shared.
             whole = (len(ids) - 1) // _CHUNK
             job.source = Source(ids[: whole * _CHUNK], slot=slot, hashes=hashes[:whole])
             self._store.add(job.source)
 
     def _compute_chunk(self, slot: int, ids: tuple[int, ...], start: int) -> None:
-        """Keys and values of the tokens ``start … start + 64``, but not of the prompt's last: that is a step's."""
+        """Compute keys and values of tokens ``start … start + 64``, except the prompt's last: a step computes it."""
         end = min(start + _CHUNK, len(ids) - 1)
         pad = [0] * (_CHUNK - (end - start))
         tokens = list(ids[start:end]) + pad
@@ -94,7 +96,7 @@ class FixedShapeLane(Lane):
         self._kv.forward(ids_1Q, positions_1Q, slots_1Q, _span(start + _CHUNK), first=slot)
         self.prefilled += end - start
 
-    # Stepping ---------------------------------------------------------------------------------------------
+    # Stepping
 
     def step(self) -> None:
         count = len(self.jobs)
@@ -115,7 +117,7 @@ class FixedShapeLane(Lane):
         self._absorb(logits_NV, 0, count)
 
     def _draw(self, logits_NV: Tensor, begin: int, end: int, cut: bool) -> tuple[Tensor, Tensor]:
-        # All the rows, so that drawing has a fixed shape too.
+        # Use all rows, so that sampling has a fixed shape too.
         tokens_N, logp_N = super()._draw(logits_NV, 0, self._rows, cut)
         return tokens_N[begin:end], logp_N[begin:end]
 
@@ -130,7 +132,7 @@ class FixedShapeLane(Lane):
 
 
 def _span(length: int) -> int:
-    """Positions that take part for a row of this length: 64, 128, 256, … so that few shapes occur."""
+    """Return the number of positions for a row of this length: 64, 128, 256, … so that few shapes occur."""
     span = _CHUNK
     while span < length:
         span *= 2

@@ -1,8 +1,8 @@
-"""Keys and values of many conversations in fixed slots, as a cache that Hugging Face decoders write through.
+"""Keys and values of many conversations in fixed slots, as a cache that Hugging Face decoders write to.
 
-What lives here is memory, and one forward pass over some of its rows. What the rows mean is the decode loop's.
+This module holds the memory and runs forward passes over some of its rows. ``lane`` decides what the rows mean.
 
-Axes: L layers, S slots, T positions, H key-value heads, D head dimension, N rows of a pass, Q new tokens a row.
+Axes: L layers, S slots, T positions, H key-value heads, D head dimension, N rows of a pass, Q new tokens per row.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def one_query_attention(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of one new token a row: two batched products, without repeating the keys of a group of heads.
+    """Compute attention of one new token per row: two batched products, without repeating the keys of a group of heads.
 
-    What is not of this form, such as somebody else's pass over the same model just then, goes to the fused one.
-    Queries ``[N, heads, 1, D]``, keys and values ``[N, H, T, D]``; the result is ``[N, 1, heads, D]``, as Hugging Face
-    has it. A tenth faster than fused attention where the rows are short, more where groups are large.
+    Inputs of any other form, such as another caller's concurrent pass over the same model, go to fused attention.
+    Queries ``[N, heads, 1, D]``, keys and values ``[N, H, T, D]``; the result is ``[N, 1, heads, D]``, as in Hugging
+    Face models. A tenth faster than fused attention for short rows, more for large groups.
     """
     rows, heads, length, dim = query.shape
     plain = length == 1 and not dropout and kwargs.get("position_bias") is None
@@ -59,18 +59,18 @@ AttentionMaskInterface.register(_ATTENTION, sdpa_mask)
 class KVSlots(Cache):  # type: ignore[misc]
     """A key-value cache with one slot per running reply, and a forward pass that reads and writes it.
 
-    The tensors grow as they are needed: slots to ``max_slots``, positions to the longest conversation. The slot behind
-    the last is scratch: padding writes there.
+    The tensors grow on demand: slots up to ``max_slots``, positions up to the longest conversation. The slot after the
+    last one is scratch memory: padding writes there.
 
     Args:
         model: A Hugging Face decoder.
-        max_slots: Most slots.
-        max_bytes: Most memory for them, which one long conversation may exceed; by default half of what is free on a
-            GPU, a quarter of what a CPU machine has.
+        max_slots: Maximum number of slots.
+        max_bytes: Maximum memory for the slots, which one long conversation may exceed; by default half of the free
+            memory of a GPU, a quarter of the memory of a CPU machine.
 
     Raises:
-        ValueError: The model does not keep plain keys and values, or does not compute with them what it computes
-            without: said with what to do.
+        ValueError: The model does not keep plain keys and values, or computes something else with them than without
+            them. The message says what to do.
     """
 
     def __init__(self, model: Any, max_slots: int, max_bytes: int | None = None) -> None:
@@ -87,18 +87,18 @@ class KVSlots(Cache):  # type: ignore[misc]
         self._keys = self._values = torch.empty(0)
         self.slots = self.length = 0
         self.generation = 0
-        """Rises whenever the slots move to other memory."""
+        """Increases whenever the slots move to other memory."""
         self._places = torch.empty(0)
         self._first = self._last = self._span = 0
         self._zero = torch.zeros((), device=self.device)
         self._plain: PlainDecoder | None = None
         self._check_model()
 
-    # Memory -----------------------------------------------------------------------------------------------
+    # Memory
 
     @property
     def bytes_per_token(self) -> int:
-        """Memory one token of one conversation takes."""
+        """Memory in bytes that one token of one conversation takes."""
         heads, key_dim, value_dim, dtype = self._shapes[0]
         return len(self._shapes) * heads * (key_dim + value_dim) * dtype.itemsize
 
@@ -108,22 +108,22 @@ class KVSlots(Cache):  # type: ignore[misc]
         return self._plain is not None and self._plain.stands_for_model
 
     def fits(self, slots: int, length: int) -> bool:
-        """Whether this many slots of this many positions keep to ``max_bytes``."""
+        """Return whether this many slots of this many positions fit ``max_bytes``."""
         return (slots + 1) * _aligned(length) * self.bytes_per_token <= self.max_bytes
 
     def reserve(self, slots: int, length: int) -> None:
-        """Make room for this many slots of this many positions, all that are in use; what is stored in them stays."""
+        """Allocate this many slots of this many positions, which must cover all in use; stored values stay."""
         if slots <= self.slots and length <= self.length:
             return
         new_slots, new_length = max(self.slots, min(self.max_slots, 1 << (slots - 1).bit_length())), self.length
         if length > self.length:
             new_length = _aligned(max(length, self.length * 3 // 2, 128))
         if not self.fits(new_slots, new_length):
-            # No room to grow ahead, nor for slots that nobody is in.
+            # There is no memory for growing ahead, nor for unused slots.
             new_slots, new_length = slots, _aligned(length)
         heads, key_dim, value_dim, dtype = self._shapes[0]
         layers = len(self._shapes)
-        # Zeros, not garbage: a masked value still takes part in a product with zero.
+        # Zeros, because a masked value still takes part in a product with zero.
         keys = torch.zeros(layers, new_slots + 1, heads, new_length, key_dim, dtype=dtype, device=self.device)
         values = torch.zeros(layers, new_slots + 1, heads, new_length, value_dim, dtype=dtype, device=self.device)
         if self.slots:
@@ -138,18 +138,18 @@ class KVSlots(Cache):  # type: ignore[misc]
         self._head_offsets_H1 = (torch.arange(heads, device=self.device) * new_length).unsqueeze(1)
 
     def free(self) -> None:
-        """Give the memory back; what is stored is forgotten."""
+        """Free the memory and all stored values."""
         self._keys = self._values = torch.empty(0, device=self.device)
         self._flat_keys, self._flat_values = [], []
         self.slots = self.length = 0
         self.generation += 1
 
     def take(self, slot: int, length: int) -> tuple[Tensor, Tensor]:
-        """A copy of the first ``length`` positions of a slot: keys and values ``[L, H, length, D]``."""
+        """Return a copy of the first ``length`` positions of a slot: keys and values ``[L, H, length, D]``."""
         return self._keys[:, slot, :, :length].clone(), self._values[:, slot, :, :length].clone()
 
     def view(self, slot: int, length: int) -> tuple[Tensor, Tensor]:
-        """The first ``length`` positions of a slot, not copied."""
+        """Return the first ``length`` positions of a slot, not copied."""
         return self._keys[:, slot, :, :length], self._values[:, slot, :, :length]
 
     def put(self, slot: int, keys: Tensor, values: Tensor) -> None:
@@ -163,7 +163,7 @@ class KVSlots(Cache):  # type: ignore[misc]
         self._keys[:, targets, :, :length] = self._keys[:, sources, :, :length]
         self._values[:, targets, :, :length] = self._values[:, sources, :, :length]
 
-    # The forward pass -------------------------------------------------------------------------------------
+    # The forward pass
 
     def forward(
         self,
@@ -175,17 +175,17 @@ class KVSlots(Cache):  # type: ignore[misc]
         first: int = 0,
         keep: int | Tensor = 1,
     ) -> Tensor:
-        """Logits ``[N, kept, V]`` of new tokens, whose keys and values are written on the way.
+        """Compute logits ``[N, kept, V]`` of new tokens and write their keys and values.
 
         Args:
             ids_NQ: New tokens.
-            positions_NQ: Their positions; a token sees the positions up to its own.
-            slots_NQ: Their slots; ``self.slots``, the scratch slot, for padding. ``[N, 1]`` will do.
-            span: Positions that take part: more than the greatest of ``positions_NQ``.
+            positions_NQ: Their positions; a token attends to the positions up to its own.
+            slots_NQ: Their slots; ``self.slots``, the scratch slot, for padding. ``[N, 1]`` is broadcast.
+            span: Number of positions that take part: more than the greatest of ``positions_NQ``.
             first: The first slot; the rows are the slots ``first … first + N``.
             keep: As ``logits_to_keep`` of the model.
         """
-        # Where each head of each token goes, in the order in which attention hands them over.
+        # Destination of each head of each token, in the order in which attention passes them.
         heads = self._shapes[0][0]
         base_N1Q = (slots_NQ * (heads * self.length) + positions_NQ).unsqueeze(1)
         self._places = (base_N1Q + self._head_offsets_H1).reshape(-1)
@@ -206,7 +206,7 @@ class KVSlots(Cache):  # type: ignore[misc]
                 logits_to_keep=keep,
             ).logits
         finally:
-            # The model may be somebody else's too.
+            # Other code may use the model too.
             if self._config._attn_implementation != self._attention:
                 self._config._attn_implementation = self._attention
         return logits
@@ -235,7 +235,7 @@ class KVSlots(Cache):  # type: ignore[misc]
         return 0
 
     def _mask(self, positions_NQ: Tensor, span: int) -> Any:
-        """Additive masks ``[N, 1, Q, T]``, by kind of layer where a model has several."""
+        """Return additive masks ``[N, 1, Q, T]``, by kind of layer where a model has several."""
         keys_T = torch.arange(span, device=self.device)
         seen = keys_T <= positions_NQ.unsqueeze(-1)
         masks = {}
@@ -245,7 +245,7 @@ class KVSlots(Cache):  # type: ignore[misc]
         return masks if len(masks) > 1 else next(iter(masks.values()))
 
     def _check_model(self) -> None:
-        """Learn the shapes, and see that a pass in slots gives what the model alone gives."""
+        """Record the shapes, and check that a pass in slots gives the same result as the model alone."""
         model = self._model
         name = type(model).__name__
         if self._attention == _ATTENTION:
@@ -290,7 +290,7 @@ class KVSlots(Cache):  # type: ignore[misc]
         if self._attention == "sdpa" and len(self._windows) == 1:
             self._plain = PlainDecoder.of(model)
             if self._plain is not None and not self._plain_agrees(ids, positions, expected, max(gap, most / 100)):
-                self._plain = None  # the model's own pass, then
+                self._plain = None  # use the model's own pass
 
     def _plain_agrees(self, ids: Tensor, positions: Tensor, expected: Tensor, most: float) -> bool:
         assert self._plain is not None
@@ -298,10 +298,10 @@ class KVSlots(Cache):  # type: ignore[misc]
         try:
             return self._gap(ids, positions, expected) < most
         except (AttributeError, RuntimeError, TypeError):
-            return False  # a part of a known model that somebody put there
+            return False  # a part of a known model was replaced
 
     def _heeds_window(self, ids: Tensor) -> bool:
-        """Whether the model has the window of its configuration: Llama's code has none, whatever checkpoints say."""
+        """Return whether the model applies its configured window: Llama's code ignores it."""
         config, window = self._config, self._config.sliding_window
         if any(getattr(module, "sliding_window", None) for module in self._model.modules()):
             return True
@@ -314,7 +314,7 @@ class KVSlots(Cache):  # type: ignore[misc]
         return not torch.equal(wide, narrow)
 
     def _gap(self, ids: Tensor, positions: Tensor, expected: Tensor) -> float:
-        """How far the last logits, computed in two passes, are from the expected ones, relative to the largest."""
+        """Return the error of the last logits, computed in two passes, relative to the largest expected one."""
         slot = torch.zeros(1, 1, dtype=torch.long, device=self.device)
         got = torch.empty(0)
         for begin, end in ((0, _CHECK_TOKENS - 1), (_CHECK_TOKENS - 1, _CHECK_TOKENS)):
@@ -323,7 +323,7 @@ class KVSlots(Cache):  # type: ignore[misc]
 
 
 def _aligned(length: int) -> int:
-    # Multiples of 64 keep every slot aligned alike, which bit-for-bit repeatability rests on.
+    # Multiples of 64 give every slot the same alignment, which bit-for-bit repeatability needs.
     return -(-length // 64) * 64
 
 
@@ -334,7 +334,7 @@ def _usual_bytes(device: torch.device) -> int:
 
 
 def _windows(config: Any) -> dict[str, int | None]:
-    """The attention window by kind of layer; ``None`` is all that came before."""
+    """Return the attention window by kind of layer; ``None`` means all earlier positions."""
     window = getattr(config, "sliding_window", None)
     kinds = set(getattr(config, "layer_types", None) or ())
     unknown = kinds - {"full_attention", "sliding_attention"}

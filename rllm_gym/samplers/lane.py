@@ -1,7 +1,8 @@
-"""The replies that one set of weights draws: their slots, the beginnings that are computed already, one step for all.
+"""Decode the replies of one set of weights: slots, computed prefixes, and one step for all replies.
 
-A request goes through: joined → its prompt computed, from the longest beginning at hand → one token a step → finished,
-its keys and values kept aside for the conversation's next turn. Who joins when is ``decode_loop``'s.
+A request goes through these states: it joins, its prompt is computed from the longest available prefix, one token is
+sampled per step, and when it is finished its keys and values are kept for the conversation's next turn.
+``decode_loop`` decides when requests join.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from rllm_gym.samplers.protocol import Completion, Request, SamplerError
 from rllm_gym.samplers.static_steps import StaticSteps
 
 _BLOCK = 16
-_PREFILL_TOKENS = 4096  # most new tokens in one pass
+_PREFILL_TOKENS = 4096  # maximum number of new tokens in one pass
 _STOP_MARGIN = 8
 _BROKEN = "nan"
 _SEED_BITS = (1 << 128) - 1
@@ -28,7 +29,7 @@ _SEED_BITS = (1 << 128) - 1
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """One request and who waits for it.
+    """One request and the callback for its result.
 
     Attributes:
         done: Called from the decode thread with the completion or the exception; ``flush`` follows.
@@ -47,29 +48,29 @@ class Job:
 
     @property
     def most(self) -> int:
-        """Tokens of the prompt and the longest reply together."""
+        """Number of tokens of the prompt and the longest reply together."""
         return len(self.request.ids) + self.limit
 
     @property
     def window(self) -> int:
-        """Last tokens that can hold a stop string, each at least one byte of it."""
+        """Number of last tokens that can hold a stop string, at one byte or more per token."""
         return 4 * max(map(len, self.request.params.stop)) + _STOP_MARGIN
 
 
 class Lane:
-    """Draws the replies of one model, many at once. Used by one thread.
+    """Decodes the replies of one model in one batch. Used by one thread.
 
     Args:
         model: The decoder.
-        decode: Ids to text, special tokens left out.
-        max_batch: Most replies under way at once.
-        cache_bytes: Most memory for kept prefixes.
-        slot_bytes: Most memory for the replies under way; ``None`` for the usual.
+        decode: Function from ids to text without special tokens.
+        max_batch: Maximum number of replies in progress.
+        cache_bytes: Maximum memory for kept prefixes.
+        slot_bytes: Maximum memory for the replies in progress; ``None`` for the default.
 
     Attributes:
-        jobs: The replies under way, by slot.
-        version: Of the weights.
-        prefilled: Prompt tokens computed so far.
+        jobs: The replies in progress, by slot.
+        version: Version of the weights.
+        prefilled: Number of prompt tokens computed so far.
     """
 
     _block = _BLOCK
@@ -103,25 +104,25 @@ class Lane:
         self._uniform = torch.ones(rows, 64, dtype=torch.float64, device=self._device)
         self._slot_numbers = torch.arange(rows, device=self._device)
 
-    # What the loop asks ------------------------------------------------------------------------------------
+    # Called by the decode loop
 
     @property
     def max_batch(self) -> int:
-        """Most replies under way at once."""
+        """Maximum number of replies in progress."""
         return self._max_batch
 
     def fits(self, more: list[Job]) -> bool:
-        """Whether these fit the memory for slots beside those under way; one alone always may try."""
+        """Return whether these jobs fit the slot memory with those in progress; a single job is always allowed."""
         jobs = [*self.jobs, *more]
         return len(jobs) == 1 or self._kv.fits(len(jobs), max(job.most for job in jobs))
 
     def evaluate(self) -> None:
-        """No dropout: a trainer may share this model."""
+        """Turn off dropout: a trainer may share this model."""
         if self._model.training:
             self._model.eval()
 
     def leave_cancelled(self) -> None:
-        """Let those go whom nobody waits for any more."""
+        """Remove the jobs that were cancelled."""
         gone = [slot for slot, job in enumerate(self.jobs) if job.cancelled]
         if gone:
             for slot in gone:
@@ -129,37 +130,37 @@ class Lane:
             self._close_gaps(gone)
 
     def forget(self, conversation: str) -> None:
-        """Keep nothing of a conversation, nor of its reply under way."""
+        """Clear what is kept of a conversation, and keep nothing of its reply in progress."""
         self._store.drop(conversation)
         for job in self.jobs:
             if job.request.conversation == conversation:
                 job.keep = False
 
     def renew(self, version: int) -> None:
-        """The weights are new: what was computed with the old ones is forgotten."""
+        """Clear everything that was computed with the old weights."""
         self._store.clear()
         self.version = version
 
     def forget_steps(self) -> None:
-        """The weights lie elsewhere, or other modules take part: recorded steps are no more."""
+        """Clear the recorded steps: the weights have moved, or other modules take part."""
         if self._static is not None:
             self._static.forget()
 
     def limit_memory(self, *, cache_bytes: int, slot_bytes: int) -> None:
-        """Keep to this memory from now on. Nothing may be under way."""
+        """Change the memory limits. No reply may be in progress."""
         self._store.limit(cache_bytes)
         self._kv.max_bytes = slot_bytes
         self._kv.free()
 
     def clear(self) -> None:
-        """Forget the replies under way and whatever is cached."""
+        """Clear the replies in progress and everything cached."""
         self.jobs = []
         self._store.clear()
 
-    # Joining ----------------------------------------------------------------------------------------------
+    # Joining
 
     def join(self, jobs: list[Job]) -> None:
-        """Give jobs slots behind the running ones and compute their prompts."""
+        """Give jobs the slots after the running ones and compute their prompts."""
         begin = len(self.jobs)
         leaders: dict[tuple[int, ...], list[Job]] = {}
         for job in jobs:
@@ -186,11 +187,11 @@ class Lane:
         self._absorb(logits_NV, begin, len(self.jobs))
 
     def _start(self, begin: int) -> None:
-        """Set up the rows of the jobs that joined at ``begin`` and behind."""
+        """Set up the rows of the jobs that joined, from ``begin`` on."""
         jobs = self.jobs[begin:]
         longest = max(job.limit for job in jobs)
         if longest >= self._uniform.shape[1]:
-            # One more than is drawn: where shapes are fixed, the rows of replies that ended are read along.
+            # One more than is sampled: with fixed shapes, the rows of finished replies are read too.
             wider = torch.ones(self._uniform.shape[0], longest + 1, dtype=torch.float64, device=self._device)
             wider[:, : self._uniform.shape[1]] = self._uniform
             self._uniform = wider
@@ -199,10 +200,10 @@ class Lane:
         for row, job in enumerate(jobs):
             params = job.request.params
             if params.temperature > 0:
-                # 1 - u: never 0, so that a token without probability is never drawn.
+                # 1 - u is never 0, so that a token of probability 0 is never sampled.
                 generator = np.random.Generator(np.random.PCG64(job.request.seed & _SEED_BITS))
                 uniform[row, : job.limit] -= generator.random(job.limit)
-            # The last token (drawn soon), its position, tokens drawn, top_k.
+            # The last token (set by the next draw), its position, number of tokens sampled, top_k.
             ints.append((0, len(job.request.ids) - 1, 0, params.top_k))
             floats.append((params.temperature, params.top_p))
             job.source = Source(job.request.ids, slot=begin + row)
@@ -219,12 +220,12 @@ class Lane:
             self._kv.put(slot, *self._kv.view(source.slot, length))
 
     def _prefill(self, begin: int, prompts: list[tuple[int, ...]], lengths: list[int]) -> Tensor:
-        """Compute the rest of each prompt; logits ``[N, V]`` of their last tokens. Rows come by growing rest."""
+        """Compute the rest of each prompt, sorted by its length; return logits ``[N, V]`` of the last tokens."""
         logits = []
         first = 0
         while first < len(prompts):
             last = first + 1
-            # Rows of like length share a pass: padding at most doubles the work.
+            # Rows of similar length share a pass: padding at most doubles the work.
             base = len(prompts[first]) - lengths[first]
             while last < len(prompts):
                 rest = len(prompts[last]) - lengths[last]
@@ -239,7 +240,7 @@ class Lane:
         return torch.cat(logits)
 
     def _prefill_rows(self, begin: int, prompts: list[tuple[int, ...]], lengths: list[int]) -> Tensor:
-        """Compute prompts in neighbouring slots, padded on the left so that all end in the last column."""
+        """Compute prompts in adjacent slots, padded on the left so that all end in the last column."""
         width = max(len(ids) - length for ids, length in zip(prompts, lengths, strict=True))
         rows, positions, slots = [], [], []
         for slot, (ids, length) in enumerate(zip(prompts, lengths, strict=True), begin):
@@ -267,10 +268,10 @@ class Lane:
     def _longest(self) -> int:
         return max(len(job.request.ids) + len(job.ids) for job in self.jobs)
 
-    # Stepping ---------------------------------------------------------------------------------------------
+    # Stepping
 
     def step(self) -> None:
-        """One token for every running reply."""
+        """Sample one token for every running reply."""
         count = len(self.jobs)
         tokens, positions = self._ints[0, :count], self._ints[1, :count]
         longest = self._longest()
@@ -284,7 +285,7 @@ class Lane:
         self._absorb(logits_NV, 0, count)
 
     def _absorb(self, logits_NV: Tensor, begin: int, end: int) -> None:
-        """Draw a token for each row ``begin … end``, and let the finished leave."""
+        """Sample a token for each row ``begin … end``, and remove the finished replies."""
         ints = self._ints[:, begin:end]
         jobs = self.jobs[begin:end]
         cut = any(job.request.params.top_k or job.request.params.top_p < 1 for job in jobs)
@@ -344,7 +345,7 @@ class Lane:
         self._store.remove(job.source)
         if not job.keep:
             return
-        # The last token drawn has not been through the model.
+        # The last sampled token has not been through the model.
         ids = job.request.ids + tuple(job.ids[:-1])
         kept = self._kv.take(slot, len(ids))
         size = len(ids) * self._kv.bytes_per_token
@@ -357,7 +358,7 @@ class Lane:
         return self._unnamed
 
     def _close_gaps(self, leaving: list[int]) -> None:
-        """Move the last rows into the slots that became free, so that the running ones stay neighbours."""
+        """Move the last rows into the slots that became free, so that the running rows stay adjacent."""
         remaining = len(self.jobs) - len(leaving)
         gaps = [slot for slot in leaving if slot < remaining]
         gone = set(leaving)

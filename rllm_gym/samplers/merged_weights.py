@@ -1,6 +1,6 @@
-"""New weights for a model that samples: whole ones copied in place, adapters merged into a base that is kept.
+"""Apply new weights to a model that samples: full weights are copied in place, adapters merged into a kept base.
 
-Merging always starts from the kept base, so that a thousand pushes drift no further than one.
+Merging always starts from the kept base, so that errors do not accumulate over pushes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rllm_gym.samplers.unmerged_adapters import UnmergedAdapters, checked_adapte
 _PEFT_PREFIX = "base_model.model."
 _LORA_NAME = re.compile(
     r"^(?P<module>.+)\.(?P<part>lora_A|lora_B|lora_embedding_A|lora_embedding_B|lora_magnitude_vector)"
-    r"(?:\.(?!weight$)[^.]+)?(?:\.weight)?$"  # the adapter's name may stand before the end
+    r"(?:\.(?!weight$)[^.]+)?(?:\.weight)?$"  # the adapter's name may precede the end
 )
 
 
@@ -29,8 +29,8 @@ class MergedWeights:
 
     Args:
         model: The model whose parameters are overwritten.
-        before_overwriting: Called with a parameter that other models share, and what is kept of it (``None`` if nothing
-            is), before it is written to for the first time.
+        before_overwriting: Called with a parameter that other models share, and its kept copy (``None`` if there is
+            none), before the parameter is first overwritten.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class MergedWeights:
 
     @property
     def layout(self) -> tuple[int, ...]:
-        """Where the weights lie, and how often adapters were added to outputs: what a recorded step depends on."""
+        """Addresses of the weights and how often adapters were replaced: a recorded step depends on both."""
         return (self._unmerged.applied, *(parameter.data_ptr() for parameter in self._model.parameters()))
 
     def apply(self, update: WeightUpdate) -> None:
-        """Take an update.
+        """Apply an update.
 
         Raises:
             ValueError: A name, a shape or the kind does not fit; nothing was changed.
@@ -57,7 +57,7 @@ class MergedWeights:
         elif update.kind == "lora":
             self._apply_lora(update)
         elif update.kind == "shared":
-            # Whoever shares the model has changed it in place.
+            # The owner of the shared model has changed it in place.
             self._base.clear()
         else:
             raise ValueError(f"a weight update is 'full', 'lora' or 'shared'; got kind={update.kind!r}")
@@ -87,9 +87,9 @@ class MergedWeights:
         self._base.clear()
 
     def bases(self) -> dict[str, Tensor]:
-        """Every weight without the adapters that were merged into it. Not to be written to."""
+        """Return every weight without the adapters that were merged into it. Do not write to the result."""
         own = self._model.state_dict(keep_vars=True)
-        kept = {id(own[name]): base for name, base in self._base.items()}  # weights that are tied have several names
+        kept = {id(own[name]): base for name, base in self._base.items()}  # tied weights have several names
         return {name: kept.get(id(tensor), tensor.data) for name, tensor in own.items()}
 
     def _write(self, parameter: Tensor, value: Tensor) -> None:
@@ -97,7 +97,7 @@ class MergedWeights:
             parameter.data.copy_(value)
 
     def _keep_base(self, names: Iterable[str], own: Mapping[str, Tensor]) -> None:
-        """Keep what adapters are merged into."""
+        """Keep a copy of the weights that adapters are merged into."""
         for name in names:
             if name not in self._base:
                 self._base[name] = own[name].data.clone()
@@ -139,7 +139,7 @@ class MergedWeights:
                 unmerged.append((layer, *pair, _scale(module_name, pair[0].shape[0], config)))
                 continue
             adapted[name] = layer, _checked(module_name, layer, own[name].data, parts, config)
-        # Everything fits.
+        # All checks passed.
         self._keep_base(sorted(replaced.keys() | adapted.keys()), own)
         self._unmerged.apply(unmerged)
         # One at a time: all sums at once, in float32, would take twice the memory of a model in half precision.
@@ -148,13 +148,13 @@ class MergedWeights:
             if name in adapted:
                 self._write(own[name], _merge(base, *adapted[name]).to(base.dtype))
             else:
-                # What an earlier adapter changed and this one does not goes back to the base.
+                # A weight that only an earlier adapter changed returns to the base.
                 self._write(own[name], replaced.get(name, base))
 
 
 @dataclass(frozen=True, slots=True)
 class _Adapter:
-    """``lora_A`` ``[r, in]``, ``lora_B`` ``[out, r]``, what their product is multiplied by, and the lengths of DoRA."""
+    """``lora_A`` ``[r, in]``, ``lora_B`` ``[out, r]``, the scale of their product, and the magnitudes of DoRA."""
 
     down: Tensor
     up: Tensor
@@ -165,7 +165,7 @@ class _Adapter:
 def _checked(
     name: str, layer: nn.Module, base: Tensor, parts: Mapping[str, Tensor], config: Mapping[str, Any]
 ) -> _Adapter:
-    """The adapter of a weight.
+    """Return the adapter of a weight.
 
     Raises:
         ValueError: It is incomplete, or does not fit.
@@ -195,9 +195,9 @@ def _checked(
 
 
 def _merge(base: Tensor, layer: nn.Module, adapter: _Adapter) -> Tensor:
-    """The base weight with the adapter in it, in float32 or wider.
+    """Return the base weight with the adapter merged, in float32 or wider.
 
-    LoRA adds ``scale * B @ A``; DoRA gives the columns of the sum their own length (Liu et al. 2024, eq. 5).
+    LoRA adds ``scale * B @ A``; DoRA sets the length of each column of the sum (Liu et al. 2024, eq. 5).
     """
     embedding = isinstance(layer, nn.Embedding)
     dtype = torch.promote_types(base.dtype, torch.float32)
@@ -210,13 +210,13 @@ def _merge(base: Tensor, layer: nn.Module, adapter: _Adapter) -> Tensor:
 
 
 def _scale(name: str, rank: int, config: Mapping[str, Any]) -> float:
-    """α/r, or α/√r for rank-stabilised LoRA (Kalajdzievski 2023)."""
+    """Return α/r, or α/√r for rank-stabilised LoRA (Kalajdzievski 2023)."""
     alpha = float(_for_module(name, config.get("alpha_pattern"), config.get("lora_alpha", rank)))
     return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
 
 def _for_module(name: str, patterns: Mapping[str, Any] | None, default: Any) -> Any:
-    # As PEFT's get_pattern_key: a key matches the whole name or its end, from a dot on.
+    # As PEFT's get_pattern_key: a key matches the whole name or a suffix of it after a dot.
     for pattern, value in (patterns or {}).items():
         if re.match(rf"(.*\.)?({pattern})$", name):
             return value

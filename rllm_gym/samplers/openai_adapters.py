@@ -1,7 +1,7 @@
-"""LoRA adapters for an endpoint on the same disk: written to a folder, and loaded under a name of their own.
+"""LoRA adapters for an endpoint on the same disk: written to a folder, and loaded under unique names.
 
-What lives here is files and names. That every version has its own name makes a reply's version certain: an endpoint
-that re-uses a name may go on serving what it has cached.
+This module handles files and names. Every version has its own name, so that the version of a reply is certain: an
+endpoint that reuses a name may continue to serve what it has cached.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from rllm_gym.samplers.protocol import SamplerError, WeightUpdate, unknown_weigh
 
 
 class ServedAdapters:
-    """Which adapters serve, by the name of their weights, and which is about to.
+    """The adapters that are served, by the name of their weights, and the one that is being loaded.
 
     Args:
         model: Name of the base model at the endpoint; version 0.
-        folder: Where adapters are written; made if absent.
+        folder: Where adapters are written; created if absent.
     """
 
     def __init__(self, model: str, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder).absolute()
-        # Of this sampler alone: an endpoint may outlive a run, and remembers names.
+        # Unique to this sampler: an endpoint may outlive a run, and remembers names.
         self._run = f"{model}-{uuid.uuid4().hex[:8]}"
         self._model = model
         self._served: dict[str, list[_Served]] = {"": [_Served(model, 0)]}  # oldest first
         self._written = 0
         self.pending = ""
-        """What the endpoint is to call what was written last, whether it serves yet or not."""
+        """The endpoint's name for the adapter that was written last, whether it is served yet or not."""
         self.version = 0
 
     def serving(self, name: str) -> tuple[str, int]:
-        """What the endpoint calls the weights of this name now, and their version.
+        """Return the endpoint's name for these weights, and their version.
 
         Raises:
-            ValueError: There are none.
+            ValueError: There are no weights of this name.
         """
         if name not in self._served:
             raise unknown_weights(name, self._served)
@@ -48,10 +48,10 @@ class ServedAdapters:
         return newest.model, newest.version
 
     def check(self, update: WeightUpdate) -> dict[str, Any]:
-        """The configuration of an adapter that an endpoint can load.
+        """Return the configuration of an adapter that an endpoint can load.
 
         Raises:
-            SamplerError: The update is none.
+            SamplerError: The update is not such an adapter.
         """
         config = dict(update.lora_config or {})
         if update.kind != "lora" or "r" not in config:
@@ -66,15 +66,15 @@ class ServedAdapters:
         return config
 
     def write(self, update: WeightUpdate) -> tuple[str, dict[str, Any]]:
-        """Write the next version; path and content of the request that has it loaded.
+        """Write the next version; return path and content of the request that loads it.
 
         Raises:
-            SamplerError: The update is no plain LoRA adapter, or cannot be written.
+            SamplerError: The update is not a plain LoRA adapter, or cannot be written.
         """
         config = self.check(update)
         from safetensors.torch import save_file
 
-        # Numbered by attempts: what failed once may be known to the endpoint all the same.
+        # Numbered by attempts: the endpoint may know a name whose loading failed.
         self._written += 1
         self.pending = f"{self._run}-v{self._written}"
         folder = self._folder / self.pending
@@ -89,9 +89,9 @@ class ServedAdapters:
         return "/load_lora_adapter", {"lora_name": self.pending, "lora_path": str(folder)}
 
     def advance(self, name: str, *, base: bool = False) -> list[str]:
-        """What was written serves under this name now, or the base itself; what is to be unloaded then.
+        """Serve the written adapter, or the base itself, under this name; return the adapters to unload.
 
-        The version before stays loaded: its replies may be under way.
+        The previous version stays loaded, because its replies may be in progress.
         """
         self.version += 1
         versions = self._served.setdefault(name, [])
@@ -100,23 +100,23 @@ class ServedAdapters:
         return [each.model for each in old if each.model != self._model]
 
     def drop(self, name: str) -> list[str]:
-        """Forget the weights of a name; what is to be unloaded then.
+        """Remove the weights of a name; return the adapters to unload.
 
         Raises:
-            ValueError: There are none, or it is ``""``.
+            ValueError: There are no weights of this name, or it is ``""``.
         """
         if not name or name not in self._served:
             raise unknown_weights(name, self._served)
         return [each.model for each in self._served.pop(name) if each.model != self._model]
 
     def remove(self, model: str) -> None:
-        """Delete the files of what was unloaded."""
+        """Delete the files of an unloaded adapter."""
         shutil.rmtree(self._folder / model, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)
 class _Served:
-    """What the endpoint calls a version of some weights, and its number."""
+    """The endpoint's name for a version of some weights, and its number."""
 
     model: str
     version: int

@@ -1,6 +1,7 @@
-"""A sampler for any endpoint that speaks OpenAI's API: text by chat, or token ids with log-probs where it gives them.
+"""A sampler for any OpenAI-compatible endpoint: text by chat, or token ids with log-probs where the endpoint has them.
 
-What lives here is asking: modes, retries, limits, waiting. The wire is ``openai_http``'s, words ``openai_replies``'.
+This module contains the modes, retries, limits and waiting. ``openai_http`` sends requests, ``openai_replies`` parses
+replies.
 """
 
 from __future__ import annotations
@@ -35,49 +36,54 @@ Read = TypeVar("Read")
 _PROBE_PROMPT = (1, 2, 3)
 _PROBE_SECONDS = 120.0  # a server that has just started compiles on its first request
 _LIST_SECONDS = 10.0
-_LINE_SECONDS = 30 * 86400.0  # the line for a connection moves, since all in it have deadlines
-_MARGIN = 5.0  # an exchange that is cut at its deadline ends by itself; only a hanging name lookup does not
+_LINE_SECONDS = 30 * 86400.0  # the queue for a connection moves, since every request in it has a deadline
+_MARGIN = 5.0  # a request that is cut at its deadline ends by itself; only a hanging name lookup does not
 
 
 class OpenAISampler:
-    """Replies from an OpenAI-compatible endpoint.
+    """Samples from an OpenAI-compatible endpoint.
 
-    **Chat** (``token_ids=False``): ``{base_url}/chat/completions`` with messages; any endpoint will do. Replies are
-    text, so episodes can be evaluated, not trained on. **Token ids** (``token_ids=True``): ``{base_url}/completions``
-    with the very ids of the conversation, as vLLM and its kin take them; replies carry ids and log-probs. That the
-    endpoint does so, and of which distribution its log-probs are, is tried out when the sampler is made, not guessed.
+    **Chat** (``token_ids=False``): ``{base_url}/chat/completions`` with messages; works with any endpoint. Replies are
+    text, so episodes can be evaluated but not trained on. **Token ids** (``token_ids=True``):
+    ``{base_url}/completions`` with the exact ids of the conversation, as vLLM and similar servers accept them; replies
+    carry ids and log-probs. A probe request checks, when the sampler is made, that the endpoint supports this, and of
+    which distribution its log-probs are.
 
-    A refusal that may pass (429, 5xx, no connection, a reply that breaks off) is asked again after a growing pause, or
-    the one that ``Retry-After`` asks for, in which nobody else asks either. Prompts that do not fit the model come back
-    as a completion with ``finish_reason="context_length"``: a conversation that is too long is no fault. Connections
-    are kept. The key is sent to this host alone, never through a redirect, and stands in no message.
+    A temporary error (429, 5xx, no connection, an interrupted reply) is retried after a growing pause, or after the
+    pause that ``Retry-After`` asks for, during which no other request is sent either. Prompts that do not fit the model
+    return a completion with ``finish_reason="context_length"`` rather than an error. Connections are kept. The key is
+    sent to this host alone, never through a redirect, and appears in no message.
 
     Args:
         model: Name of the model at the endpoint.
         base_url: Such as ``"http://localhost:8000/v1"``.
         api_key: ``None`` reads the environment variable ``OPENAI_API_KEY``; ``""`` sends none.
-        token_ids: ``True`` needs token ids and log-probs, ``None`` takes them where the endpoint gives them (look at
-            ``returns_tokens``), ``False`` chats.
-        tokenizer: The model's tokenizer, or the folder of one: what the engine makes ids of messages with, and counts.
-        context_length: Most tokens of prompt and reply together; ``None``: what the endpoint says, with token ids.
-        adapter_folder: Folder that the endpoint can read, too: :meth:`push` writes adapters there and has them loaded
-            (vLLM with ``--enable-lora`` and ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=1``). Needs ``token_ids=True``.
-        probe_tolerance: Most that log-probs of a pushed adapter may differ from the trainer's, where the update has a
-            probe: what rounding of the endpoint's dtype explains (bfloat16: about 0.25).
+        token_ids: ``True`` requires token ids and log-probs, ``None`` uses them where the endpoint returns them (see
+            ``returns_tokens``), ``False`` uses chat.
+        tokenizer: The model's tokenizer, or its folder: the engine uses it to turn messages into ids and to count
+            tokens.
+        context_length: Maximum tokens of prompt and reply together; ``None``: what the endpoint reports, with token
+            ids.
+        adapter_folder: A folder that the endpoint can read too: :meth:`push` writes adapters there and requests that
+            they be loaded (vLLM with ``--enable-lora`` and ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=1``). Needs
+            ``token_ids=True``.
+        probe_tolerance: Maximum difference between log-probs of a pushed adapter and the trainer's, where the update
+            has a probe: what rounding of the endpoint's dtype explains (bfloat16: about 0.25).
         extra_body: Fields added to every request; ``None`` as a value leaves a field out (``{"seed": None}`` for
-            endpoints that know no seeds).
-        rate_limit: Most requests and tokens a minute. Limits that replies tell (``x-ratelimit-*``) are kept anyway.
-        timeout: Seconds one attempt may take.
+            endpoints that accept no seeds).
+        rate_limit: Maximum requests and tokens per minute. Limits that replies report (``x-ratelimit-*``) are always
+            respected.
+        timeout: Seconds that one attempt may take.
         connect_timeout: Seconds to connect.
-        silence_timeout: Seconds without a byte; ``None`` for ``timeout`` (nothing comes while a reply is computed).
-        retries: Further attempts after a refusal that may pass.
-        max_pause: Longest pause, in seconds, that an endpoint may ask for; more is an error.
-        parallel: Requests under way at a time.
-        max_reply_bytes: Longest reply.
+        silence_timeout: Seconds without a byte; ``None`` for ``timeout`` (nothing arrives while a reply is computed).
+        retries: Further attempts after a temporary error.
+        max_pause: Longest pause, in seconds, that an endpoint may ask for; a longer one is an error.
+        parallel: Maximum number of concurrent requests.
+        max_reply_bytes: Maximum size of a reply in bytes.
 
     Raises:
         ValueError: An argument is out of range or has no effect, or ``base_url`` is not http or https.
-        SamplerError: ``token_ids`` is ``True`` and the endpoint gives none, cannot be reached, or refuses.
+        SamplerError: ``token_ids`` is ``True`` and the endpoint returns none, cannot be reached, or refuses.
     """
 
     def __init__(
@@ -129,7 +135,7 @@ class OpenAISampler:
         self.context_length = context_length
         self.returns_tokens = False
         self.why_no_tokens = "chat completions carry no token ids; make the sampler with token_ids=True"
-        """Why replies have no token ids and log-probs; ``""`` where they have."""
+        """Why replies have no token ids and log-probs; ``""`` if they have them."""
         self._logprobs: replies.LogprobMode = "unknown"
         self._probe_tolerance = probe_tolerance
         self._extra = dict(extra_body or {})
@@ -156,14 +162,15 @@ class OpenAISampler:
         return self._adapters.version if self._adapters is not None else 0
 
     async def sample(self, requests: Sequence[Request]) -> list[Completion]:
-        """One reply per request. See :class:`~rllm_gym.samplers.Sampler`.
+        """Sample one reply per request. See :class:`~rllm_gym.samplers.Sampler`.
 
-        A prompt that the endpoint finds too long gives an empty completion with ``finish_reason="context_length"``.
+        A prompt that the endpoint rejects as too long gives an empty completion with
+        ``finish_reason="context_length"``.
 
         Raises:
-            ValueError: A request names weights that nobody pushed; with token ids: a prompt is empty or does not fit.
-                Nothing was sampled.
-            SamplerError: The endpoint refuses, cannot be reached, or answers with something else.
+            ValueError: A request names weights that were never pushed; with token ids: a prompt is empty or does not
+                fit. Nothing was sampled.
+            SamplerError: The endpoint refuses, cannot be reached, or returns an invalid reply.
         """
         if self._closed:
             raise SamplerError("this sampler is closed; make a new one")
@@ -174,22 +181,22 @@ class OpenAISampler:
         try:
             return list(await asyncio.gather(*tasks))
         except BaseException:
-            # The others are for nobody any more.
+            # The results of the other requests are no longer needed.
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
 
     async def push(self, update: WeightUpdate) -> int:
-        """Write an adapter to ``adapter_folder`` and have the endpoint load it; returns the new version.
+        """Write an adapter to ``adapter_folder``, have the endpoint load it, and return the new version.
 
-        Each version has a name of its own at the endpoint, so that no reply can come from another than it says.
-        Adapters pushed under names are loaded beside each other; the endpoint's ``--max-loras`` says how many of them
-        share a batch.
+        Each version has its own name at the endpoint, so that a reply cannot come from another version than it reports.
+        Adapters pushed under names are loaded together; the endpoint's ``--max-loras`` sets how many of them share a
+        batch.
 
         Raises:
-            SamplerError: There is no ``adapter_folder``, the update is no LoRA adapter, the endpoint refuses it, or
-                what it serves then does not agree with the update's probe.
+            SamplerError: There is no ``adapter_folder``, the update is not a LoRA adapter, the endpoint refuses it, or
+                what it then serves does not agree with the update's probe.
         """
         if self._adapters is None:
             raise SamplerError(
@@ -198,7 +205,7 @@ class OpenAISampler:
             )
         self._adapters.check(update)
         tensors = list(update.tensors)
-        if not tensors:  # an adapter that adapts nothing is the base
+        if not tensors:  # an adapter that changes nothing is the base
             await self._unload(self._adapters.advance(update.name, base=True))
             return self._adapters.version
         path, body = await asyncio.to_thread(self._adapters.write, replace(update, tensors=tensors))
@@ -215,7 +222,7 @@ class OpenAISampler:
         return self._adapters.version
 
     async def drop(self, name: str) -> None:
-        """Have the endpoint unload the adapter that was pushed under a name. Its replies should not be under way.
+        """Have the endpoint unload the adapter that was pushed under a name. None of its replies should be in progress.
 
         Raises:
             ValueError: There is none of that name, or it is ``""``.
@@ -236,10 +243,10 @@ class OpenAISampler:
             await asyncio.to_thread(self._adapters.remove, model)
 
     async def _check_probe(self, probe: Probe) -> None:
-        """Compare what the adapter that was just loaded says of a text with what the trainer says.
+        """Compare the log-probs of the adapter that was just loaded with the trainer's.
 
         Raises:
-            SamplerError: They differ: it serves something else.
+            SamplerError: They differ: the endpoint serves other weights.
         """
         from rllm_gym.samplers.vllm.probing import compare
 
@@ -253,10 +260,10 @@ class OpenAISampler:
         compare(probe, said, self._probe_tolerance, "after a push")
 
     async def release(self, conversation: str) -> None:
-        """Nothing is kept on this side."""
+        """Do nothing: the client keeps no cache."""
 
     async def close(self) -> None:
-        """End what is under way and close all connections. Safe to call twice."""
+        """Cancel requests in progress and close all connections. Safe to call twice."""
         self._closed = True
         self._endpoint.close()
         await self._threads.aclose()
@@ -267,13 +274,13 @@ class OpenAISampler:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    # One request ------------------------------------------------------------------------------------------
+    # One request
 
     def _serving(self, weights: str) -> tuple[str, int]:
-        """What the endpoint calls these weights, and their version.
+        """Return the endpoint's name for these weights, and their version.
 
         Raises:
-            ValueError: Nobody pushed them.
+            ValueError: They were never pushed.
         """
         if self._adapters is not None:
             return self._adapters.serving(weights)
@@ -309,7 +316,8 @@ class OpenAISampler:
             except replies.PromptTooLong:
                 if self.returns_tokens or not limited or self._length_field in self._extra:
                     return Completion((), (), "", "context_length", version)
-                # Prompt and max_tokens together may be what does not fit. Without it the reply gets what is left.
+                # Prompt and max_tokens together may be too long. Without max_tokens the reply gets the remaining
+                # context.
                 limited = False
             except Refused as refused:
                 raise SamplerError(await self._explained(refused)) from refused
@@ -330,7 +338,7 @@ class OpenAISampler:
         return completion
 
     def _body(self, request: Request, name: str, *, limited: bool) -> tuple[str, dict[str, Any]]:
-        """Path and content of a request; ``limited``: with its ``max_tokens``."""
+        """Return path and content of a request; ``limited``: with its ``max_tokens``."""
         params = request.params
         body: dict[str, Any] = {"model": name, "temperature": params.temperature, "top_p": params.top_p}
         if limited:
@@ -341,7 +349,7 @@ class OpenAISampler:
             most = params.max_tokens
             if self.context_length is not None:
                 most = min(most, self.context_length - len(request.ids))
-            # All that a server would else take from the model's generation config: the distribution is ours to say.
+            # Set everything that a server would otherwise take from the model's generation config.
             body |= _TOKEN_FIELDS | {"prompt": list(request.ids), "max_tokens": most, "top_k": params.top_k}
             body["seed"] = request.seed % 2**63
             if params.stop_token_ids:
@@ -350,7 +358,7 @@ class OpenAISampler:
             body["messages"] = [dict(message) for message in request.messages]
             body["seed"] = request.seed % 2**31
             if params.top_k:
-                body["top_k"] = params.top_k  # vLLM's and SGLang's extension
+                body["top_k"] = params.top_k  # an extension of vLLM and SGLang
         path = "/completions" if self.returns_tokens else "/chat/completions"
         return path, self._with_extra(body)
 
@@ -358,11 +366,11 @@ class OpenAISampler:
         return {name: value for name, value in {**body, **self._extra}.items() if value is not None}
 
     async def _ask(self, path: str, body: dict[str, Any], tokens: int, *, read: Callable[[Answer], Read]) -> Read:
-        """What is read from the answer to a POST, after as many attempts as it takes.
+        """Send a POST, with retries, and return what ``read`` makes of the answer.
 
         Raises:
-            Refused: For good, or once too often.
-            SamplerError: The endpoint is late.
+            Refused: The error is permanent, or retries are used up.
+            SamplerError: The endpoint exceeded the deadline.
         """
         attempt = 0
         while True:
@@ -380,7 +388,7 @@ class OpenAISampler:
                 attempt += 1
 
     async def _turn(self, tokens: int) -> None:
-        """Wait for the place in line, and for the end of a pause."""
+        """Wait for the request's place in the queue, and for the end of a pause."""
         wait = max(self._pace.book(tokens), self._pace.paused())
         while wait > 0:
             await asyncio.sleep(wait)
@@ -394,13 +402,13 @@ class OpenAISampler:
                     f"{self._endpoint.url} asks to come back in {refused.pause:g} s, and max_pause is "
                     f"{self._max_pause:g} s ({self._endpoint.clean(str(refused))})"
                 ) from refused
-            # Whoever else asks meanwhile would be refused, too.
+            # Other requests would be refused meanwhile, too.
             self._pace.pause(refused.pause)
             pause = refused.pause + self._jitter.uniform(0, 0.1 * refused.pause)
         await asyncio.sleep(pause)
 
     async def _attempt(self, path: str, body: bytes) -> Answer:
-        """One POST in a thread, ended at the deadline and when nobody waits any more."""
+        """Send one POST in a thread; abort it at the deadline and when the caller is cancelled."""
         call = Call()
         timeout = self._timeout
 
@@ -435,10 +443,10 @@ class OpenAISampler:
     def _forget(self, task: asyncio.Task[Answer]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
-            task.exception()  # told to whoever waits; where nobody does any more it is nobody's
+            task.exception()  # the exception was delivered to the caller, if there still is one
 
     def _renames_length(self, refused: Refused, body: dict[str, Any]) -> bool:
-        """Whether the endpoint calls ``max_tokens`` otherwise, as OpenAI's reasoning models do; renames it if so."""
+        """Rename ``max_tokens`` if the endpoint asks for OpenAI's newer name; return whether it was renamed."""
         if refused.status != 400 or "max_completion_tokens" not in str(refused) or "max_tokens" not in body:
             return False
         body["max_completion_tokens"] = body.pop("max_tokens")
@@ -454,7 +462,7 @@ class OpenAISampler:
             )
         return said
 
-    # At the start -----------------------------------------------------------------------------------------
+    # At the start
 
     def _blocking(self, method: str, path: str, body: dict[str, Any] | None, seconds: float) -> Any:
         call = Call()
@@ -476,10 +484,10 @@ class OpenAISampler:
             return []
 
     def _probe(self, *, must: bool) -> None:
-        """Find out whether ids and log-probs come back, and which log-probs.
+        """Find out whether the endpoint returns ids and log-probs, and of which distribution.
 
         Raises:
-            SamplerError: They do not, and they ``must``; or the endpoint cannot be asked at all.
+            SamplerError: It does not return them although they ``must`` be; or it cannot be asked at all.
         """
         try:
             if self.context_length is None:
@@ -493,7 +501,7 @@ class OpenAISampler:
             ]
         except Refused as refused:
             self.why_no_tokens = self._endpoint.clean(str(refused))
-            # Whoever cannot be reached, or takes no key, is no chat endpoint either.
+            # An endpoint that cannot be reached, or rejects the key, cannot chat either.
             if must or refused.may_pass or refused.status in (401, 403):
                 raise SamplerError(
                     f"{self._endpoint.url} gives no token ids and log-probs for model {self.model!r}, which training "
@@ -509,14 +517,14 @@ class OpenAISampler:
             self.context_length = replies.context_of(self._blocking("GET", "/models", None, _PROBE_SECONDS), self.model)
         except Refused as refused:
             if refused.status in (401, 403) or refused.may_pass:
-                raise  # the others: an endpoint without this list
+                raise  # other statuses: an endpoint without this list
 
     def _probe_body(self, temperature: float) -> dict[str, Any]:
         body = {"model": self.model, "prompt": list(_PROBE_PROMPT), "max_tokens": 1, "temperature": temperature}
         return self._with_extra({**body, **_TOKEN_FIELDS, "top_p": 1.0, "top_k": 0, "logprobs": 5, "seed": 0})
 
 
-# Ids and log-probs, both ways in which servers give ids, and nothing between the model and the draw.
+# Ids and log-probs, in both ways in which servers return ids, and no processing between the model and sampling.
 _TOKEN_FIELDS: dict[str, Any] = {
     "logprobs": 0,
     "return_token_ids": True,
@@ -529,7 +537,7 @@ _TOKEN_FIELDS: dict[str, Any] = {
 
 
 def _unlike(params: SamplingParams, mode: replies.LogprobMode) -> str:
-    """Why the endpoint's log-probs would not be those that :class:`SamplingParams` promises; ``""`` if they are."""
+    """Return why the endpoint's log-probs are not those that :class:`SamplingParams` defines; ``""`` if they are."""
     cuts = params.temperature > 0 and (params.top_p < 1 or params.top_k > 0)
     scaled = params.temperature not in (0, 1)
     if scaled and mode != "processed":
@@ -546,7 +554,7 @@ def _unlike(params: SamplingParams, mode: replies.LogprobMode) -> str:
 
 
 def _booked(request: Request) -> int:
-    """Tokens of prompt and longest reply, for rate limits; of messages roughly, four characters each."""
+    """Return tokens of prompt and longest reply, for rate limits; of messages an estimate, four characters each."""
     written = sum(len(str(message.get("content") or "")) for message in request.messages) // 4
     return (len(request.ids) or written) + request.params.max_tokens
 

@@ -1,6 +1,6 @@
-"""JSON over HTTP to one endpoint: connections that are kept, limits on everything, and a key that goes nowhere else.
+"""JSON over HTTP to one endpoint: kept connections, limits on everything, and a key that is sent to no other host.
 
-Blocking; each exchange runs in a thread and can be ended from another. What the JSON means is the sampler's.
+Blocking; each request runs in a thread and can be aborted from another. ``openai_replies`` interprets the JSON.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Refused(Exception):
     """The endpoint did not serve a request.
 
     Args:
-        message: Why; without the key.
+        message: The reason, without the key.
         may_pass: Whether the same request may succeed later.
         status: The HTTP status, 0 where there was none.
-        pause: Seconds the endpoint asks to wait.
+        pause: Seconds that the endpoint asks to wait.
     """
 
     def __init__(self, message: str, *, may_pass: bool, status: int = 0, pause: float | None = None) -> None:
@@ -42,7 +42,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back: a status below 300 or above 399, lower-case header names, and the body (cut for errors)."""
+    """A response: a status below 300 or above 399, lower-case header names, and the body (cut for errors)."""
 
     status: int
     headers: Mapping[str, str]
@@ -50,7 +50,7 @@ class Answer:
 
 
 class Call:
-    """One exchange under way, which :meth:`abort` ends from any thread."""
+    """One request in progress, which :meth:`abort` ends from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -58,10 +58,10 @@ class Call:
         self.aborted = False
 
     def attach(self, connected: socket.socket) -> None:
-        """What to cut when the exchange is ended.
+        """Register the socket to shut down when the request is aborted.
 
         Raises:
-            Refused: It was ended already.
+            Refused: The request was already aborted.
         """
         with self._lock:
             if self.aborted:
@@ -69,29 +69,29 @@ class Call:
             self._socket = connected
 
     def detach(self) -> None:
-        """The exchange is over; the connection may serve others."""
+        """Unregister the socket: the request has finished, and other requests may use the connection."""
         with self._lock:
             self._socket = None
 
     def abort(self) -> None:
-        """End the exchange now; the thread in it wakes up. Safe to call at any time."""
+        """Abort the request now; its thread wakes up. Safe to call at any time."""
         with self._lock:
             self.aborted = True
             if self._socket is not None:
                 with contextlib.suppress(OSError):
-                    # Of the plain socket: TLS need not say good-bye, and its object is in use by the other thread.
+                    # Shut down the plain socket: TLS needs no close message, and the other thread uses its object.
                     socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
 class Endpoint:
-    """Exchanges JSON with the paths below one base URL. Close it.
+    """Exchanges JSON with the paths below one base URL. Must be closed.
 
     Args:
-        base_url: Such as ``"http://localhost:8000/v1"``; a query (``?api-version=…``) goes with every request.
+        base_url: Such as ``"http://localhost:8000/v1"``; a query (``?api-version=…``) is sent with every request.
         key: Sent as ``Authorization: Bearer``; ``""`` for none.
         connect_timeout: Seconds to connect, TLS included.
         silence_timeout: Seconds without a byte.
-        max_bytes: Longest reply.
+        max_bytes: Maximum size of a reply in bytes.
 
     Raises:
         ValueError: The URL or the key cannot be used; the key is not shown.
@@ -128,16 +128,17 @@ class Endpoint:
         self._closed = False
 
     def exchange(self, call: Call, method: str, path: str, body: bytes | None = None) -> Answer:
-        """One request and its reply. Blocks.
+        """Send one request and return its reply. Blocks.
 
         Args:
-            call: Through which it can be ended.
+            call: Handle to abort the request.
             method: ``GET`` or ``POST``.
             path: Below the base URL, such as ``/chat/completions``.
             body: JSON.
 
         Raises:
-            Refused: No connection, no HTTP, too long a reply or a silence; a redirect elsewhere.
+            Refused: No connection, no HTTP, a reply that is too long, a silence timeout, or a redirect to another
+                origin.
         """
         target = self._path + path + (f"?{self._query}" if self._query else "")
         for _ in range(_MAX_REDIRECTS + 1):
@@ -148,18 +149,16 @@ class Endpoint:
         raise Refused(f"more than {_MAX_REDIRECTS} redirects", may_pass=False)
 
     def clean(self, text: str) -> str:
-        """The text without the key: some endpoints quote it."""
+        """Return the text without the key: some endpoints quote it."""
         return text.replace(self._key, "[key]") if len(self._key) >= 4 else text
 
     def close(self) -> None:
-        """Close the connections that are kept. Exchanges under way go on; safe to call twice."""
+        """Close the idle connections. Requests in progress continue. Safe to call twice."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
-
-    # ------------------------------------------------------------------------------------------------------
 
     def _exchange(self, call: Call, method: str, target: str, body: bytes | None) -> Answer:
         kept = self._take()
@@ -167,7 +166,7 @@ class Endpoint:
             try:
                 return self._converse(kept, call, method, target, body)
             except ConnectionError as error:
-                # The other side closed it just when it was taken. Nothing was answered, so ask on a new one.
+                # The server closed the connection just when it was taken. Nothing was answered, so retry on a new one.
                 if call.aborted:
                     raise self._failure(error, call) from error
             except (OSError, http.client.HTTPException) as error:
@@ -200,9 +199,9 @@ class Endpoint:
             connection.request(method, target, body, headers)
             response = connection.getresponse()
             answer, whole = self._read(response)
-            response.close()  # its part of the connection: the next request may go out
+            response.close()  # releases the connection for the next request
             if call.aborted:
-                # The cut looks like the end of the reply, even of its headers.
+                # The shutdown looks like the end of the reply, even of its headers.
                 raise Refused("the request was given up", may_pass=False)
             keep = whole and not response.will_close
             return answer
@@ -214,7 +213,7 @@ class Endpoint:
                 connection.close()
 
     def _read(self, response: http.client.HTTPResponse) -> tuple[Answer, bool]:
-        """The answer, and whether all of it was read."""
+        """Return the answer, and whether all of it was read."""
         failed = response.status >= 300
         most = _ERROR_BYTES if failed else self._max_bytes
         data = bytearray()
@@ -226,7 +225,7 @@ class Endpoint:
         if len(data) > most and not failed:
             raise Refused(f"the reply has more than {most} bytes", may_pass=False)
         whole = len(data) <= most
-        if whole and response.length:  # what the header promised and did not come
+        if whole and response.length:  # bytes that the header announced are missing
             raise http.client.IncompleteRead(b"", response.length)
         if response.getheader("Content-Encoding", "identity") not in ("identity", "") and not failed:
             raise Refused(
@@ -240,12 +239,12 @@ class Endpoint:
             return Refused(f"silent for {self._silence_timeout:g} s", may_pass=not call.aborted)
         if isinstance(error, http.client.IncompleteRead):
             return Refused("the reply broke off in the middle", may_pass=not call.aborted)
-        # A certificate, or a server that speaks no TLS, stays as it is.
+        # A certificate error, or a server without TLS, is permanent.
         lasting = isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
         return Refused(self.clean(f"{type(error).__name__}: {error}"), may_pass=not lasting and not call.aborted)
 
     def _redirected(self, answer: Answer, target: str) -> str:
-        """Where a redirect leads, within this very origin: the key goes nowhere else."""
+        """Return the target of a redirect within this origin: the key must not be sent elsewhere."""
         origin = f"{self._scheme}://{_netloc(self._host, self._port)}"
         location = answer.headers.get("location", "")
         try:
@@ -264,7 +263,7 @@ class Endpoint:
         return urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))
 
     def _take(self) -> http.client.HTTPConnection | None:
-        """A kept connection that nobody has closed meanwhile, the latest used first."""
+        """Return an idle connection that is still open, the most recently used first."""
         while True:
             with self._lock:
                 if not self._idle:
@@ -299,7 +298,7 @@ class _Proxy:
 
 
 def _proxy_for(scheme: str, host: str) -> _Proxy | None:
-    """The proxy that the environment names for a host, as urllib reads it; never for this machine itself."""
+    """Return the proxy that the environment sets for a host, as urllib reads it; never for loopback addresses."""
     url = urllib.request.getproxies().get(scheme)
     if not url or _is_loopback(host) or urllib.request.proxy_bypass(host):
         return None
@@ -327,7 +326,7 @@ def _netloc(host: str, port: int) -> str:
 
 
 def _readable(connected: socket.socket) -> bool:
-    """Whether something waits to be read: on an idle connection that is its end."""
+    """Return whether data is ready to be read: on an idle connection that means its end."""
     with selectors.DefaultSelector() as selector:
         selector.register(connected, selectors.EVENT_READ)
         return bool(selector.select(0))

@@ -1,4 +1,4 @@
-"""What an OpenAI-compatible endpoint answers, read with suspicion: completions, errors, and what a probe finds out."""
+"""Parse and validate the replies of an OpenAI-compatible endpoint: completions, errors, and results of probes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rllm_gym.samplers.rate_limit import retry_after
 
 _WORTH_RETRYING = (408, 409, 425, 429, 500, 502, 503, 504, 529)
 _TOKEN_ID = re.compile(r"token_id:(\d+)")
-# vLLM, SGLang, OpenAI, llama.cpp and TGI, each in its own words.
+# The messages of vLLM, SGLang, OpenAI, llama.cpp and TGI.
 _TOO_LONG = re.compile(
     r"(maximum|max(_model_len)?|model'?s?|available|allowed) (allowed )?(context|model|input|token|sequence)[ _-]?"
     r"(length|size|window|limit)|context[ _-]?(length|window|size)|longer than the model|max_model_len|"
@@ -25,18 +25,18 @@ _TOO_LONG = re.compile(
 )
 
 LogprobMode = Literal["raw", "processed", "unknown"]
-"""Of which distribution an endpoint gives log-probs: before temperature, top_p and top_k, or after all of them."""
+"""Which log-probs an endpoint returns: before temperature, top_p and top_k, or after all of them."""
 
 
 class PromptTooLong(Refused):
-    """The endpoint says that prompt, or prompt and reply, do not fit the model."""
+    """The endpoint reports that the prompt, or prompt and reply, do not fit the model."""
 
 
 def parse(answer: Answer) -> Any:
-    """The JSON of a good answer.
+    """Return the JSON of a successful answer.
 
     Raises:
-        Refused: The status is an error, said with what the endpoint says; or there is one inside; or it is no JSON.
+        Refused: The status is an error (with the endpoint's message), the body contains an error, or it is not JSON.
         PromptTooLong: The error is that of a prompt that does not fit.
     """
     said_yes(answer)
@@ -47,14 +47,14 @@ def parse(answer: Answer) -> Any:
             f"the reply is no JSON ({type(error).__name__}): {answer.body[:200]!r}", may_pass=False
         ) from error
     if isinstance(content, dict) and content.get("error") and "choices" not in content:
-        # Routers send the head before they know: the status is good, and the real one stands inside.
+        # Routers send the header before they know: the status is good, and the real one is in the body.
         code = content["error"].get("code") if isinstance(content["error"], dict) else None
         raise _error(replace(answer, status=code if type(code) is int and 400 <= code < 600 else 400))
     return content
 
 
 def said_yes(answer: Answer) -> None:
-    """Nothing, if the status is good: what stands in the body need not be JSON.
+    """Check the status only: the body need not be JSON.
 
     Raises:
         Refused: The status is an error.
@@ -64,13 +64,13 @@ def said_yes(answer: Answer) -> None:
 
 
 def chat_completion(answer: Any, version: int) -> Completion:
-    """The text of a chat completion.
+    """Return the text of a chat completion.
 
-    Calls that the endpoint has parsed out of the text are put back, as Hermes and Qwen write them, since
+    Tool calls that the endpoint has parsed out of the text are put back, in the format of Hermes and Qwen, since
     environments read text.
 
     Raises:
-        Refused: It is no chat completion, or the endpoint gave up in the middle.
+        Refused: It is not a chat completion, or the endpoint stopped in the middle.
     """
     try:
         choice = answer["choices"][0]
@@ -86,10 +86,10 @@ def chat_completion(answer: Any, version: int) -> Completion:
 
 
 def token_completion(answer: Any, version: int) -> Completion:
-    """Ids, log-probs and text of a completion that was asked for with ``return_token_ids`` and ``logprobs``.
+    """Return ids, log-probs and text of a completion requested with ``return_token_ids`` and ``logprobs``.
 
     Raises:
-        Refused: Ids or log-probs are missing or do not fit each other.
+        Refused: Ids or log-probs are missing or inconsistent.
     """
     try:
         choice = answer["choices"][0]
@@ -106,12 +106,12 @@ def token_completion(answer: Any, version: int) -> Completion:
     finish = _finish(choice.get("finish_reason"))
     if not ids:
         raise Refused("the reply has no token at all, not even one that ends it", may_pass=False)
-    # Rounding may put a certain token's a hair above 0.
+    # Rounding may put the log-prob of a certain token slightly above 0.
     return Completion(tuple(ids), tuple(min(0.0, float(logp)) for logp in logprobs), text, finish, version)
 
 
 def prompt_logprobs(answer: Any, ids: Sequence[int]) -> list[float]:
-    """The log-prob of each id of a prompt but the first, asked for with ``prompt_logprobs`` (vLLM).
+    """Return the log-prob of each id of a prompt except the first, requested with ``prompt_logprobs`` (vLLM).
 
     Raises:
         Refused: They are missing.
@@ -128,14 +128,14 @@ def prompt_logprobs(answer: Any, ids: Sequence[int]) -> list[float]:
 
 
 def used_tokens(answer: Any) -> int | None:
-    """Tokens of prompt and reply as the endpoint counts them; ``None`` where it does not say."""
+    """Return tokens of prompt and reply as the endpoint counts them; ``None`` if it does not report them."""
     usage = answer.get("usage") if isinstance(answer, dict) else None
     total = usage.get("total_tokens") if isinstance(usage, dict) else None
     return total if isinstance(total, int) and total >= 0 else None
 
 
 def context_of(models: Any, model: str) -> int | None:
-    """``max_model_len`` of a model in the list of ``/models`` (vLLM, SGLang); ``None`` where it does not say."""
+    """Return ``max_model_len`` of a model in the list of ``/models`` (vLLM, SGLang); ``None`` if it is not reported."""
     for entry in _entries(models):
         length = entry.get("max_model_len")
         if entry.get("id") == model and isinstance(length, int) and length > 0:
@@ -144,18 +144,18 @@ def context_of(models: Any, model: str) -> int | None:
 
 
 def model_names(models: Any) -> list[str]:
-    """The names in the list that ``/models`` gives."""
+    """Return the names in the list of ``/models``."""
     return [str(entry["id"]) for entry in _entries(models) if "id" in entry]
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What a probe found out.
+    """The result of a probe.
 
     Attributes:
-        why_not: Why no token ids and log-probs can be had; ``""`` where they can.
+        why_not: Why token ids and log-probs are not available; ``""`` if they are.
         logprobs: Of which distribution they are.
-        context_length: As the endpoint says, or ``None``.
+        context_length: As the endpoint reports it, or ``None``.
     """
 
     why_not: str
@@ -164,10 +164,10 @@ class Probed:
 
 
 def checked_probe(answer: Any, prompt: Sequence[int]) -> Mapping[int, float]:
-    """Log-probs by token id at the first place of a probing completion of one token.
+    """Return log-probs by token id at the first position of a probe completion of one token.
 
     Raises:
-        Refused: Something is missing, or the prompt was not taken as it was given.
+        Refused: Something is missing, or the prompt was not used as given.
     """
     completion = token_completion(answer, 0)
     choice = answer["choices"][0]
@@ -191,9 +191,9 @@ def checked_probe(answer: Any, prompt: Sequence[int]) -> Mapping[int, float]:
 
 
 def logprob_mode(at_one: Mapping[int, float], at_half: Mapping[int, float]) -> LogprobMode:
-    """Whether log-probs are scaled by temperature, from those at temperatures 1 and 1/2 of the same place.
+    """Return whether log-probs are scaled by temperature, from those at temperatures 1 and 1/2 of the same position.
 
-    Differences of two tokens' log-probs do not depend on the normalisation: they stay, or they double.
+    Differences of two tokens' log-probs do not depend on the normalisation: they stay the same, or they double.
     """
     common = sorted(set(at_one) & set(at_half), key=lambda token: at_one[token])
     if len(common) < 2:
@@ -201,7 +201,7 @@ def logprob_mode(at_one: Mapping[int, float], at_half: Mapping[int, float]) -> L
     low, high = common[0], common[-1]
     before, after = at_one[high] - at_one[low], at_half[high] - at_half[low]
     if before < 0.05:
-        return "unknown"  # all alike: nothing can be told from noise
+        return "unknown"  # nearly equal: indistinguishable from noise
     ratio = after / before
     if abs(ratio - 1) < 0.2:
         return "raw"
@@ -220,7 +220,7 @@ def _error(answer: Answer) -> Refused:
 
 
 def _said(body: bytes) -> tuple[str, str]:
-    """Code and message of an error, in one of the forms in use; else the beginning of the body on one line."""
+    """Return code and message of an error, in one of the common formats; else the beginning of the body on one line."""
     try:
         content = json.loads(body)
     except (ValueError, RecursionError):
@@ -268,6 +268,6 @@ def _call_text(function: Mapping[str, Any]) -> str:
         try:
             call["arguments"] = json.loads(arguments)
         except (ValueError, RecursionError):
-            # The model wrote no JSON; the environment is to see, and say, what is wrong with it.
+            # The model wrote invalid JSON; the environment must see it to report what is wrong.
             return f'{TOOL_CALL_OPEN}{{"name": {json.dumps(call["name"])}, "arguments": {arguments}}}{TOOL_CALL_CLOSE}'
     return TOOL_CALL_OPEN + json.dumps(call, ensure_ascii=False) + TOOL_CALL_CLOSE

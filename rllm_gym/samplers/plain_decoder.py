@@ -1,9 +1,9 @@
-"""The forward pass of the common decoders, written out: the same sums in the same order, without the machinery around.
+"""The forward pass of common decoders, written out: the same operations in the same order, without module overhead.
 
-For a small model most of a decoding step is Python: modules, hooks, configuration look-ups. This pass takes weights and
-projections from the model's own modules each time, so that whatever happens to them (new weights, adapters) counts.
+For a small model most of a decoding step is Python: modules, hooks, configuration look-ups. This pass reads weights and
+projections from the model's own modules each time, so that changes to them (new weights, adapters) take effect.
 
-Axes: N rows, Q new tokens a row, H heads, D head dimension, E hidden size, T positions.
+Axes: N rows, Q new tokens per row, H heads, D head dimension, E hidden size, T positions.
 """
 
 from __future__ import annotations
@@ -15,25 +15,27 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-# Exactly these: a subclass may compute something else.
+# Exactly these classes: a subclass may compute something else.
 _KNOWN = {
     ("transformers.models.llama.modeling_llama", "LlamaForCausalLM"),
     ("transformers.models.mistral.modeling_mistral", "MistralForCausalLM"),
     ("transformers.models.qwen2.modeling_qwen2", "Qwen2ForCausalLM"),
     ("transformers.models.qwen3.modeling_qwen3", "Qwen3ForCausalLM"),
 }
-# Those whose angles depend on nothing but the position.
+# Kinds whose angles depend only on the position.
 _FIXED_ROPE = ("default", "linear", "llama3", "yarn")
 
 Attend = Callable[[int, Any, Tensor, Tensor, Tensor], Tensor]
-"""Of a layer's number, its attention module, queries, keys and values ``[N, H, Q, D]``: outputs ``[N, Q, H, D]``."""
+"""Function of a layer's number, its attention module, and queries, keys and values ``[N, H, Q, D]``; returns outputs
+``[N, Q, H, D]``.
+"""
 
 
 class PlainDecoder:
-    """Computes logits as the model would. Made by :meth:`of`, for models it knows.
+    """Computes the same logits as the model. Made by :meth:`of`, for known models.
 
     Args:
-        model: Of a known class.
+        model: A model of a known class.
     """
 
     def __init__(self, model: Any) -> None:
@@ -43,7 +45,7 @@ class PlainDecoder:
 
     @classmethod
     def of(cls, model: Any) -> PlainDecoder | None:
-        """For a model whose every part is known; else ``None``. Whether logits agree is for the caller to try."""
+        """Return an instance if every part of the model is known, else ``None``; the caller must compare logits."""
         kind = type(model)
         if (kind.__module__, kind.__name__) not in _KNOWN:
             return None
@@ -55,15 +57,15 @@ class PlainDecoder:
 
     @property
     def stands_for_model(self) -> bool:
-        """Whether the modules that it passes by are those it was made for, and nobody has put hooks on them since.
+        """Whether the bypassed modules are unchanged, and have no new hooks.
 
-        Whatever is wrapped around modules (offloading, measuring, steering) is to be called.
+        Wrappers around modules (offloading, measuring, steering) must be called.
         """
         now = _passed_by(self._model)
         return now == self._passed_by and not any(map(_is_hooked, now))
 
     def reserve(self, length: int) -> None:
-        """Make the table of rotary angles this long."""
+        """Extend the table of rotary angles to this length."""
         if length > self._cos_TD.shape[0]:
             weight = self._model.get_input_embeddings().weight
             dtype = weight.dtype if weight.is_floating_point() else torch.float32
@@ -73,7 +75,7 @@ class PlainDecoder:
             self._cos_TD, self._sin_TD = cos[0], sin[0]
 
     def logits(self, ids_NQ: Tensor, positions_NQ: Tensor, attend: Attend, keep: int | Tensor) -> Tensor:
-        """Logits ``[N, kept, V]``; ``attend`` stores keys and values and reads those that came before.
+        """Compute logits ``[N, kept, V]``; ``attend`` stores keys and values and reads the earlier ones.
 
         Args:
             ids_NQ: New tokens.
@@ -115,20 +117,20 @@ def _project(module: Any, states: Tensor) -> Tensor:
 def _rms_norm(module: Any, states: Tensor) -> Tensor:
     if states.dtype == torch.float32:
         return functional.rms_norm(states, module.weight.shape, module.weight, module.variance_epsilon)
-    # In half precision the order of rounding matters: the model's own.
+    # In half precision the order of rounding matters: use the model's own.
     normed: Tensor = module(states)
     return normed
 
 
 def _rotate(states_NHQD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary position embedding (Su et al. 2021), halves as in GPT-NeoX."""
+    """Apply rotary position embedding (Su et al. 2021), with halves as in GPT-NeoX."""
     half = states_NHQD.shape[-1] // 2
     turned = torch.cat((-states_NHQD[..., half:], states_NHQD[..., :half]), dim=-1)
     return states_NHQD * cos + turned * sin
 
 
 def _passed_by(model: Any) -> list[Any]:
-    """The modules whose own forward is not called."""
+    """Return the modules whose own forward is not called."""
     decoder = model.model
     modules = [model, decoder, decoder.norm]
     for layer in decoder.layers:
@@ -137,10 +139,10 @@ def _passed_by(model: Any) -> list[Any]:
 
 
 def _head_norms(attention: Any) -> list[Any]:
-    """Those of queries and keys, which Qwen3 has."""
+    """Return the norms of queries and keys, which Qwen3 has."""
     return [attention.q_norm, attention.k_norm] if "q_norm" in attention._modules else []
 
 
 def _is_hooked(module: Any) -> bool:
-    # accelerate puts a forward of its own into the object.
+    # accelerate sets a forward on the object itself.
     return bool(module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__)

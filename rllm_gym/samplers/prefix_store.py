@@ -1,6 +1,7 @@
-"""Which beginnings of conversations are computed already, and where: in running slots, or kept aside for later turns.
+"""An index of computed prefixes of conversations, in running slots or kept for later turns.
 
-Beginnings are found by the hash of each block of tokens together with all before it, and then compared token by token.
+Prefixes are found by the hash of each block of tokens together with all tokens before it, and then compared token by
+token.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 
 class Source:
-    """Tokens whose keys and values are at hand: ``slot`` in the running batch, or ``kept`` tensors."""
+    """Tokens whose keys and values are available: ``slot`` in the running batch, or ``kept`` tensors."""
 
     __slots__ = ("hashes", "ids", "kept", "size", "slot")
 
@@ -26,11 +27,11 @@ class Source:
 
 
 class PrefixStore:
-    """Finds the longest beginning of a prompt that is computed already.
+    """Finds the longest computed prefix of a prompt.
 
     Args:
         block: Tokens per hashed block.
-        max_bytes: Most memory for what is kept aside; the least recently used goes first.
+        max_bytes: Maximum memory for kept prefixes; the least recently used is removed first.
     """
 
     def __init__(self, block: int, max_bytes: int) -> None:
@@ -45,7 +46,7 @@ class PrefixStore:
         return len(self._kept)
 
     def hashes(self, ids: tuple[int, ...], known: Sequence[int] = ()) -> list[int]:
-        """A hash for each block of ``ids``; ``known`` are those of a beginning of it."""
+        """Return a hash for each block of ``ids``; ``known`` holds the hashes of a prefix of it."""
         values = list(known)
         value = values[-1] if values else 0
         for end in range((len(values) + 1) * self._block, len(ids) + 1, self._block):
@@ -54,19 +55,19 @@ class PrefixStore:
         return values
 
     def add(self, source: Source) -> None:
-        """Make a source findable."""
+        """Add a source to the index."""
         source.hashes = self.hashes(source.ids, source.hashes)
         for value in source.hashes:
             self._index[value] = source
 
     def remove(self, source: Source) -> None:
-        """Make a source unfindable."""
+        """Remove a source from the index."""
         for value in source.hashes:
             if self._index.get(value) is source:
                 del self._index[value]
 
     def keep(self, name: object, source: Source) -> None:
-        """Keep a source with tensors of its own, in place of what this name had."""
+        """Keep a source with tensors of its own, replacing the one under this name."""
         self.drop(name)
         if source.size > self._max_bytes:
             return
@@ -77,7 +78,7 @@ class PrefixStore:
         self._trim()
 
     def limit(self, max_bytes: int) -> None:
-        """Keep to less memory from now on, or to more."""
+        """Change the memory limit."""
         self._max_bytes = max_bytes
         self._trim()
 
@@ -86,7 +87,7 @@ class PrefixStore:
             self.drop(next(iter(self._kept)))
 
     def drop(self, name: object) -> None:
-        """Forget what is kept under a name."""
+        """Remove what is kept under a name."""
         source = self._kept.pop(name, None)
         if source is not None:
             self.bytes -= source.size
@@ -94,14 +95,14 @@ class PrefixStore:
             self.remove(source)
 
     def clear(self) -> None:
-        """Forget everything: the weights are new."""
+        """Remove everything, because the weights are new."""
         self._index.clear()
         self._kept.clear()
         self._names.clear()
         self.bytes = 0
 
     def find(self, ids: tuple[int, ...], limit: int, hashes: Sequence[int] | None = None) -> tuple[Source | None, int]:
-        """The source that shares the longest beginning with ``ids``, and how many tokens of it, at most ``limit``."""
+        """Return the source with the longest common prefix with ``ids``, and its length, at most ``limit``."""
         found, blocks = None, 0
         for number, value in enumerate(self.hashes(ids) if hashes is None else hashes, 1):
             source = self._index.get(value)
@@ -111,7 +112,7 @@ class PrefixStore:
             return None, 0
         length = min(blocks * self._block, limit)
         if found.ids[:length] != ids[:length]:
-            return None, 0  # a collision of hashes
+            return None, 0  # hash collision
         end = min(len(found.ids), limit)
         if found.ids[:end] == ids[:end]:
             length = end

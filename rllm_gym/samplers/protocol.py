@@ -1,6 +1,6 @@
-"""What every sampler does: token ids in, token ids with log-probs out, new weights on request.
+"""The interface of every sampler: token ids in, token ids with log-probs out, and weight updates.
 
-A sampler knows tokens and weights. It knows no environment, no agent and no chat template.
+A sampler handles tokens and weights. It does not depend on environments, agents or chat templates.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any, Protocol, runtime_checkable
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How to draw tokens.
+    """Sampling parameters.
 
     Attributes:
-        temperature: 0 is greedy. Log-probs are those of the distribution at this temperature (at 0: of the
-            unscaled one), before ``top_p`` and ``top_k`` cut it.
+        temperature: 0 is greedy. Log-probs are those of the distribution at this temperature (at 0: of the unscaled
+            distribution), before ``top_p`` and ``top_k`` are applied.
         top_p: Nucleus mass, in (0, 1].
-        top_k: Most likely tokens kept; 0 keeps all.
-        max_tokens: Longest reply in tokens, at least 1.
-        stop: Strings that end the reply; the text is cut before the string, the ids keep it.
-        stop_token_ids: Ids that end the reply beside the model's own end-of-turn ids; kept in ``ids``.
+        top_k: Number of most likely tokens that are kept; 0 keeps all.
+        max_tokens: Maximum length of the reply in tokens, at least 1.
+        stop: Strings that end the reply. The text is cut before the string; the ids keep it.
+        stop_token_ids: Ids that end the reply, in addition to the model's own end-of-turn ids; kept in ``ids``.
     """
 
     temperature: float = 1.0
@@ -47,18 +47,18 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One reply to draw.
+    """A request for one reply.
 
     Attributes:
         ids: The whole prompt as token ids.
-        params: How to draw.
-        seed: Seeds this request alone: the same request, weights and seed give the same reply, whatever else is
-            in the batch (up to floating-point noise of batching; exactly where the sampler is deterministic).
-        conversation: Names the conversation the request continues, so that a sampler may keep its cache; ``""``
-            for none. Sharing a prefix needs no name.
+        params: Sampling parameters.
+        seed: Seed of this request alone. The same request, weights and seed give the same reply, whatever else is in
+            the batch (up to floating-point noise of batching; exactly where the sampler is deterministic).
+        conversation: Name of the conversation that the request continues, so that a sampler can keep its cache; ``""``
+            for none. Prefixes are shared without a name.
         messages: The same prompt as OpenAI messages, for samplers that take no token ids.
-        weights: Which weights draw it: ``""`` those pushed without a name, else those pushed under this name (the
-            LoRA of a role, a frozen opponent).
+        weights: Name of the weights to sample with: ``""`` for those pushed without a name, else those pushed under
+            this name (the LoRA adapter of a role, a frozen opponent).
     """
 
     ids: tuple[int, ...]
@@ -74,12 +74,13 @@ class Completion:
     """One reply.
 
     Attributes:
-        ids: Sampled token ids, the end-of-turn token included if sampled; ``()`` where the sampler gives none.
+        ids: Sampled token ids, including the end-of-turn token if it was sampled; ``()`` where the sampler returns
+            none.
         logprobs: One natural-log probability per id.
         text: The ids decoded without special tokens, cut before a stop string.
-        finish_reason: ``"stop"`` (end of turn or a stop condition), ``"length"``, or ``"context_length"``: a sampler
-            that cannot know beforehand found that the prompt does not fit its model; nothing was sampled.
-        weight_version: The version of the weights that drew it: the number of the push that brought them.
+        finish_reason: ``"stop"`` (end of turn or a stop condition), ``"length"``, or ``"context_length"``: the sampler
+            could not check the length beforehand, the prompt does not fit the model, and nothing was sampled.
+        weight_version: Version of the weights that sampled the reply: the number of the push that loaded them.
     """
 
     ids: tuple[int, ...]
@@ -91,11 +92,11 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What the new weights must say of a text, so that a sampler can tell whether it really serves them.
+    """Expected log-probs of a text under new weights, used to check that a sampler really serves them.
 
     Attributes:
         ids: A text as token ids, at least two.
-        logprobs: One natural-log probability at temperature 1 for each id but the first, by the trainer's model.
+        logprobs: One natural-log probability at temperature 1 for each id except the first, from the trainer's model.
     """
 
     ids: tuple[int, ...]
@@ -114,14 +115,15 @@ class WeightUpdate:
     """New weights for a sampler.
 
     Attributes:
-        tensors: ``(name, tensor)`` pairs as in ``state_dict()`` of the plain Hugging Face model (``kind="full"``),
-            or of the PEFT adapter (``kind="lora"``); none for ``kind="shared"``.
-        kind: ``"full"``, ``"lora"``, or ``"shared"`` where the sampler works on the trainer's own model, which was
-            changed in place: only what is cached must be forgotten.
+        tensors: ``(name, tensor)`` pairs as in ``state_dict()`` of the plain Hugging Face model (``kind="full"``), or
+            of the PEFT adapter (``kind="lora"``); empty for ``kind="shared"``.
+        kind: ``"full"``, ``"lora"``, or ``"shared"`` where the sampler uses the trainer's own model, which was changed
+            in place: only caches must be cleared.
         lora_config: The PEFT configuration as a dict, for ``kind="lora"``.
-        probe: For samplers that load weights into an engine of another make: compared after the load, and whenever the
-            engine wakes or comes back.
-        name: Serve them to requests that name them, beside what is served already; ``""`` for all other requests.
+        probe: For samplers that load weights into a separate engine: compared after the load, and whenever the engine
+            wakes or restarts.
+        name: Serve the weights to requests that name them, in addition to those already served; ``""`` for all other
+            requests.
     """
 
     tensors: Sequence[tuple[str, Any]] | Iterable[tuple[str, Any]]
@@ -132,14 +134,14 @@ class WeightUpdate:
 
     @classmethod
     def from_adapter(cls, folder: str | os.PathLike[str], *, name: str = "") -> WeightUpdate:
-        """An adapter as PEFT saves it, such as a role's in the model folder of a run.
+        """Load an adapter that PEFT saved, such as the adapter of a role in the model folder of a run.
 
         Args:
-            folder: With ``adapter_config.json`` and ``adapter_model.safetensors``.
+            folder: Folder with ``adapter_config.json`` and ``adapter_model.safetensors``.
             name: As in :class:`WeightUpdate`.
 
         Raises:
-            ValueError: There is no adapter in it.
+            ValueError: The folder holds no readable adapter.
         """
         from safetensors import SafetensorError
         from safetensors.torch import load_file
@@ -157,7 +159,7 @@ class WeightUpdate:
 
 
 def unknown_weights(name: str, known: Iterable[str]) -> ValueError:
-    """The error of a request, or of a :meth:`Sampler.drop`, that names weights which were never pushed."""
+    """Return the error for a request, or a :meth:`Sampler.drop`, that names weights which were never pushed."""
     names = ", ".join(repr(each) for each in sorted(known) if each) or "none with a name"
     return ValueError(
         f"there are no weights named {name!r}: this sampler has {names} beside those without one; push them first "
@@ -166,20 +168,21 @@ def unknown_weights(name: str, known: Iterable[str]) -> ValueError:
 
 
 class SamplerError(RuntimeError):
-    """The sampler cannot serve: closed, out of memory, or its engine died. Names what to do."""
+    """The sampler cannot serve: it is closed, out of memory, or its engine died. The message says what to do."""
 
 
 @runtime_checkable
 class Sampler(Protocol):
-    """What the engine needs. Close it with ``async with`` or ``await sampler.close()``.
+    """The interface that the engine needs. Close it with ``async with`` or ``await sampler.close()``.
 
-    Beside the weights that every request gets, a sampler may hold others under names (``WeightUpdate.name``), for
-    requests that name them (``Request.weights``). One counter numbers the pushes of all of them; a completion carries
-    the number of the push that brought the weights it was drawn by.
+    In addition to the default weights, a sampler may hold named weights (``WeightUpdate.name``) for requests that name
+    them (``Request.weights``). One counter numbers all pushes; a completion carries the number of the push that loaded
+    the weights it was sampled with.
 
     Attributes:
-        returns_tokens: Completions carry ids and log-probs. Without them episodes can be evaluated, not trained on.
-        context_length: Most tokens of prompt and reply together, or ``None`` where unknown.
+        returns_tokens: Whether completions carry ids and log-probs. Without them episodes can be evaluated but not
+            trained on.
+        context_length: Maximum tokens of prompt and reply together, or ``None`` if unknown.
         weight_version: Number of the last push; 0 before the first.
     """
 
@@ -190,30 +193,31 @@ class Sampler(Protocol):
     def weight_version(self) -> int: ...
 
     async def sample(self, requests: Sequence[Request]) -> list[Completion]:
-        """One completion per request, in order. Calls may overlap: requests of all calls share one batch.
+        """Sample one completion per request, in order. Calls may overlap: requests of all calls share one batch.
 
         Raises:
-            ValueError: A prompt is empty or does not fit, or a request names weights that were never pushed; names it.
+            ValueError: A prompt is empty or does not fit, or a request names weights that were never pushed. The
+                message names the request.
             SamplerError: The sampler cannot serve.
         """
         ...
 
     async def push(self, update: WeightUpdate) -> int:
-        """Load new weights; returns the new version. Replies already under way keep their version."""
+        """Load new weights and return the new version. Replies in progress keep their version."""
         ...
 
     async def drop(self, name: str) -> None:
-        """Free the weights that were pushed under a name, once the replies under way are done.
+        """Free the weights that were pushed under a name, once the replies in progress have finished.
 
         Raises:
-            ValueError: There are none of that name; or it is ``""``, whose weights stay.
+            ValueError: There are none of that name, or the name is ``""``: the default weights cannot be dropped.
         """
         ...
 
     async def release(self, conversation: str) -> None:
-        """Forget what is cached for a conversation. Unknown names are ignored."""
+        """Clear the cache of a conversation. Unknown names are ignored."""
         ...
 
     async def close(self) -> None:
-        """Free everything. Safe to call twice."""
+        """Free all resources. Safe to call twice."""
         ...

@@ -1,7 +1,7 @@
-"""How fast an endpoint may be asked: the user's limits, what its replies tell, and pauses it asks for.
+"""Rate limits for an endpoint: the user's limits, those that its replies report, and the pauses it asks for.
 
-Time is shared out in order of asking and evenly, without bursts: in any minute no more goes out than the limit and one
-request. Nothing here sleeps; callers are told how long to wait.
+Requests are spaced evenly, in order of arrival, without bursts: in any minute at most the limit plus one request is
+sent. Nothing here sleeps; methods return how long to wait.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _PIECE = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """Most that may be asked of an endpoint.
+    """Maximum request rate of an endpoint.
 
     Attributes:
         requests_per_minute: Requests; ``None`` for no limit.
         tokens_per_minute: Tokens of prompts and replies together; ``None`` for no limit. A request counts with its
-            ``max_tokens`` until its reply says what it was.
+            ``max_tokens`` until its reply reports the actual number.
     """
 
     requests_per_minute: float | None = None
@@ -41,7 +41,7 @@ class RateLimit:
 
 
 class Pace:
-    """Says when the next request may go out. Safe from any thread.
+    """Computes when the next request may be sent. Thread-safe.
 
     Args:
         limit: The user's limits.
@@ -55,7 +55,7 @@ class Pace:
         self._next_request = self._next_token = self._paused_until = -math.inf
 
     def book(self, tokens: int) -> float:
-        """Take the next place in line for a request of this many tokens; seconds until its turn."""
+        """Reserve the next place in the queue for a request of this many tokens; return seconds until its turn."""
         with self._lock:
             now = self._clock()
             start = max(now, self._next_request, self._next_token)
@@ -66,33 +66,33 @@ class Pace:
             return start - now
 
     def correct(self, tokens: int) -> None:
-        """A request took this many tokens more than was booked; fewer are given back."""
+        """Correct a reservation: the request took this many tokens more than reserved (negative for fewer)."""
         if self._limit.tokens_per_minute is not None:
             with self._lock:
                 self._next_token += 60 * tokens / self._limit.tokens_per_minute
 
     def pause(self, seconds: float) -> None:
-        """Nothing goes out for so long."""
+        """Send nothing for this many seconds."""
         with self._lock:
             self._paused_until = max(self._paused_until, self._clock() + seconds)
 
     def paused(self) -> float:
-        """Seconds until the pause ends; 0 where there is none."""
+        """Return seconds until the pause ends; 0 if there is none."""
         with self._lock:
             return max(0.0, self._paused_until - self._clock())
 
     def hear(self, headers: Mapping[str, str], tokens: int, longest: float) -> None:
-        """Pause, at most ``longest`` seconds, where ``x-ratelimit-*`` says that nothing more may be asked just now.
+        """Pause, at most ``longest`` seconds, if ``x-ratelimit-*`` headers report that the limit is reached.
 
         Args:
-            headers: Of a reply.
+            headers: Headers of a reply.
             tokens: What a request like this one needs.
             longest: Seconds.
         """
         for kind, need in (("requests", 1), ("tokens", tokens)):
             remaining = _number(headers.get(f"x-ratelimit-remaining-{kind}"))
             if remaining is not None and remaining < need:
-                # A request that is larger than the whole limit would wait for ever: only for what can come back.
+                # A request larger than the whole limit would wait forever: wait only for what can be granted.
                 limit = _number(headers.get(f"x-ratelimit-limit-{kind}"))
                 reset = duration(headers.get(f"x-ratelimit-reset-{kind}"))
                 if reset is not None and (remaining <= 0 or limit is None or need <= limit):
@@ -100,7 +100,7 @@ class Pace:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that ``retry-after-ms`` or ``Retry-After`` (seconds or a date; RFC 9110, 10.2.3) asks to wait."""
+    """Return the seconds to wait from ``retry-after-ms`` or ``Retry-After`` (seconds or a date; RFC 9110, 10.2.3)."""
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return max(0.0, milliseconds / 1000)
@@ -120,7 +120,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def duration(said: str | None) -> float | None:
-    """Seconds of ``"6m0s"``, ``"20ms"`` or ``"1.5"``; ``None`` for anything else.
+    """Return the seconds of ``"6m0s"``, ``"20ms"`` or ``"1.5"``; ``None`` for anything else.
 
     >>> duration("1m30s"), duration("250ms"), duration("2"), duration("soon")
     (90.0, 0.25, 2.0, None)

@@ -1,4 +1,4 @@
-"""A sampler that reads its replies from a function, a list or a file: for tests, demonstrations and benchmarks."""
+"""A sampler that takes its replies from a function, a list or a file: for tests, demonstrations and benchmarks."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ ReplyFunction = Callable[[Request], Reply | Awaitable[Reply]]
 
 
 class ScriptedSampler:
-    """Gives the replies it was told to give.
+    """Returns predefined replies.
 
-    With a tokenizer it also gives token ids, the end-of-turn token at their end, each with log-probability 0: a script
-    is certain of what it says. Without one it gives text alone (``returns_tokens`` is False) and costs next to nothing.
+    With a tokenizer it also returns token ids, with the end-of-turn token at the end, each with log-probability 0,
+    since the replies are deterministic. Without one it returns text alone (``returns_tokens`` is False) and costs next
+    to nothing.
 
     Args:
         replies: A function of the request (plain or ``async``) that returns the text or a whole ``Completion``; or the
-            replies in the order in which requests come; or the path of a file with one reply a line: JSON strings in a
+            replies in the order of the requests; or the path of a file with one reply per line: JSON strings in a
             ``.jsonl`` file, plain lines elsewhere.
         tokenizer: A Hugging Face tokenizer.
         per_conversation: Each conversation reads the list from its beginning, so that many episodes can run at once.
-        cycle: Begin again at the end of the list, instead of raising.
-        context_length: Most tokens of prompt and reply together; ``None`` for no limit.
+        cycle: Start again at the end of the list, instead of raising.
+        context_length: Maximum tokens of prompt and reply together; ``None`` for no limit.
 
     Raises:
         ValueError: The list or file is empty.
@@ -63,10 +64,10 @@ class ScriptedSampler:
         self._versions = {"": 0}
 
     async def sample(self, requests: Sequence[Request]) -> list[Completion]:
-        """The next replies. See :class:`~rllm_gym.samplers.Sampler`.
+        """Return the next replies. See :class:`~rllm_gym.samplers.Sampler`.
 
         Raises:
-            ValueError: A request names weights that nobody pushed.
+            ValueError: A request names weights that were never pushed.
             SamplerError: The script has ended, or the sampler is closed.
         """
         if self._closed:
@@ -83,13 +84,13 @@ class ScriptedSampler:
         return completions
 
     async def push(self, update: WeightUpdate) -> int:
-        """A script has no weights; only the version goes up, and the name is known from now on."""
+        """Increase the version and record the name; a script has no weights."""
         self.weight_version += 1
         self._versions[update.name] = self.weight_version
         return self.weight_version
 
     async def drop(self, name: str) -> None:
-        """Forget a name.
+        """Remove a name.
 
         Raises:
             ValueError: It is not known, or ``""``.

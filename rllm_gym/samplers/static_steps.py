@@ -1,8 +1,8 @@
-"""Decoding steps of a few fixed shapes over buffers that stay where they are, so that a GPU can replay them as graphs.
+"""Decoding steps of a few fixed shapes over fixed buffers, so that a GPU can replay them as CUDA graphs.
 
-A step of a small batch is a hundred kernels of a few microseconds, and starting them costs more than they do. A CUDA
-graph starts them all at once, but only with the same shapes at the same addresses: rows and positions are rounded up to
-buckets, and rows that nobody is in write to the scratch slot.
+A step of a small batch is a hundred kernels of a few microseconds, and launching them costs more than running them. A
+CUDA graph launches them all at once, but only with the same shapes at the same addresses: rows and positions are
+rounded up to buckets, and unused rows write to the scratch slot.
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ _MOST_SHAPES = 64
 
 
 class StaticSteps:
-    """Computes steps by shape: the first one of a shape as usual, which warms it up; from the second on by its graph.
+    """Computes steps by shape: the first step of a shape runs normally, which warms it up; later ones replay its graph.
 
     Args:
         kv: Slots and model.
-        max_batch: Most rows.
-        capture: Record graphs; else every step is computed as usual, over the same buffers.
+        max_batch: Maximum number of rows.
+        capture: Record graphs; else every step runs normally, over the same buffers.
     """
 
     def __init__(self, kv: KVSlots, max_batch: int, *, capture: bool) -> None:
         self._kv = kv
         self._max_batch = max_batch
-        # One pool: a step's logits are used up before another step runs.
+        # One pool: a step's logits are consumed before another step runs.
         self._pool = torch.cuda.graph_pool_handle() if capture else None
         self._shapes: OrderedDict[tuple[int, int], _Step] = OrderedDict()
         self._made_for: Hashable = None
 
     @classmethod
     def of(cls, kv: KVSlots, max_batch: int) -> StaticSteps | None:
-        """On a CUDA GPU, for a model whose pass is written out: nothing in it asks the GPU for a value."""
+        """Return an instance on a CUDA GPU for models with a plain pass, which reads no value back from the GPU."""
         return cls(kv, max_batch, capture=True) if kv.device.type == "cuda" and kv.is_plain else None
 
     @property
     def captured(self) -> int:
-        """How many graphs there are now."""
+        """Number of recorded graphs."""
         return sum(step.graph is not None for step in self._shapes.values())
 
     def forget(self) -> None:
-        """The model's weights may lie elsewhere, or further modules may take part: record anew."""
+        """Clear the graphs: the model's weights may have moved, or further modules may take part."""
         self._shapes.clear()
 
     def logits(self, tokens_N: Tensor, positions_N: Tensor, longest: int) -> Tensor:
-        """Logits ``[N, V]`` of one new token in each of the first N slots; valid until the next step.
+        """Return logits ``[N, V]`` of one new token in each of the first N slots; valid until the next step.
 
         Args:
             tokens_N: The tokens.
             positions_N: Their positions, all below ``longest``.
-            longest: Positions in use.
+            longest: Number of positions in use.
         """
         count = tokens_N.shape[0]
         rows = min(rows_bucket(count), self._max_batch)
@@ -106,7 +106,7 @@ class _Step:
         return self._logits_NV
 
     def record(self, pool: Any) -> None:
-        # Of this thread alone: a trainer may allocate on the same GPU meanwhile.
+        # Capture errors are limited to this thread: a trainer may allocate on the same GPU meanwhile.
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             self._compute()
@@ -117,11 +117,11 @@ class _Step:
 
 
 def rows_bucket(count: int) -> int:
-    """1, 2, 4, 8, 16, 32, 48, 64, …: at most twice as many rows as are in use."""
+    """Round up to 1, 2, 4, 8, 16, 32, 48, 64, …: at most twice as many rows as are in use."""
     return 1 << (count - 1).bit_length() if count <= 16 else -(-count // 16) * 16
 
 
 def span_bucket(longest: int) -> int:
-    """64, 128, …, 512, 768, 1024, 1280, …: few shapes, and little that is read in vain."""
+    """Round up to 64, 128, …, 512, 768, 1024, 1280, …: few shapes, and few positions read without need."""
     width = 64 if longest <= 512 else 256
     return -(-longest // width) * width

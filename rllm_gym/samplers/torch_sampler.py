@@ -1,6 +1,6 @@
-"""The embedded sampler: a Hugging Face model decoding in a thread of this process, many requests in one batch.
+"""The embedded sampler: a Hugging Face model that decodes in a thread of this process, many requests in one batch.
 
-What lives here is the asynchronous face: checking requests, waiting, giving up. The thread is ``decode_loop``'s.
+This module is the asynchronous interface: it checks requests, waits and cancels. ``decode_loop`` contains the thread.
 """
 
 from __future__ import annotations
@@ -23,35 +23,36 @@ from rllm_gym.samplers.protocol import Completion, Request, SamplerError, Weight
 class TorchSampler:
     """Samples from a Hugging Face decoder.
 
-    Requests of overlapping :meth:`sample` calls join the running batch between two decode steps. The keys and values
-    of a conversation are kept until its next turn, and a prompt that begins like another, running or kept, is computed
-    only from where they part; the replies of a group share their prompt. A push waits until the replies under way are
-    done (they keep their version) and forgets what is kept.
+    Requests of overlapping :meth:`sample` calls join the running batch between two decode steps. The keys and values of
+    a conversation are kept until its next turn, and a prompt that shares a prefix with another one, running or kept, is
+    computed only from where they differ; the replies of a group share their prompt. A push waits until the replies in
+    progress have finished (they keep their version) and clears the cache.
 
-    Weights pushed under a name (an adapter for each role, a frozen opponent) are served beside those of the model; each
-    set decodes in a batch of its own, with a cache of its own. All together keep to ``max_batch``, ``cache_bytes`` and
-    ``slot_bytes``.
+    Weights pushed under a name (an adapter for each role, a frozen opponent) are served in addition to those of the
+    model; each set decodes in its own batch, with its own cache. Together they respect ``max_batch``, ``cache_bytes``
+    and ``slot_bytes``.
 
-    The model is used as it is, not copied. A trainer that trains all its weights can give the very model it trains,
-    never stepping while replies are under way, and say ``push(WeightUpdate((), kind="shared"))`` after each step.
+    The model is used as it is, not copied. A trainer that trains all its weights can pass the model it trains, if it
+    never steps while replies are in progress, and call ``push(WeightUpdate((), kind="shared"))`` after each step.
 
     Args:
         model: A loaded ``transformers`` causal language model, or the path of one.
-        tokenizer: Its tokenizer; with a path it may be left out.
-        max_batch: Most replies under way at once.
-        context_length: Most tokens of prompt and reply together; by default what the model was built for.
-        cache_bytes: Most memory for keys and values kept between turns.
-        slot_bytes: Most memory for keys and values of the replies under way: long ones wait for each other. By default
-            half of what is free on a GPU, a quarter of what a CPU machine has. Fixed shapes ignore it.
-        deterministic: What a request gets depends on that request alone, bit for bit, whatever else is in the batch
-            and whenever it came: fixed shapes, prompts computed in fixed chunks. Slower.
+        tokenizer: Its tokenizer; optional with a path.
+        max_batch: Maximum number of replies in progress.
+        context_length: Maximum tokens of prompt and reply together; by default the model's own limit.
+        cache_bytes: Maximum memory for keys and values kept between turns.
+        slot_bytes: Maximum memory for keys and values of the replies in progress: long ones wait for each other. By
+            default half of the free memory of a GPU, a quarter of the memory of a CPU machine. Ignored if
+            ``deterministic``.
+        deterministic: The reply depends on its request alone, bit for bit, whatever else is in the batch and whenever
+            it arrived: fixed shapes, prompts computed in fixed chunks. Slower.
         num_threads: torch threads of the decoding thread; ``None`` leaves torch's setting.
         eos_token_ids: Ids that end a reply; by default those of the model's generation config and of the tokenizer.
-        device: Where a model given as a path goes.
+        device: Device for a model given as a path.
         dtype: Type of the weights of a model given as a path.
 
     Raises:
-        ValueError: The model's attention is of a kind that cannot be cached in slots.
+        ValueError: The model's attention cannot be cached in slots.
     """
 
     returns_tokens = True
@@ -88,7 +89,7 @@ class TorchSampler:
         self._eos = frozenset(_eos_ids(model, tokenizer) if eos_token_ids is None else eos_token_ids)
         self._outbox = _Outbox()
         if deterministic and num_threads is None:
-            num_threads = 1  # threads split sums, and the splits depend on how many there are
+            num_threads = 1  # threads split sums, and the splits depend on the number of threads
         self._loop = DecodeLoop(
             model,
             lambda ids: tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False),
@@ -99,7 +100,7 @@ class TorchSampler:
             slot_bytes=slot_bytes,
             num_threads=num_threads,
         )
-        # Also at the end of the program, when nobody closed it: a thread inside torch must not outlive torch.
+        # Stop the thread at interpreter exit, too, if the sampler was not closed: it must not outlive torch.
         self._finalizer = weakref.finalize(self, self._loop.stop)
 
     @property
@@ -109,15 +110,15 @@ class TorchSampler:
 
     @property
     def prefilled_tokens(self) -> int:
-        """Prompt tokens computed so far; those taken from a cache are not among them."""
+        """Number of prompt tokens computed so far, without those taken from a cache."""
         return self._loop.prefilled
 
     async def sample(self, requests: Sequence[Request]) -> list[Completion]:
-        """One completion per request, in order. See :class:`~rllm_gym.samplers.Sampler`.
+        """Sample one completion per request, in order. See :class:`~rllm_gym.samplers.Sampler`.
 
         Raises:
             ValueError: A prompt is empty, too long, or has ids outside the vocabulary, or a request names weights that
-                nobody pushed; nothing was sampled.
+                were never pushed; nothing was sampled.
             SamplerError: The sampler is closed or failed.
         """
         if not requests:
@@ -148,17 +149,17 @@ class TorchSampler:
             raise
 
     async def push(self, update: WeightUpdate) -> int:
-        """Load new weights; returns the new version.
+        """Load new weights and return the new version.
 
-        Requests that were made before the push get the old weights, those made after it the new ones.
+        Requests made before the push get the old weights, those made after it the new ones.
 
         Args:
-            update: ``kind="full"``: the whole state dict, copied in place. ``"lora"``: a PEFT adapter, merged into
-                weights of the sampler's own (LoRA, rsLoRA and DoRA); over a base in 4 or 8 bits it stays unmerged
-                (LoRA and rsLoRA), which takes the memory of the adapter alone. ``"shared"``: no tensors; the model was
-                changed in place by whoever shares it. With a name, ``"full"`` takes the memory of a whole model,
-                ``"lora"`` that of the weights it adapts (merged into the model's, without adapters of its own, as they
-                are at the time), and ``"shared"`` none: it serves the adapter of that name which the model itself has.
+            update: ``kind="full"``: the whole state dict, copied in place. ``"lora"``: a PEFT adapter, merged into the
+                sampler's own weights (LoRA, rsLoRA and DoRA); over a base in 4 or 8 bits it stays unmerged (LoRA and
+                rsLoRA), which takes the memory of the adapter alone. ``"shared"``: no tensors; the model was changed in
+                place by its owner. With a name, ``"full"`` takes the memory of a whole model, ``"lora"`` that of the
+                weights it adapts (merged into the model's current weights without the model's own adapters), and
+                ``"shared"`` none: it serves the model's own adapter of that name.
 
         Raises:
             ValueError: The tensors do not fit the model; nothing was changed.
@@ -169,7 +170,7 @@ class TorchSampler:
         return await future
 
     async def drop(self, name: str) -> None:
-        """Free the weights that were pushed under a name. Requests that were made before are drawn by them yet.
+        """Free the weights that were pushed under a name. Requests made before still use them.
 
         Raises:
             ValueError: There are none of that name, or it is ``""``.
@@ -180,11 +181,11 @@ class TorchSampler:
         await future
 
     async def release(self, conversation: str) -> None:
-        """Forget what is kept for a conversation."""
+        """Clear the cache of a conversation."""
         self._loop.release(conversation)
 
     async def close(self) -> None:
-        """End the thread; replies under way fail with :class:`~rllm_gym.samplers.SamplerError`."""
+        """End the thread; replies in progress fail with :class:`~rllm_gym.samplers.SamplerError`."""
         ended = await asyncio.to_thread(self._loop.stop)
         self._finalizer.detach()
         if not ended:
@@ -224,7 +225,7 @@ class TorchSampler:
 
 
 class _Outbox:
-    """Results on their way from the decoding thread, one wake-up of an event loop for all of a step's."""
+    """Results from the decoding thread; one wake-up of an event loop delivers all results of a step."""
 
     def __init__(self) -> None:
         self._ready: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
@@ -238,7 +239,7 @@ class _Outbox:
             try:
                 loop.call_soon_threadsafe(_settle, results)
             except RuntimeError:
-                continue  # the event loop is closed: nobody waits any more
+                continue  # the event loop is closed: there is no caller left
 
 
 def _settle(results: list[tuple[asyncio.Future[Any], Any]]) -> None:

@@ -1,7 +1,8 @@
-"""LoRA on projections whose base is quantised: added to their outputs, since a base of four bits cannot take a sum.
+"""LoRA on quantised projections: added to their outputs, since a 4-bit base cannot hold the sum.
 
-It costs the memory of the adapter alone, which is what quantising is for, and two small products a projection and
-token. Where there is memory, ``model.dequantize()`` before the sampler is made merges instead and decodes faster.
+It costs the memory of the adapter alone, which is the purpose of quantising, and two small products per projection and
+token. If there is enough memory, call ``model.dequantize()`` before the sampler is made: adapters are then merged, and
+decoding is faster.
 """
 
 from __future__ import annotations
@@ -14,25 +15,25 @@ from torch.utils.hooks import RemovableHandle
 
 
 def is_quantised(layer: nn.Module) -> bool:
-    """Whether a projection's weight holds codes instead of numbers (bitsandbytes in 4 and 8 bits, and its like)."""
+    """Return whether a projection's weight holds codes instead of numbers (bitsandbytes in 4 or 8 bits, or similar)."""
     weight = getattr(layer, "weight", None)
     coded = isinstance(weight, Tensor) and (not weight.is_floating_point() or hasattr(weight, "quant_state"))
     return coded and hasattr(layer, "in_features") and hasattr(layer, "out_features")
 
 
 class UnmergedAdapters:
-    """The adapters that are added to outputs now; all are replaced at once by :meth:`apply`."""
+    """The adapters that are currently added to outputs; :meth:`apply` replaces all of them."""
 
     def __init__(self) -> None:
         self._handles: list[RemovableHandle] = []
         self.applied = 0
-        """How often other adapters took the place of those before."""
+        """How often the adapters were replaced."""
 
     def apply(self, adapters: list[tuple[nn.Module, Tensor, Tensor, float]]) -> None:
-        """Take these in place of those before.
+        """Replace all adapters.
 
         Args:
-            adapters: Of each projection ``lora_A`` ``[r, in]``, ``lora_B`` ``[out, r]`` and the scale; copied.
+            adapters: For each projection, ``lora_A`` ``[r, in]``, ``lora_B`` ``[out, r]`` and the scale; copied.
         """
         self.applied += bool(self._handles or adapters)
         for handle in self._handles:
@@ -44,7 +45,7 @@ class UnmergedAdapters:
 
     @staticmethod
     def strip(model: nn.Module) -> None:
-        """Take those that came along out of a copy of a model."""
+        """Remove the adapters that were copied along with a model."""
         for layer in model.modules():
             for key, hook in list(layer._forward_hooks.items()):
                 if isinstance(hook, _Addition):
@@ -63,7 +64,7 @@ class _Addition:
 
 
 def checked_adapter(name: str, layer: Any, parts: dict[str, Tensor], *, dora: bool) -> tuple[Tensor, Tensor]:
-    """``lora_A`` and ``lora_B`` for a quantised projection, on its device.
+    """Return ``lora_A`` and ``lora_B`` for a quantised projection, on its device.
 
     Raises:
         ValueError: They do not fit it, or need the weight itself.

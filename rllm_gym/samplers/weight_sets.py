@@ -1,7 +1,7 @@
-"""Several sets of weights in one process: the sampler's model, and beside it models under names.
+"""Several sets of weights in one process: the sampler's model, and named models.
 
-A named model is the same code over parameters of its own only where they differ: an adapter costs the weights it
-adapts, a whole update a whole model, and an adapter that the model itself has (PEFT, several of them) costs nothing.
+A named model is a copy of the code that has parameters of its own only where they differ: an adapter costs the weights
+it adapts, a full update a whole model, and one of several PEFT adapters of the model itself costs nothing.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from rllm_gym.samplers.unmerged_adapters import UnmergedAdapters, is_quantised
 
 
 class WeightSets:
-    """The models of a sampler, by the name of their weights; ``""`` is the one it was made with.
+    """The models of a sampler, by the name of their weights; ``""`` is the sampler's own model.
 
     Args:
-        model: That one.
+        model: The sampler's own model.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -31,20 +31,20 @@ class WeightSets:
         self._beside: dict[str, _Beside | _ActiveAdapter] = {}
 
     def model(self, name: str) -> nn.Module:
-        """The model that serves these weights."""
+        """Return the model that serves these weights."""
         return self._beside[name].model if name else self._model
 
     def layout(self, name: str) -> tuple[int, ...]:
-        """What a recorded step of these weights depends on; see :attr:`MergedWeights.layout`."""
+        """Return what a recorded step of these weights depends on; see :attr:`MergedWeights.layout`."""
         return self._beside[name].layout if name else self._main.layout
 
     def apply(self, update: WeightUpdate) -> bool:
-        """Take an update; whether there is a new model for its name.
+        """Apply an update; return whether there is a new model for its name.
 
         Raises:
             ValueError: It does not fit; nothing was changed.
         """
-        # Also where this runs in inference mode: parameters made there could not share memory with others.
+        # Leave inference mode: parameters made in it could not share memory with others.
         with torch.inference_mode(False), torch.no_grad():
             if not update.name:
                 self._check_base_may_change(update)
@@ -61,7 +61,7 @@ class WeightSets:
             return True
 
     def drop(self, name: str) -> None:
-        """Forget a named model."""
+        """Remove a named model."""
         del self._beside[name]
 
     def _check_base_may_change(self, update: WeightUpdate) -> None:
@@ -73,7 +73,7 @@ class WeightSets:
             )
 
     def _let_go(self, parameter: Tensor, kept: Tensor | None) -> None:
-        """A parameter of the model is about to be written to: those that share it go on with what it was."""
+        """Before a parameter of the model is overwritten, let the models that share it keep the old value."""
         for each in self._beside.values():
             if isinstance(each, _Beside) and each.has(parameter):
                 kept = parameter.data.clone() if kept is None else kept
@@ -81,16 +81,16 @@ class WeightSets:
 
 
 class _Beside(MergedWeights):
-    """A copy of a model's code, whose parameters are the model's until something else is pushed.
+    """A copy of a model's code that shares the model's parameters until something else is pushed.
 
-    Adapters are merged into the model's weights as they are without adapters of its own, at the time of the push.
+    Adapters are merged into the model's weights as of the push, without the model's own adapters.
     """
 
     def __init__(self, model: nn.Module, main: MergedWeights) -> None:
         quantised = {id(layer.weight) for layer in model.modules() if is_quantised(layer)}
         memo: dict[int, Any] = {}
         for parameter in model.parameters():
-            shared = id(parameter) in quantised  # adapters are added to its outputs; nobody writes to it
+            shared = id(parameter) in quantised  # adapters are added to its outputs; it is never overwritten
             memo[id(parameter)] = parameter if shared else nn.Parameter(parameter.data, requires_grad=False)
         self._of = {id(parameter): memo[id(parameter)] for parameter in model.parameters()}
         self._twins = {id(twin) for twin in self._of.values()} - quantised
@@ -106,24 +106,24 @@ class _Beside(MergedWeights):
         return bool(self._shared)
 
     def has(self, parameter: Tensor) -> bool:
-        """Whether it shares this parameter of the model."""
+        """Return whether it shares this parameter of the model."""
         twin = self._of.get(id(parameter))
         return twin is not None and id(twin) in self._shared and twin.data_ptr() == parameter.data_ptr()
 
     def move(self, parameter: Tensor, kept: Tensor) -> None:
-        """Share this tensor, which nobody writes to, in place of a parameter of the model."""
+        """Share this tensor, which is never overwritten, in place of a parameter of the model."""
         self._of[id(parameter)].data = kept
 
     def _write(self, parameter: Tensor, value: Tensor) -> None:
         if id(parameter) in self._shared:
-            # A value may be a tensor that its owner goes on writing to.
+            # A value may be a tensor that its owner overwrites later.
             parameter.data = value.detach().to(parameter.device, parameter.dtype, copy=True)
             self._shared.discard(id(parameter))
         else:
             parameter.data.copy_(value)
 
     def _keep_base(self, names: Iterable[str], own: Mapping[str, Tensor]) -> None:
-        """All goes back to the model's weights, without adapters; nothing is kept twice."""
+        """Reset all parameters to the model's weights, without adapters; nothing is stored twice."""
         bases = self._main.bases()
         self._base = {name: bases[name] for name in names}
         written = {id(own[name]) for name in self._base}
@@ -134,9 +134,9 @@ class _Beside(MergedWeights):
 
 
 class _ActiveAdapter:
-    """A copy of a PEFT model's code over the same parameters, one of its adapters switched on.
+    """A copy of a PEFT model's code over the same parameters, with one of its adapters active.
 
-    The model itself, which its trainer goes on using, has whatever adapter it has.
+    The active adapter of the model itself, which its trainer uses, does not change.
     """
 
     def __init__(self, model: nn.Module, main: MergedWeights) -> None:
@@ -148,7 +148,8 @@ class _ActiveAdapter:
         return tuple(parameter.data_ptr() for parameter in self.model.parameters())
 
     def apply(self, update: WeightUpdate) -> None:
-        """
+        """Activate the adapter of the update's name.
+
         Raises:
             ValueError: The model has no such adapter.
         """

@@ -1,6 +1,6 @@
-"""Running what models write: programs and whole workspaces behind walls, and a clear word on how they ended.
+"""Isolated execution of model-written programs and workspaces, with a clear record of how each one ended.
 
-What is right or wrong is not judged here; see ``rllm_gym.grading``.
+This package does not judge correctness; see ``rllm_gym.grading``. Start with :mod:`rllm_gym.sandbox.pool`.
 """
 
 from rllm_gym.sandbox.errors import SandboxBroke, SandboxUnavailable

@@ -1,8 +1,8 @@
-"""The outer wall of tier A: the command that starts a process which sees a read-only runtime and nothing else.
+"""The outer isolation of tier A: builds the ``bwrap`` command that starts a process with a read-only view of a runtime.
 
-``bwrap`` makes the mounts (as root: with root's rights, so that a Python below a private directory can be shown) and
-process, network, IPC and host-name namespaces. What it starts is trusted: it gives up the rest of its rights itself,
-see ``inside/worker.py``, before anything hostile is near.
+``bwrap`` creates the mounts and the process, network, IPC and host-name namespaces. As root it does so with root's
+rights, so that a Python below a private directory can be mounted. The process that it starts is trusted: it drops the
+rest of its rights itself (see ``inside/worker.py``) before any hostile code runs.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from rllm_gym.sandbox.errors import SandboxUnavailable
 from rllm_gym.sandbox.runtime import Runtime
 
 SCRATCH = "/scratch"
-"""Where a program's scratch space is inside: its working directory, ``/tmp`` and ``/dev/shm`` are parts of it."""
+"""The path of a program's scratch space inside. The working directory, ``/tmp`` and ``/dev/shm`` are parts of it."""
 
 UID = 1000
-"""The user a program is inside, by number; its name there is ``sandbox``."""
+"""The user id of programs inside; the user's name there is ``sandbox``."""
 
 DEVICES = ("null", "zero", "full", "random", "urandom")
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime")
 READABLE = ("/usr", *_SYSTEM, *_ETC)
-"""Of the system, besides the runtime: what is shown here, and what the lower tiers leave readable."""
+"""System paths, besides the runtime, that are mounted here and that stay readable in the lower tiers."""
 
 _TEXTS = {
     "/etc/passwd": f"root:x:0:0:root:/:/bin/false\nsandbox:x:{UID}:{UID}:sandbox:/tmp:/bin/sh\n",
@@ -35,7 +35,7 @@ _TEXTS = {
 
 
 def environment(runtime: Runtime) -> dict[str, str]:
-    """Every variable a program has."""
+    """Return all environment variables of a program."""
     return {
         "PATH": runtime.path,
         "HOME": "/tmp",
@@ -43,7 +43,7 @@ def environment(runtime: Runtime) -> dict[str, str]:
         "USER": "sandbox",
         "LOGNAME": "sandbox",
         "LANG": "C.UTF-8",
-        "PYTHONHASHSEED": "0",  # the same program does the same thing in every worker
+        "PYTHONHASHSEED": "0",  # the same program behaves the same in every worker
         "PYTHONNOUSERSITE": "1",
         "MALLOC_ARENA_MAX": "2",  # address space is capped, and an arena reserves 64 MB of it
         "OMP_NUM_THREADS": "1",  # a worker that has threads cannot be forked
@@ -53,7 +53,7 @@ def environment(runtime: Runtime) -> dict[str, str]:
 
 
 class Outer:
-    """One ``bwrap`` command line and the descriptors it reads its small files from. Close it when the process runs."""
+    """One ``bwrap`` command line and the descriptors it reads its small files from. Close it once the process runs."""
 
     def __init__(
         self,
@@ -63,16 +63,17 @@ class Outer:
         extra: Sequence[str] = (),
         variables: Mapping[str, str] | None = None,
     ) -> None:
-        """
+        """Build the command line.
+
         Args:
-            runtime: What is shown.
-            command: What is started, as pid 1 of its own pid namespace.
-            extra: Further arguments of ``bwrap``, after all mounts of the runtime and before the root is made
+            runtime: The files that are visible inside.
+            command: The command to start, as pid 1 of its own pid namespace.
+            extra: Additional arguments of ``bwrap``, placed after all mounts of the runtime and before the root is made
                 read-only.
-            variables: Its environment; :func:`environment` by default.
+            variables: The environment of the command; :func:`environment` by default.
 
         Raises:
-            SandboxUnavailable: There is no ``bwrap``.
+            SandboxUnavailable: ``bwrap`` is not installed.
         """
         bwrap = shutil.which("bwrap", path=os.environ.get("PATH", os.defpath) + ":/usr/bin:/usr/local/bin")
         if bwrap is None:
@@ -84,7 +85,7 @@ class Outer:
         arguments = ["--die-with-parent", "--new-session", "--as-pid-1", "--clearenv", "--chdir", "/"]
         arguments += ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
         arguments += ["--hostname", "sandbox"]
-        if root:  # the worker mounts /proc and becomes an ordinary user by itself
+        if root:  # the worker mounts /proc and changes to an unprivileged user itself
             arguments += ["--cap-add", "ALL", "--dir", "/proc"]
         else:
             arguments += ["--unshare-user", "--uid", str(UID), "--gid", str(UID), "--proc", "/proc"]
@@ -115,7 +116,8 @@ class Outer:
             arguments += ["--symlink", f"/proc/self/{target}", f"/dev/{name}"]
         arguments += ["--dir", SCRATCH]
         if not any(path.startswith("/tmp/") for path in (runtime.python, *(inside for inside, _ in runtime.files))):
-            # Else /tmp is a directory, read-only, that holds the runtime; TMPDIR names the scratch space in any case.
+            # Otherwise /tmp is a read-only directory that contains the runtime. TMPDIR names the scratch space in any
+            # case.
             arguments += ["--symlink", f"{SCRATCH[1:]}/tmp", "/tmp"]
         arguments += ["--symlink", f"{SCRATCH}/shm", "/dev/shm"]
         for inside, outside in runtime.files:
@@ -132,7 +134,7 @@ class Outer:
 
     @staticmethod
     def _parents(paths: Sequence[str]) -> list[str]:
-        """``bwrap`` would make directories that are missing readable for their owner only."""
+        """Return the parent directories to create. ``bwrap`` would make missing ones readable by their owner only."""
         found = {os.path.dirname(path) for path in paths}
         for path in list(found):
             while (path := os.path.dirname(path)) != "/":

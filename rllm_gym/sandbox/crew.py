@@ -1,4 +1,4 @@
-"""The workers of a pool and the line of programs that wait for them. All of it lives in the pool's own thread."""
+"""The workers of a pool and the queue of programs that wait for them. All of it runs in the pool's own thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CLOSE_S = 5.0
 
 
 class Job:
-    """Programs that run at the same time: all of them get a worker, or none does yet."""
+    """Programs that run concurrently: either all of them have a worker, or none has one yet."""
 
     def __init__(self, runs: Sequence[Running]) -> None:
         self.runs = list(runs)
@@ -27,7 +27,7 @@ class Job:
 
 
 class Crew:
-    """Starts workers when they are needed, at most ``most``; keeps the line in order."""
+    """The workers of a pool, at most ``most``, started on demand, and the ordered queue of jobs."""
 
     def __init__(self, tier: Tier, most: int, name: str) -> None:
         self.tier, self.most = tier, most
@@ -45,7 +45,7 @@ class Crew:
         self._advance()
 
     def drop(self, job: Job) -> None:
-        """Nobody waits for it any longer: take it out of the line, or end what runs."""
+        """Cancel a job that has no caller any more: remove it from the queue, or end its programs."""
         job.dropped = True
         if not job.seated.done():
             if job in self._line:
@@ -68,7 +68,7 @@ class Crew:
     def _seat(self, run: Running) -> None:
         try:
             worker = self._worker_for(run.program.preload)
-        except Exception as error:  # whatever it is, somebody waits for an answer
+        except Exception as error:  # any error must reach the caller that waits for the outcome
             named = isinstance(error, RllmGymError)
             end(run, error if named else SandboxBroke(f"no worker could be started: {type(error).__name__}: {error}"))
             return
@@ -77,7 +77,7 @@ class Crew:
         worker.take(run)
 
     def _worker_for(self, preload: tuple[str, ...]) -> Worker:
-        for at in range(len(self._idle) - 1, -1, -1):  # the one used last: its pages are warm
+        for at in range(len(self._idle) - 1, -1, -1):  # the most recently used worker first: its pages are warm
             if self._idle[at].preload == preload:
                 return self._idle.pop(at)
         if len(self._idle) + len(self._busy) >= self.most:
@@ -98,7 +98,7 @@ class Crew:
         self._advance()
 
     def close(self) -> None:
-        """End every worker and whatever runs in it, refuse what waits. From any thread; returns when all is gone."""
+        """End all workers with their programs, reject queued jobs, and wait. Callable from any thread."""
         if not self.closed:
             self.loop.call(self._close)
         self.loop.stop(2 * _CLOSE_S)

@@ -1,8 +1,8 @@
-"""Docker as a backend: sessions and programs in containers without network, through the ``docker`` command.
+"""The Docker backend: sessions and programs in containers without network, driven through the ``docker`` command.
 
-A container's first process is the same trusted process as everywhere, spoken to over its standard streams: it needs
-a ``python3`` (3.10 or later) in the image, and nothing else. Nothing is copied out of a container but what that process
-says in bounded frames. When the trainer ends, however it ends, the stream ends, and with it the container.
+The first process of a container is the same trusted process as in the other tiers, connected through its standard
+streams. The image needs a ``python3`` (3.10 or later) and nothing else. Data leaves a container only in the bounded
+frames of that process. When the trainer ends, for any reason, the stream closes and the container ends.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ from rllm_gym.sandbox.tree import TreeTooLarge
 from rllm_gym.sandbox.worker import sources
 
 IMAGE = "python:3.11-slim"
-"""Where programs run, and workspaces that begin as a directory of this machine, if no image is named."""
+"""The default image of programs, and of workspaces that start as a directory of this machine."""
 
 LABEL = "rllm-gym.owner"
-"""Every container has it: the boot, the process and the start of the process it belongs to."""
+"""The label of every container. Its value is the boot id, process id and start time of the process that owns the
+container."""
 
 _WORKDIR = "/workspace"
 _ASK_S, _PULL_S, _START_S, _END_S = 60.0, 1800.0, 300.0, 20.0
@@ -73,10 +74,10 @@ sys.modules[room + ".session"].main(reading, writing, -1, settings)
 
 
 def ask(*arguments: str, timeout: float = _ASK_S) -> str:
-    """What ``docker ARGUMENTS`` prints.
+    """Return what ``docker ARGUMENTS`` prints.
 
     Raises:
-        SandboxUnavailable: There is no client, no engine answers, or it refuses; says which.
+        SandboxUnavailable: There is no client, no engine answers, or the engine refuses; the message says which.
     """
     try:
         ended = subprocess.run(
@@ -101,19 +102,19 @@ def ask(*arguments: str, timeout: float = _ASK_S) -> str:
 
 
 def require_engine() -> str:
-    """The version of the engine that answers.
+    """Return the version of the engine that answers.
 
     Raises:
-        SandboxUnavailable: None does.
+        SandboxUnavailable: No engine answers.
     """
     return ask("version", "--format", "{{.Server.Version}}").strip()
 
 
 def require_image(image: str) -> None:
-    """Have the engine get an image it has not got.
+    """Pull an image if the engine does not have it.
 
     Raises:
-        SandboxUnavailable: It cannot.
+        SandboxUnavailable: The image cannot be pulled.
     """
     try:
         ask("image", "inspect", "--format", "{{.Id}}", image)
@@ -123,11 +124,11 @@ def require_image(image: str) -> None:
         ask("pull", "--quiet", image, timeout=_PULL_S)
 
 
-# Whose containers -------------------------------------------------------------------------------------------------
+# Ownership of containers
 
 
 def _start_of(pid: int) -> str:
-    """When that process began, in ticks since boot; ``""`` if there is none."""
+    """Return the start time of a process in ticks since boot; ``""`` if there is no such process."""
     try:
         line = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
@@ -140,12 +141,12 @@ def _boot() -> str:
 
 
 def owner() -> str:
-    """This process, as :data:`LABEL` names it."""
+    """Return the identity of this process as it is written in :data:`LABEL`."""
     return f"{_boot()}:{os.getpid()}:{_start_of(os.getpid())}"
 
 
 def strays(listing: str) -> list[str]:
-    """The containers in a listing of ``ID OWNER`` lines whose owner was a process of this boot and is gone."""
+    """Return the containers in a listing of ``ID OWNER`` lines whose owner was a process of this boot and has ended."""
     found = []
     for line in listing.splitlines():
         identity, _, whose = line.partition(" ")
@@ -157,7 +158,7 @@ def strays(listing: str) -> list[str]:
 
 
 def remove_strays() -> None:
-    """Remove what trainers that were killed together with their docker client have left.
+    """Remove the containers of trainers that were killed together with their docker client.
 
     Raises:
         SandboxUnavailable: No engine answers.
@@ -167,18 +168,18 @@ def remove_strays() -> None:
         ask("rm", "--force", *left)
 
 
-# Sessions ---------------------------------------------------------------------------------------------------------
+# Sessions
 
 
 def command_line(name: str, image: str, python: str, limits: SessionLimits, workdir: str | None) -> list[str]:
-    """The command that starts a session's container and stays attached to it.
+    """Return the command that starts the container of a session and stays attached to it.
 
     Args:
-        name: The container's name.
-        image: What it is made of.
-        python: The image's Python.
-        limits: What it may use. The engine caps all of it together; within, each command is watched as everywhere.
-        workdir: A directory of the image that is the workspace; ``None``: an empty, size-capped one.
+        name: Name of the container.
+        image: Image of the container.
+        python: Path or name of the image's Python.
+        limits: Resource limits. The engine caps their total; inside, each command is monitored as in the other tiers.
+        workdir: Directory of the image that is the workspace. ``None``: an empty one with a size limit.
     """
     memory = limits.memory_mb + _ENGINE_MB
     arguments = ["docker", "run", "--interactive", "--rm", "--name", name, "--label", f"{LABEL}={owner()}"]
@@ -186,7 +187,7 @@ def command_line(name: str, image: str, python: str, limits: SessionLimits, work
     arguments += ["--pids-limit", str(limits.processes + _ENGINE_PROCESSES), "--ulimit", "core=0"]
     arguments += ["--log-driver", "none", "--pull", "never", "--workdir", "/", "--env", "PYTHONUTF8=1"]
     if workdir is None:
-        # A file there is memory, and counted by the engine.
+        # Files there are in memory, which the engine counts.
         memory += limits.workspace_mb
         options = f"rw,exec,nosuid,nodev,size={limits.workspace_mb}m,nr_inodes={limits.workspace_files}"
         arguments += ["--tmpfs", f"{_WORKDIR}:{options},mode=1777"]
@@ -195,7 +196,7 @@ def command_line(name: str, image: str, python: str, limits: SessionLimits, work
 
 
 class Container:
-    """The trusted process of one session, in a container of its own.
+    """The trusted process of one session, in its own container.
 
     Raises:
         SandboxBroke: The container did not start.
@@ -231,7 +232,7 @@ class Container:
             ours.sendall(len(settings).to_bytes(4, "big") + settings)
             self.channel.receive(time.monotonic() + _START_S)
         except (OSError, EOFError, ValueError) as error:
-            # What the client says of a container that did not start comes when it has ended.
+            # The client prints why a container did not start only when it exits.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(2)
             why = f"a container of {image!r} did not start ({python} must be in it): {error}{self.last_words()}"
@@ -239,16 +240,16 @@ class Container:
             raise SandboxBroke(why) from error
 
     def last_words(self) -> str:
-        """What the client wrote to its standard error, for messages."""
+        """Return the end of what the client wrote to standard error, for error messages."""
         if self._closed:
             return ""
         words = os.pread(self._said, 2000, max(0, os.fstat(self._said).st_size - 2000)).decode(errors="replace")
         return f": {' '.join(words.split())}" if words.strip() else ""
 
     def close(self) -> None:
-        """Hang up, which ends the container; remove it by force where that does not help."""
+        """Close the connection, which ends the container; remove the container by force if it does not end."""
         if os.getpid() != self._pid:
-            return  # a fork of the owner: the container is the owner's
+            return  # this is a fork of the owner, and the container belongs to the owner
         self.channel.hang_up()
         with self._lock:
             if self._closed:
@@ -270,11 +271,11 @@ class DockerSession(LocalSession):
 
 
 class Containers:
-    """Opens sessions in containers.
+    """A factory of sessions in containers.
 
     Args:
-        image: What they are made of, if no other is named.
-        python: The Python in the images, by name or path.
+        image: Default image.
+        python: Name or path of the Python in the images.
     """
 
     def __init__(self, image: str = IMAGE, python: str = "python3") -> None:
@@ -291,17 +292,18 @@ class Containers:
         image: str | None = None,
         workdir: str | None = None,
     ) -> DockerSession:
-        """A session in a fresh container. The image is fetched if the engine has not got it.
+        """Open a session in a fresh container. Pulls the image if the engine does not have it.
 
         Args:
-            base: A directory of this machine, copied in. ``None``: the workspace is what the image has at ``workdir``.
-            limits: As everywhere; the size of a ``workdir`` of the image is the engine's to cap.
-            environment: Variables for its commands, beside the image's own.
-            image: Another image than the usual one.
-            workdir: Where the repository lies in the image. Without it, and without ``base``, the workspace is empty.
+            base: A directory of this machine, which is copied into the container. ``None``: the workspace is the
+                content of ``workdir`` in the image.
+            limits: As in the other tiers, except that the size of an image's ``workdir`` is left to the engine.
+            environment: Variables for its commands, in addition to those of the image.
+            image: Image to use instead of the default.
+            workdir: The path of the repository in the image. Without it, and without ``base``, the workspace is empty.
 
         Raises:
-            SandboxUnavailable: No engine answers, or there is no such image.
+            SandboxUnavailable: No engine answers, or the image does not exist.
             SandboxBroke: The container did not start.
             ValueError: Both ``base`` and ``workdir`` are given.
         """
@@ -323,19 +325,19 @@ class Containers:
             raise
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: no spare containers are kept."""
 
 
-# Programs ---------------------------------------------------------------------------------------------------------
+# Programs
 
 
 class Containment:
-    """The pool's line of programs, each in a container of its own. It stands where ``Crew`` stands elsewhere.
+    """The runner of a pool's programs, each in its own container. Has the interface of ``Crew``.
 
     Args:
-        containers: Where sessions are opened.
-        most: How many run at a time.
-        name: The name of the thread that callers speak to.
+        containers: Opens the sessions.
+        most: Maximum number of programs that run concurrently.
+        name: Name of the thread that serves callers.
     """
 
     def __init__(self, containers: Containers, most: int, name: str) -> None:
@@ -385,7 +387,7 @@ class Containment:
                 settle(run.outcome, run_in(session, run.program, self._containers.python))
         except (RllmGymError, ValueError) as error:
             settle(run.outcome, error)
-        except Exception as error:  # whatever it is, somebody waits for an outcome
+        except Exception as error:  # any error must reach the caller that waits for the outcome
             why = _closed() if self.closed else SandboxBroke(f"a program could not be run: {error!r}")
             settle(run.outcome, why)
         finally:
@@ -400,7 +402,7 @@ def _closed() -> SandboxBroke:
 
 def _session_limits(program: Program) -> SessionLimits:
     limits = program.limits
-    # Its outputs are files beside its scratch space until they have been read.
+    # The outputs are files next to the scratch space until they have been read.
     room = 2 * (10 * limits.output_bytes >> 20) + 2
     return SessionLimits(
         limits.memory_mb, limits.processes, limits.scratch_mb + room, limits.scratch_files + 16, 1000, limits.cpu_s
@@ -408,10 +410,10 @@ def _session_limits(program: Program) -> SessionLimits:
 
 
 def run_in(session: LocalSession, program: Program, python: str) -> Result:
-    """Run a program in a session that is its own.
+    """Run a program in a session of its own.
 
     Raises:
-        ValueError: It has ``preload``, which a fresh container cannot have.
+        ValueError: The program has ``preload``, which a fresh container cannot provide.
         SandboxBroke: The session failed, not the program.
     """
     if program.preload:
@@ -452,7 +454,7 @@ def run_in(session: LocalSession, program: Program, python: str) -> Result:
 
 
 def _output(session: LocalSession, path: str, most: int) -> tuple[bytes, int]:
-    """Its beginning, and how long it is; the program may have done anything to it."""
+    """Return the beginning of an output file and its length. The program may have tampered with the file."""
     try:
         data = session.read_sync(path, 10 * most + 1)
     except TreeTooLarge:
@@ -463,9 +465,9 @@ def _output(session: LocalSession, path: str, most: int) -> tuple[bytes, int]:
 
 
 def _cpu_s(session: LocalSession, path: str) -> float:
-    """User and system seconds of the children, from the second line that ``times`` prints."""
+    """Return the user and system seconds of the children, from the second line that ``times`` prints."""
     try:
         words = session.read_sync(path, 1000).decode(errors="replace").splitlines()[1].split()
         return sum(60 * int(word.split("m")[0]) + float(word.split("m")[1].rstrip("s")) for word in words)
     except (OSError, TreeTooLarge, ValueError, IndexError):
-        return 0.0  # it was ended before, or did something to the file
+        return 0.0  # the program was ended before the line was written, or it changed the file

@@ -1,4 +1,4 @@
-"""What can go wrong with a sandbox that is not the program's doing."""
+"""Sandbox errors that are not caused by the program."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from rllm_gym.core import EnvironmentFault, RllmGymError
 
 
 class SandboxUnavailable(RllmGymError):
-    """No sandbox of the wanted kind can be made on this machine. Says what was tried, what failed and the way out."""
+    """The requested sandbox is not available here. The message says what was tried, what failed and how to fix it."""
 
 
 class SandboxBroke(EnvironmentFault):
-    """The sandbox itself failed: its worker died or could not be reached. Never the program's doing, never a reward."""
+    """The sandbox itself failed, for example a worker died. Never caused by the program and never a reward."""
 
     def __init__(self, message: str, *, kind: str = "sandbox") -> None:
         super().__init__(message, kind=kind)

@@ -1,4 +1,4 @@
-"""The trusted process of a session: how it is started behind the wall of a tier, and how it is spoken to."""
+"""The trusted process of a session: starting it in the isolation of a tier, and the channel to it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from rllm_gym.sandbox.tier import Tier
 from rllm_gym.sandbox.worker import sources
 
 WORKDIR = "/workspace"
-"""Where the workspace is inside, in tier A."""
+"""The path of the workspace inside, in tier A."""
 
 HOST = "/host"
-"""Where the host's tree is inside until the workspace has been made; nothing hostile runs before."""
+"""The path of the host's tree inside until the workspace has been created. No hostile code runs before that."""
 
 _FRAME = struct.Struct(">II")
 _MAX_HEADER, _MAX_BODY = 1 << 28, 1 << 31
@@ -100,7 +100,7 @@ def _left(deadline: float) -> float:
 
 
 class TrustedProcess(Protocol):
-    """The trusted process of one session, wherever it runs."""
+    """Interface of the trusted process of one session, wherever it runs."""
 
     channel: Channel
     tier: Tier
@@ -117,14 +117,14 @@ class TrustedProcess(Protocol):
 
 
 class Host:
-    """The trusted process of one session, from its start to its end.
+    """The trusted process of one session, from start to end.
 
     Args:
-        tier: How it is walled in.
-        runtime: What its commands see.
+        tier: How the process is isolated.
+        runtime: The files that its commands see.
 
     Raises:
-        SandboxUnavailable: The wall cannot be built.
+        SandboxUnavailable: The isolation cannot be set up.
         SandboxBroke: The process could not be started.
     """
 
@@ -165,7 +165,7 @@ class Host:
             if self.tier is Tier.NAMESPACES:
                 extra = ["--dir", WORKDIR, "--dir", HOST, "--bind", "/", HOST]
                 if self.user is None:
-                    extra += ["--cap-add", "ALL"]  # in the user namespace that bwrap makes
+                    extra += ["--cap-add", "ALL"]  # in the user namespace that bwrap creates
                 outer = bubblewrap.Outer(self.runtime, command, extra=extra)
                 command, fds = outer.command, [*fds, *outer.fds]
                 settings["modules"] = sources(_MODULES)
@@ -190,9 +190,9 @@ class Host:
                 outer.close()
 
     def _lower_settings(self) -> dict[str, Any]:
-        """A directory on the disk, and what is shown of the machine besides."""
+        """Create a directory on disk and return the lower tiers' settings, including the visible paths."""
         self.folder = tempfile.mkdtemp(prefix="rllm-gym-session-")
-        os.chmod(self.folder, 0o711)  # the spare user passes it, and cannot list it
+        os.chmod(self.folder, 0o711)  # the spare user can enter it but not list it
         scratch, site = self.scratch, f"{self.folder}/packages"
         os.mkdir(scratch, 0o700)
         os.mkdir(site)
@@ -210,7 +210,7 @@ class Host:
 
     @property
     def scratch(self) -> str:
-        """The directory inside that holds all that the agent can write."""
+        """The directory inside that holds everything the agent can write."""
         return bubblewrap.SCRATCH if self.folder is None else f"{self.folder}/scratch"
 
     @property
@@ -224,13 +224,14 @@ class Host:
         if self.folder is not None:
             temporary = f"{self.scratch}/tmp"
             variables |= {"HOME": temporary, "TMPDIR": temporary, "PYTHONPATH": f"{self.folder}/packages"}
-            variables["GIT_CONFIG_NOSYSTEM"] = "1"  # the system's is out of reach, which git does not forgive
+            variables["GIT_CONFIG_NOSYSTEM"] = "1"  # git fails if the system configuration is inaccessible
         return variables
 
     def wait_until_ready(self) -> None:
-        """
+        """Wait until the process answers.
+
         Raises:
-            SandboxBroke: It did not come up.
+            SandboxBroke: It did not start.
         """
         try:
             self.channel.receive(time.monotonic() + _START_S)
@@ -240,12 +241,12 @@ class Host:
             raise SandboxBroke(why) from error
 
     def pids(self) -> list[int]:
-        """The trusted process's id; behind bwrap, that of the process which waits for it too."""
+        """Return the id of the trusted process and, with bwrap, the id of the process that waits for it."""
         pid = self._process.pid
         try:
             inner = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         except OSError:
-            inner = []  # it has ended, or the kernel does not tell
+            inner = []  # it has ended, or the kernel does not provide the list
         return [*map(int, inner), pid] if self.tier is Tier.NAMESPACES else [pid]
 
     @property
@@ -253,7 +254,7 @@ class Host:
         return not self._closed and self._process.poll() is None
 
     def last_words(self) -> str:
-        """What it wrote to its standard error, for messages."""
+        """Return the end of what the process wrote to standard error, for error messages."""
         if self._said < 0:
             return ""
         size = os.fstat(self._said).st_size
@@ -261,9 +262,9 @@ class Host:
         return f": {words}" if words else ""
 
     def close(self) -> None:
-        """Hang up, and wait until it and all its processes are gone."""
+        """Close the connection and wait until the process and all its descendants have ended."""
         if os.getpid() != self._pid:
-            return  # a fork of the owner: the session is the owner's
+            return  # this is a fork of the owner, and the session belongs to the owner
         self.channel.hang_up()
         with self._lock:
             if self._closed:
@@ -287,7 +288,7 @@ class Host:
 
 
 _starter = ThreadPoolExecutor(1, thread_name_prefix="session-starter")
-"""What ``bwrap`` starts dies with the *thread* that started it; this one lives as long as the program."""
+"""A process started by ``bwrap`` dies with the *thread* that started it. This thread lives as long as the program."""
 
 
 def _new_starter_after_fork() -> None:

@@ -1,4 +1,4 @@
-"""Sessions on this machine: taken from a stock of processes that wait for them, and asked over their channel."""
+"""Sessions on this machine: taken from a stock of processes started in advance, and driven over their channel."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ from rllm_gym.sandbox.tree import Changes, Survey, Tree, TreeTooLarge, survey, t
 _log = logging.getLogger(__name__)
 
 COPIED_ENTRIES, COPIED_BYTES = 300, 4 << 20
-"""A base with no more than this is copied."""
+"""A base of at most this size is copied."""
 
 _BATCH = 8 << 20
 _GRACE_S = 120.0
-"""Seconds beyond what was agreed before a session that does not answer counts as broken: a busy machine is no fault."""
+"""Extra seconds before a session that does not answer counts as broken. A busy machine alone must not break a
+session."""
 
 
 class Stock:
-    """Processes of sessions that were started before they are wanted, so that opening a session takes milliseconds.
+    """Session processes that are started before they are needed, so that opening a session takes milliseconds.
 
     Args:
-        tier: How they are walled in.
-        spares: How many are kept, of each runtime, once one has been asked for.
+        tier: How they are isolated.
+        spares: Number of spare processes per runtime, once one has been requested.
     """
 
     def __init__(self, tier: Tier, spares: int = 2) -> None:
@@ -54,7 +55,8 @@ class Stock:
     def open(
         self, base: Path | None, limits: SessionLimits, runtime: Runtime, environment: Mapping[str, str]
     ) -> LocalSession:
-        """
+        """Open a session.
+
         Raises:
             NotADirectoryError: ``base`` is not a directory.
             SandboxUnavailable, SandboxBroke: The session could not be started.
@@ -76,7 +78,7 @@ class Stock:
             raise
 
     def close(self) -> None:
-        """End the spare ones. Sessions that were opened are their owners'."""
+        """End the spare processes. Open sessions belong to their owners and stay open."""
         with self._lock:
             self._closed = True
             hosts = [host for ready in self._ready.values() for host in ready]
@@ -114,7 +116,7 @@ class Stock:
             with self._lock:
                 self._starting = False
                 wanted = not self._closed and threading.main_thread().is_alive()
-            if wanted:  # whoever opens the next session meets the same, and is told
+            if wanted:  # opening the next session fails the same way and reports it
                 _log.warning("no spare session could be started: %s", error)
 
     def _wants(self, runtime: Runtime) -> bool:
@@ -146,7 +148,7 @@ class LocalSession(Session):
         }
         answer, _ = self._ask(asked, timeout=300.0)
         self.overlay = bool(answer["overlay"])
-        """Whether the workspace is an overlay over the base, not a copy."""
+        """Whether the workspace is an overlay over the base rather than a copy."""
         if base is not None and not self.overlay:
             for entries, body in _packed(base):
                 self._ask({"do": "fill", "entries": entries}, body)
@@ -190,7 +192,7 @@ class LocalSession(Session):
                 raise RuntimeError("the session was closed meanwhile") from error
             raise self._broken(f"{type(error).__name__}: {error}") from error
         except BaseException:
-            self.close_sync()  # an answer is outstanding that nobody will fetch
+            self.close_sync()  # an unread answer remains in the channel
             raise
         match header.get("error"):
             case None:
@@ -210,17 +212,17 @@ class LocalSession(Session):
         self._host.close()
 
 
-# The base ---------------------------------------------------------------------------------------------------------
+# The base of a workspace
 
 _surveys: dict[tuple[str, int, int, int], Survey] = {}
 
 
 def _describe(base: Path) -> dict[str, Any] | None:
-    """What the trusted process needs to lay an overlay over the base; ``None`` where it is to be copied.
+    """Return what the trusted process needs for an overlay over the base; ``None`` if the base is to be copied.
 
-    Copying a small one costs next to nothing, and leaves a directory that can be renamed: an overlay refuses that for
-    directories of its base (``EXDEV``, as in every container), which ``mv`` gets over and ``git mv`` does not. Files
-    of several users can only be copied: in a user namespace there is but one.
+    Copying a small base is cheap and gives directories that can be renamed. An overlay refuses to rename directories of
+    its base (``EXDEV``, as in every container), which ``mv`` handles and ``git mv`` does not. Files of several users
+    can only be copied, because a user namespace has a single user.
     """
     path = os.path.realpath(base)
     status = os.stat(path)
@@ -239,7 +241,7 @@ def _describe(base: Path) -> dict[str, Any] | None:
 
 
 def _packed(base: Path) -> Iterator[tuple[list[list[Any]], bytes]]:
-    """Everything in ``base``, in pieces of a few megabytes: directories before what is in them."""
+    """Yield the content of ``base`` in pieces of a few megabytes; a directory comes before its content."""
     entries: list[list[Any]] = []
     bodies: list[bytes] = []
     size = 0

@@ -1,4 +1,4 @@
-"""One background thread that waits on the sockets of a pool's workers, so that callers may be any thread or loop."""
+"""A background thread for the sockets of a pool's workers, so that any thread or event loop can use the pool."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LONGEST_PAUSE_S = 86_400.0
 
 
 class Timer:
-    """A call that is to come; set ``cancelled`` and it does not."""
+    """A scheduled call. Set ``cancelled`` to prevent it."""
 
     __slots__ = ("call", "cancelled")
 
@@ -30,7 +30,7 @@ class Timer:
 
 
 class Loop:
-    """Runs callbacks, one at a time, in its own thread. Everything but :meth:`call` belongs in that thread."""
+    """An event loop in its own thread. All methods but :meth:`call` must be called in that thread."""
 
     def __init__(self, name: str) -> None:
         self._selector = selectors.DefaultSelector()
@@ -44,7 +44,7 @@ class Loop:
         self._thread.start()
 
     def call(self, callback: Callable[[], None]) -> None:
-        """Run ``callback`` soon. From any thread; after :meth:`stop` nothing happens."""
+        """Schedule ``callback``. Callable from any thread; has no effect after :meth:`stop`."""
         self._calls.append(callback)
         if threading.current_thread() is not self._thread and not self._stopped:
             os.eventfd_write(self._wake, 1)
@@ -55,7 +55,7 @@ class Loop:
         return timer
 
     def watch(self, fd: int, events: int, callback: Callable[[int], None]) -> None:
-        """Call ``callback(events)`` whenever ``fd`` is ready; ``events=0`` no longer."""
+        """Call ``callback(events)`` whenever ``fd`` is ready; ``events=0`` stops watching."""
         known = fd in self._selector.get_map()
         if not events:
             if known:
@@ -66,7 +66,7 @@ class Loop:
             self._selector.register(fd, events, callback)
 
     def stop(self, seconds: float) -> None:
-        """End the thread when what was asked for has been done, and wait for it that long."""
+        """End the thread after the scheduled calls, and wait for it up to that many seconds."""
         if not self._stopped:
             self.call(self._stop)
         if threading.current_thread() is not self._thread:
@@ -105,5 +105,5 @@ class Loop:
         try:
             callback()
         except Exception:
-            # One caller's trouble must not end the thread that all others wait for.
+            # An error of one caller must not end the thread that all others depend on.
             _log.exception("a callback of the sandbox's thread failed")

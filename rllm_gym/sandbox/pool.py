@@ -1,4 +1,4 @@
-"""The pool: runs programs in warm workers, from any thread and any event loop."""
+"""The pool, which runs programs in warm workers, from any thread and any event loop."""
 
 from __future__ import annotations
 
@@ -26,23 +26,24 @@ from rllm_gym.sandbox.worker import check
 
 
 class SandboxPool:
-    """Runs model-written programs, each in a fresh process behind the walls of one tier, many at a time.
+    """A pool that runs model-written programs concurrently, each in a fresh process isolated by one tier.
 
-    Workers are warm Python processes that fork for each program. They start when they are needed, one set of
-    ``Program.preload`` each, are replaced when they die, and die with this process, even when it is killed by SIGKILL.
-    Close the pool with ``with``, ``async with``, :meth:`close` or :meth:`aclose`; one left open is closed when it is
-    collected or the interpreter exits. A fork of this process cannot use it (``RuntimeError``): let it make its own.
+    Workers are warm Python processes that fork for each program. They are started on demand, one kind per set of
+    ``Program.preload``, are replaced when they die, and end with this process, even if it is killed by SIGKILL. Close
+    the pool with ``with``, ``async with``, :meth:`close` or :meth:`aclose`; an unclosed pool is closed when it is
+    garbage-collected or the interpreter exits. A fork of this process cannot use the pool (``RuntimeError``) and has to
+    create its own.
 
-    Programs wait in line, in order, while all workers are busy; that wait is not their time.
+    While all workers are busy, programs wait in a queue, in order. Waiting does not count against their limits.
 
     Args:
-        sandbox: ``"auto"``: the strongest tier that works here; ``"namespaces"``, ``"landlock"``, ``"docker"``,
-            or ``"unsafe"``, which confines nothing.
-        max_workers: Most programs that run at a time; 8 a processor and at least 16 by default, since programs are
-            judged by their CPU time.
+        sandbox: ``"auto"``: the strongest tier that works here; ``"namespaces"``, ``"landlock"``, ``"docker"``, or
+            ``"unsafe"``, which isolates nothing.
+        max_workers: Maximum number of programs that run concurrently. Default: 8 per processor and at least 16, since
+            programs are limited by their CPU time.
 
     Raises:
-        SandboxUnavailable: That sandbox does not work here; says why and the way out.
+        SandboxUnavailable: The sandbox does not work here; the message gives the reason and a solution.
         ValueError: An unknown sandbox, or ``max_workers`` below 1.
 
     >>> with SandboxPool() as pool:
@@ -56,7 +57,7 @@ class SandboxPool:
         self.tier: Tier = probe.choose(sandbox)
         self.max_workers = max_workers or max(16, 8 * (os.cpu_count() or 1))
         self._pid = os.getpid()
-        # The crew and its thread do not know the pool: a forgotten pool is closed all the same.
+        # The crew and its thread hold no reference to the pool, so that an unclosed pool can be collected and closed.
         name = f"rllm-gym sandbox {self.tier.value}"
         self._crew: Crew | Containment
         self._stock: Stock | Containers
@@ -69,32 +70,32 @@ class SandboxPool:
         self._finalizer = weakref.finalize(self, _close, self._crew, self._stock, self._pid)
 
     async def run(self, program: Program) -> Result:
-        """Run a program to its end. Cancelling this stops it.
+        """Run a program to its end. Cancelling the call stops the program.
 
         Raises:
             SandboxBroke: The sandbox failed, not the program.
-            ValueError: The program's files, limits or preload cannot be.
+            ValueError: The program's files, limits or preload are invalid.
             RuntimeError: The pool belongs to another process.
         """
         return await asyncio.wrap_future(self._submit(program))
 
     def run_sync(self, program: Program) -> Result:
-        """:meth:`run`, from code without an event loop. Blocks."""
+        """Run :meth:`run` from code without an event loop, blocking."""
         future = self._submit(program)
         try:
             return future.result()
         finally:
-            future.cancel()  # Ctrl-C: the program goes too
+            future.cancel()  # on Ctrl-C, stop the program too
 
     def start(self, *programs: Program) -> Start:
-        """Run programs side by side, each with a channel to this process: ``async with pool.start(a, b) as (a, b)``.
+        """Run programs concurrently, each with a channel to this process: ``async with pool.start(a, b) as (a, b)``.
 
-        All get their workers at once, or wait for them together, so that pairs never wait for each other. ``with``
-        does the same without an event loop. Leaving the block stops what still runs. Inside, the channel is file
-        descriptor 3: frames of 4 bytes of length, big-endian, and then that many bytes, both ways.
+        All programs get their workers at the same time, so that two groups never wait for each other. ``with`` does the
+        same without an event loop. Leaving the block stops programs that still run. Inside a program, the channel is
+        file descriptor 3 and carries frames in both directions: 4 bytes of length, big-endian, then that many bytes.
 
         Raises:
-            ValueError: More programs than the pool has workers, or a program that cannot be.
+            ValueError: More programs than the pool has workers, or an invalid program.
             SandboxUnavailable: The pool's programs run in containers, which have no such channel.
         """
         if not 1 <= len(programs) <= self.max_workers:
@@ -119,11 +120,11 @@ class SandboxPool:
         image: str | None = None,
         workdir: str | None = None,
     ) -> Opening:
-        """A workspace that lives for many commands, for ``await`` or ``async with``; see :meth:`Session.open`.
+        """Open a workspace for many commands, with ``await`` or ``async with``; see :meth:`Session.open`.
 
-        With ``sandbox="docker"`` the container is made of ``image``, which is its runtime; ``workdir`` names the
-        directory in the image that is the workspace. Sessions are not counted among the pool's workers, and closing
-        the pool leaves open ones to their owners.
+        With ``sandbox="docker"`` the container runs ``image``, which replaces the runtime, and ``workdir`` names the
+        directory of the image that is the workspace. Sessions do not count as workers of the pool, and closing the pool
+        does not close them.
         """
         return Opening(
             lambda: self.open_session_sync(
@@ -141,7 +142,7 @@ class SandboxPool:
         image: str | None = None,
         workdir: str | None = None,
     ) -> Session:
-        """:meth:`open_session`, from code without an event loop.
+        """Run :meth:`open_session` from code without an event loop.
 
         Raises:
             ValueError: An ``image`` or ``workdir`` without Docker, or a ``runtime`` with it.
@@ -182,11 +183,11 @@ class SandboxPool:
             raise RuntimeError("this SandboxPool is closed; make a new one")
 
     def close(self) -> None:
-        """Stop everything and end all workers. Calls that wait raise ``SandboxBroke``. Closing twice is harmless."""
+        """Stop all programs and end all workers. Pending calls raise ``SandboxBroke``. Closing twice is allowed."""
         self._finalizer()
 
     async def aclose(self) -> None:
-        """:meth:`close`, awaited."""
+        """Run :meth:`close` without blocking the event loop."""
         await asyncio.to_thread(self.close)
 
     def __enter__(self) -> Self:
@@ -205,7 +206,7 @@ class SandboxPool:
 
 
 class Start:
-    """What :meth:`SandboxPool.start` returns, to be entered once, with ``async with`` or ``with``."""
+    """The context manager returned by :meth:`SandboxPool.start`; enter it once, with ``async with`` or ``with``."""
 
     def __init__(self, pool: SandboxPool, runs: list[Running]) -> None:
         self._pool = pool
@@ -231,7 +232,7 @@ class Start:
         return tuple(self._job.runs)
 
     async def __aexit__(self, *exc_info: object) -> None:
-        # Every one ends, and frees its worker, whatever happens to whoever waits here.
+        # Every program ends and frees its worker, even if this wait is cancelled.
         await asyncio.wait([asyncio.wrap_future(outcome) for outcome in self._leave()])
 
     def __enter__(self) -> tuple[Running, ...]:
@@ -252,7 +253,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_pool(sandbox: str | Tier = "auto") -> SandboxPool:
-    """The pool that all environments of this process share, one for each tier. It is closed when the process exits.
+    """Return the pool shared by all environments of this process, one per tier. It is closed when the process exits.
 
     Raises: as :class:`SandboxPool`.
     """

@@ -1,7 +1,7 @@
-"""Which tiers this machine gives: found by running a program in a real sandbox of each and looking at what it could do.
+"""Finds out which tiers work on this machine by running a program in a real sandbox and checking what it could do.
 
-Nothing here asks whether a binary exists or what a kernel setting says; those are looked at only afterwards, to say
-why a tier failed and what would help. Answers hold for the life of the process, but Docker's.
+Neither installed binaries nor kernel settings decide the result; they are inspected only afterwards, to explain why a
+tier failed and how to fix it. Results are cached for the life of the process, except for Docker.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from rllm_gym.sandbox.program import Limits, Program, Result
 from rllm_gym.sandbox.tier import SANDBOXES, Tier
 
 AUTOMATIC = (Tier.NAMESPACES, Tier.LANDLOCK)
-"""What ``sandbox="auto"`` tries, the strongest first."""
+"""The tiers that ``sandbox="auto"`` tries, strongest first."""
 
 _ENVIRONMENT = {"PATH", "HOME", "LANG", "TMPDIR", "USER", "LOGNAME", "TZ", "PWD", "MALLOC_ARENA_MAX"}
 _ENVIRONMENT_PREFIXES = ("PYTHON", "LC_", "OMP_", "OPENBLAS_", "MKL_")
 _LIMITS = Limits(cpu_s=10, wall_s=60, memory_mb=256, processes=8, scratch_mb=16)
-# Each stays for a moment in what it must not have: a limit may be kept by a watch.
+# Each program holds the excess for a moment, because a limit may be enforced by monitoring.
 _EXCESSES = {
     "hold twice its memory": """
 held = bytearray(1 << 29)
@@ -53,7 +53,7 @@ for number in range(4):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of one tier here. ``reason`` and ``way_out`` are ``""`` where it works."""
+    """The result for one tier. ``reason`` and ``way_out`` are ``""`` if it works."""
 
     tier: Tier
     works: bool
@@ -74,15 +74,15 @@ os.register_at_fork(after_in_child=_new_lock_after_fork)
 
 
 def choose(sandbox: str | Tier) -> Tier:
-    """The tier for what a user wrote.
+    """Return the tier for a user's ``sandbox`` value.
 
     Args:
-        sandbox: ``"auto"``: the strongest of :data:`AUTOMATIC` that works here; never less. Or one of
-            :data:`~rllm_gym.sandbox.tier.SANDBOXES`. A :class:`Tier` is taken as it is, untried.
+        sandbox: ``"auto"``: the strongest of :data:`AUTOMATIC` that works here, never a weaker one. Or one of
+            :data:`~rllm_gym.sandbox.tier.SANDBOXES`. A :class:`Tier` is returned as it is, without a test.
 
     Raises:
-        SandboxUnavailable: What is wanted does not work here; says why, and what would help.
-        ValueError: An unknown word.
+        SandboxUnavailable: The requested tier does not work here; the message gives the reason and a solution.
+        ValueError: An unknown value.
     """
     if isinstance(sandbox, Tier):
         return sandbox
@@ -108,9 +108,9 @@ def choose(sandbox: str | Tier) -> Tier:
 
 
 def examine(tier: Tier) -> Finding:
-    """Whether a tier works here, by running programs in it. Once a process: later calls answer from memory.
+    """Return whether a tier works here, by running programs in it. Cached for the process.
 
-    Docker is asked each time: its engine may start or end at any moment, and answers at once.
+    Docker is checked each time: its engine may start or end at any moment, and answers quickly.
     """
     if tier is Tier.DOCKER:
         return _examine(tier)
@@ -125,9 +125,9 @@ def _examine(tier: Tier) -> Finding:
         return Finding(tier, True)
     try:
         if tier is Tier.DOCKER:
-            from rllm_gym.sandbox.docker import require_engine  # which starts from the pool, as below
+            from rllm_gym.sandbox.docker import require_engine  # docker.py imports the pool, as below
 
-            require_engine()  # what it confines is its own
+            require_engine()  # the container engine provides the isolation
             return Finding(tier, True)
         could = _what_a_program_could_do(tier)
     except (RllmGymError, OSError) as error:
@@ -141,8 +141,8 @@ def _examine(tier: Tier) -> Finding:
 
 
 def _what_a_program_could_do(tier: Tier) -> list[str]:
-    """Runs what must fail in a sandbox of that tier; what did not."""
-    from rllm_gym.sandbox.pool import SandboxPool  # the pool asks this module which tier to use
+    """Run everything that must fail in a sandbox of that tier; return what did not fail."""
+    from rllm_gym.sandbox.pool import SandboxPool  # the pool imports this module to choose its tier
 
     with (
         tempfile.TemporaryDirectory(prefix="rllm-gym-probe-") as folder,
@@ -152,7 +152,7 @@ def _what_a_program_could_do(tier: Tier) -> list[str]:
         SandboxPool(tier, max_workers=1) as pool,
     ):
         try:
-            # Closed to others by their mode as little as a dataset or a configuration file would be.
+            # The mode of the folder gives no protection, as for a dataset or a configuration file.
             os.chmod(folder, 0o777)
             file, unix_path = Path(folder, "file"), Path(folder, "socket")
             file.write_text("of the host")
@@ -188,7 +188,7 @@ def _said(result: Result) -> list[str]:
 
 
 def _explain(tier: Tier, message: str) -> tuple[str, str]:
-    """One sentence on why, and what would help, from what the failure said and what kernel and container tell."""
+    """Return a reason and a solution, one sentence each, from the error and kernel and container settings."""
     reason = _sentence(message)
     if tier is Tier.DOCKER:
         return reason, "start a Docker engine that this user may use: 'docker run --rm hello-world' should work."
@@ -215,7 +215,7 @@ def _sentence(text: str) -> str:
 
 
 def _what_bubblewrap_says() -> str:
-    """Why it cannot make the namespaces that tier A needs; ``""`` when it can."""
+    """Return why bubblewrap cannot create the namespaces that tier A needs; ``""`` if it can."""
     namespaces = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
     if os.geteuid() != 0:
         namespaces.append("--unshare-user")
@@ -233,7 +233,7 @@ def _setting(name: str) -> str:
     try:
         return Path("/proc/sys", name).read_text().strip()
     except OSError:
-        return ""  # this kernel does not have it
+        return ""  # this kernel does not have the setting
 
 
 def _in_a_container() -> bool:
@@ -243,7 +243,7 @@ def _in_a_container() -> bool:
 
 
 def _under_a_filter() -> bool:
-    """Whether a seccomp filter is on this very process, as container engines put one."""
+    """Return whether a seccomp filter is active on this process, as set by container engines."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
@@ -283,4 +283,4 @@ _HINDRANCES: tuple[tuple[Callable[[], bool], str, str], ...] = (
         "sysctl user.max_user_namespaces=10000",
     ),
 )
-"""What is known to hinder bubblewrap: how it shows, what it is, and what to do."""
+"""Known obstacles for bubblewrap: the symptom, the cause and the solution."""

@@ -1,4 +1,4 @@
-"""What is run, within which limits, and what came of it."""
+"""Programs, their limits and their results."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one program, with everything it starts, may use.
+    """The resource limits of one program, including everything it starts.
 
     Attributes:
-        cpu_s: Seconds of CPU time, all processes together. The limit a program's *work* is judged by: it does not
+        cpu_s: Seconds of CPU time of all processes together. This is the limit for the program's *work*: it does not
             depend on what else the machine is doing.
-        wall_s: Seconds by the clock. A program that waits is ended by this one; choose it well above ``cpu_s``, since
-            on a busy machine honest work takes longer. Time in which the program was ready to run and the machine
+        wall_s: Seconds of wall-clock time. This limit ends a program that waits. Choose it well above ``cpu_s``, since
+            honest programs take longer on a busy machine. Time in which the program was ready to run and the machine
             gave it no processor does not count, up to nine times this limit.
-        memory_mb: Memory of all processes together, shared memory and scratch files included, above what a bare
-            Python with ``preload`` holds. Found by looking, so a program may be a little above it for a moment. An
-            allocation that is far too large fails at once with ``MemoryError``, which is an ordinary exception.
+        memory_mb: Memory of all processes together, including shared memory and scratch files, above what a bare Python
+            with ``preload`` holds. The limit is enforced by monitoring, so a program may exceed it slightly for a
+            moment. A far too large allocation fails at once with ``MemoryError``, an ordinary exception.
         processes: Processes and threads alive at a time.
-        scratch_mb: Size of the scratch space, all of it together.
-        scratch_files: Files and directories in it.
-        output_bytes: Longest standard output, and longest standard error. What is over is cut; a program that
+        scratch_mb: Total size of the scratch space.
+        scratch_files: Files and directories in the scratch space.
+        output_bytes: Maximum length of standard output, and of standard error. The rest is cut off; a program that
             writes more than ten times this is ended.
     """
 
@@ -38,17 +38,18 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A Python program, run as ``__main__`` in a fresh process whose working directory is empty scratch space.
+    """A Python program that runs as ``__main__`` in a fresh process. Its working directory is empty scratch space.
 
     Attributes:
-        source: The program. Hostile.
+        source: The source code, which may be hostile.
         stdin: Its standard input.
         args: ``sys.argv[1:]``.
         files: Files in the working directory, by relative path.
-        library: Modules the program may import besides the runtime's, by name; compiled once a worker, so that a
-            long one costs little. They run inside, with the program: nothing in them is a secret from it.
-        preload: Packages that the worker has imported already (``("numpy",)``), so that importing them is free.
-        limits: What it may use.
+        library: Modules that the program may import besides those of the runtime, by name. They are compiled once per
+            worker, so that long modules cost little. They run inside, with the program: they cannot keep secrets from
+            it.
+        preload: Packages that the worker has already imported (``("numpy",)``), so that importing them costs nothing.
+        limits: Its resource limits.
     """
 
     source: str
@@ -61,34 +62,34 @@ class Program:
 
 
 class Ended(StrEnum):
-    """Why a program ended."""
+    """The reason why a program ended."""
 
     EXITED = "exited"  # by itself; see exit_code
-    SIGNALLED = "signalled"  # by a signal of its own making: segmentation fault, abort
+    SIGNALLED = "signalled"  # by a signal it caused itself: segmentation fault, abort
     CPU = "cpu limit"
     WALL = "wall limit"
     MEMORY = "memory limit"
-    PROCESSES = "processes limit"  # where the kernel does not refuse the next one by itself
-    SCRATCH = "scratch limit"  # likewise
+    PROCESSES = "processes limit"  # where the kernel does not refuse to create the process
+    SCRATCH = "scratch limit"  # where the kernel does not refuse the write
     OUTPUT = "output limit"
-    STOPPED = "stopped"  # by the caller, who closed it
+    STOPPED = "stopped"  # by the caller
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a program. Nothing in it was judged: an exit code of 0 is what the program says of itself.
+    """The result of a program. It contains no judgement: an exit code of 0 is only the program's own claim.
 
     Attributes:
         ended: Why it ended.
         exit_code: Its exit code; ``None`` unless it exited by itself.
-        signal: The signal that ended it, ``None`` otherwise.
+        signal: The signal that ended it; ``None`` otherwise.
         stdout: The beginning of its standard output, at most ``limits.output_bytes``.
-        stderr: Likewise.
-        stdout_bytes: How much it wrote, also what was cut.
-        stderr_bytes: Likewise.
+        stderr: The beginning of its standard error, likewise.
+        stdout_bytes: Total length of its standard output, including what was cut off.
+        stderr_bytes: Total length of its standard error, likewise.
         cpu_s: CPU seconds of all its processes.
-        wall_s: Seconds by the clock.
-        tier: What confined it.
+        wall_s: Wall-clock seconds.
+        tier: The tier that isolated it.
     """
 
     ended: Ended

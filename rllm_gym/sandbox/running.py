@@ -1,4 +1,4 @@
-"""A program that runs: what its caller holds of it, and the channel to it."""
+"""A running program as seen by its caller, and the channel to it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from rllm_gym.sandbox.loop import Loop
 from rllm_gym.sandbox.program import Program, Result
 
 MAX_FRAME = 16 << 20
-"""Longest frame on a channel, in bytes. A program that announces a longer one has its channel closed."""
+"""Maximum length of a frame on a channel, in bytes. The channel of a program that announces a longer frame is
+closed."""
 
 _LENGTH = struct.Struct(">I")
 _INBOX = 4 * MAX_FRAME
-"""Bytes read ahead of the caller; above that the program waits."""
+"""Maximum bytes read ahead of the caller. Beyond that the program has to wait."""
 
 _CHUNK = 1 << 18
 
 
 def settle(future: Future[Any], value: Any) -> None:
-    """Give a future its result, or the exception; one that was cancelled meanwhile stays so."""
+    """Set a future's result or exception; a cancelled future stays cancelled."""
     with contextlib.suppress(InvalidStateError):
         if isinstance(value, BaseException):
             future.set_exception(value)
@@ -36,7 +37,7 @@ def settle(future: Future[Any], value: Any) -> None:
 
 
 class Channel:
-    """Frames to and from a program: 4 bytes of length, big-endian, then the bytes. Its words are hostile."""
+    """Frames to and from a program: 4 bytes of length, big-endian, then the content. The content may be hostile."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -50,7 +51,7 @@ class Channel:
         self._ended_in = self._ended_out = False
         self._events = 0
 
-    # The caller's side: any thread ------------------------------------------------------------------------------
+    # Called from any thread
 
     def send(self, frame: bytes) -> Future[bool]:
         if len(frame) > MAX_FRAME:
@@ -80,7 +81,7 @@ class Channel:
                 self._readers.append(future)
         return future
 
-    # The loop's side ----------------------------------------------------------------------------------------------
+    # Called in the loop's thread
 
     def connect(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -126,7 +127,7 @@ class Channel:
                 sent = self._sock.send(data)
             except BlockingIOError:
                 break
-            except OSError:  # its end is closed
+            except OSError:  # the program closed its end
                 self._end_out()
                 return
             if sent < len(data):
@@ -183,12 +184,12 @@ class Channel:
             settle(self._outbox.popleft()[1], False)
 
     def never_mind(self) -> None:
-        """In the loop's thread: the program has ended. A channel that had not come to be never will."""
+        """Close a channel that was never connected, because the program has ended. In the loop's thread."""
         if self._sock is None:
             self.close()
 
     def close(self) -> None:
-        """In the loop's thread: no more frames, either way. What was received can still be taken."""
+        """Close the channel in both directions. Received frames can still be read. In the loop's thread."""
         with self._lock:
             self._end_in()
             self._end_out()
@@ -199,14 +200,14 @@ class Channel:
 
 
 def end(running: Running, outcome: Result | BaseException) -> None:
-    """Tell whoever waits for a program what came of it."""
+    """Deliver the outcome of a program to its caller."""
     settle(running.outcome, outcome)
     if running.channel is not None:
         running.channel.never_mind()
 
 
 class Running:
-    """A program that was started with a channel. Every method has a twin for code without an event loop."""
+    """A program started with a channel. Methods have a ``_sync`` variant for code without an event loop."""
 
     def __init__(self, program: Program, loop: Loop | None = None) -> None:
         self.program = program
@@ -215,7 +216,7 @@ class Running:
         self.halt: Callable[[], None] | None = None
 
     async def send(self, frame: bytes) -> bool:
-        """Hand a frame to the program, waiting while it does not read. False: its end is closed, or it ended.
+        """Send a frame to the program, waiting while it does not read. Returns False if its end is closed, or it ended.
 
         Raises:
             ValueError: The frame is longer than :data:`MAX_FRAME`.
@@ -226,14 +227,14 @@ class Running:
         return self._channel.send(frame).result()
 
     async def receive(self) -> bytes | None:
-        """The next frame of the program; ``None``: its end is closed, or it ended, and there is none left."""
+        """Return the next frame of the program; ``None`` if its end is closed, or it ended, and no frame is left."""
         return await asyncio.wrap_future(self._channel.receive())
 
     def receive_sync(self) -> bytes | None:
         return self._channel.receive().result()
 
     async def result(self) -> Result:
-        """Wait for its end.
+        """Wait until the program ends and return its result.
 
         Raises:
             SandboxBroke: The sandbox failed, not the program.
@@ -244,7 +245,7 @@ class Running:
         return self.outcome.result()
 
     def stop(self) -> None:
-        """End it now: :attr:`~rllm_gym.sandbox.program.Ended.STOPPED`, if it has not ended by itself."""
+        """Stop the program: :attr:`~rllm_gym.sandbox.program.Ended.STOPPED`, unless it has already ended by itself."""
         if self.halt is not None:
             self.halt()
 

@@ -1,4 +1,4 @@
-"""Which files of this machine a program sees: a Python, its library, chosen packages, the system's programs."""
+"""The files of this machine that a program sees: a Python, its library, chosen packages, the system's programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 ALLOWED = ("numpy", "pytest")
-"""Distributions programs see by default, with what they require. Where one is not installed it is not seen."""
+"""Distributions that programs see by default, with their requirements. Those that are not installed are skipped."""
 
 _HIDDEN = ("rllm_gym", "trainers")
 _ASK = """
@@ -32,15 +32,15 @@ print(json.dumps({
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """A Python and the packages beside it, read-only behind the wall. Everything is at the path it has outside.
+    """A Python and its packages, visible read-only inside the sandbox. All files keep their paths.
 
     Attributes:
-        python: The interpreter programs run with, by the path it has inside.
-        files: Files and directories shown, read-only: path inside, path outside. ``/usr`` is always shown.
-        hidden: Directories that are shown empty, before ``packages`` are put in.
+        python: The interpreter of programs, by its path inside.
+        files: Files and directories that are visible, read-only: path inside, path outside. ``/usr`` is always visible.
+        hidden: Directories that appear empty, before ``packages`` are added.
         site: The directory inside in which ``packages`` appear.
-        packages: What appears in ``site``: name there, path outside.
-        links: Symbolic links made inside: path, target.
+        packages: The content of ``site``: name there, path outside.
+        links: Symbolic links created inside: path, target.
         path: ``PATH`` inside.
     """
 
@@ -54,18 +54,18 @@ class Runtime:
 
     @classmethod
     def default(cls) -> Runtime:
-        """This interpreter's own Python without its packages, and those of :data:`ALLOWED`."""
+        """Return the Python of this interpreter without its packages, with those of :data:`ALLOWED`."""
         return _default()
 
     @classmethod
     def of_python(cls, path: str | os.PathLike[str]) -> Runtime:
-        """The Python of a virtual environment or interpreter, with every package installed beside it.
+        """Return the Python of a virtual environment or interpreter, with every package installed in it.
 
         Args:
-            path: A virtual environment's directory, or an interpreter.
+            path: Directory of a virtual environment, or an interpreter.
 
         Raises:
-            ValueError: There is no Python that runs.
+            ValueError: There is no working Python.
         """
         return _of_python(os.path.abspath(path))
 
@@ -116,7 +116,7 @@ def _build(facts: dict[str, Any], packages: tuple[tuple[str, str], ...]) -> Runt
     files: list[tuple[str, str]] = []
     links: list[tuple[str, str]] = []
     if not system:
-        # All of lib: Pythons of conda and others have shared libraries of their own there.
+        # All of lib: Pythons of conda and others keep shared libraries there.
         files += [(python, os.path.realpath(facts["executable"]))]
         files += [(path, path) for path in sorted({f"{prefix}/lib", os.path.dirname(stdlib)}) if os.path.isdir(path)]
         links += [(f"{prefix}/bin/python{major}", name), (f"{prefix}/bin/python", name)]
@@ -138,7 +138,7 @@ def _system_package_directories() -> Iterable[str]:
 
 
 def _installed(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Top-level entries of those distributions and of what they require."""
+    """Return the top-level entries of distributions and of their requirements."""
     entries: dict[str, str] = {}
     todo, seen = list(names), set()
     while todo:

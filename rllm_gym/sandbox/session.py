@@ -1,6 +1,6 @@
-"""A workspace that lives from command to command: what an agent that edits a repository works in.
+"""Sessions: workspaces that persist between commands, for agents that edit a repository.
 
-Where it runs is another room's matter: ``local.py`` (this machine, by tier) and ``docker.py`` (a container).
+The implementations are in ``local.py`` (this machine, by tier) and ``docker.py`` (a container).
 """
 
 # ruff: noqa: ASYNC109 - the timeout is the contract: when it passes the command is killed
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 MAX_COMMAND = 1 << 20
-"""Bytes of the longest command. A longer one is answered as the shell answers a line it cannot run."""
+"""Maximum length of a command in bytes. A longer one is answered like a line that the shell cannot run."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """What a session's commands, with everything they start, may use together.
+    """The resource limits of a session's commands, including everything they start.
 
     Attributes:
-        memory_mb: Memory of all processes, shared pages counted once. The running command is ended when it is over;
-            background processes, when it is mostly theirs. Files in the workspace are not counted here.
+        memory_mb: Memory of all processes; shared pages are counted once. Exceeding it ends the running command, or the
+            background processes if they hold most of it. Files in the workspace do not count.
         processes: Processes and threads alive at a time.
-        workspace_mb: Size of all that was written: the workspace beyond its base, ``/tmp`` and ``/dev/shm``.
-        workspace_files: Files and directories likewise.
-        output_bytes: Longest output of one command: its beginning and its end are kept, with a line that says how much
-            of the middle was left out.
-        background_cpu_s: CPU seconds that what a command left running may use after the command has ended.
+        workspace_mb: Size of everything written: the workspace beyond its base, ``/tmp`` and ``/dev/shm``.
+        workspace_files: Files and directories, likewise.
+        output_bytes: Maximum output of one command. The beginning and the end are kept, with a line that says how much
+            was left out of the middle.
+        background_cpu_s: CPU seconds that the background processes of a command may use after the command has ended.
     """
 
     memory_mb: int = 2048
@@ -61,16 +61,16 @@ class SessionLimits:
 
 @dataclass(frozen=True, slots=True)
 class ExecResult:
-    """What came of a command.
+    """The result of a command.
 
     Attributes:
-        output: Standard output and error as they came, at most ``limits.output_bytes`` and one line that says what
-            was left out of the middle.
-        output_bytes: How much there was.
-        exit_code: As the shell counts: 128 plus the signal's number where a signal ended it. ``None`` if it was ended
-            from outside, see ``ended``.
-        timed_out: It outlived its timeout and was killed, with all it had started.
-        wall_s: Seconds by the clock.
+        output: Standard output and error, interleaved, at most ``limits.output_bytes`` and one line that says what was
+            left out of the middle.
+        output_bytes: Total length of the output.
+        exit_code: As reported by the shell: 128 plus the signal's number if a signal ended it. ``None`` if the sandbox
+            ended it; see ``ended``.
+        timed_out: Whether it exceeded its timeout and was killed, with everything it had started.
+        wall_s: Wall-clock seconds.
         ended: Why it ended: by itself, ``WALL``, ``MEMORY``, or ``STOPPED`` by the caller.
     """
 
@@ -83,25 +83,25 @@ class ExecResult:
 
 
 class Session(ABC):
-    """One agent's workspace, with its processes. Opened by :meth:`open`; close it, or use ``with``/``async with``.
+    """An agent's workspace and its processes. Open it with :meth:`open`; close it, or use ``with``/``async with``.
 
-    **Commands** run as ``bash -c`` (``sh`` where there is no bash) in :attr:`workdir`, each in a fresh shell: variables
+    **Commands** run as ``bash -c`` (``sh`` if there is no bash) in :attr:`workdir`, each in a fresh shell: variables
     and ``cd`` last for one command, files and background processes (``server &``) for the session. Standard input is
-    empty. A command is over when its shell is; one that outlives its timeout is killed with everything it
-    started, also what made sessions of its own, while what earlier commands left running lives on.
+    empty. A command is over when its shell ends. A command that exceeds its timeout is killed with everything it
+    started, including processes in sessions of their own; background processes of earlier commands keep running.
 
-    **Files** are read and written by a trusted process that follows no link out of the workspace, reads regular
-    files only, and waits for nobody. What the agent does wrong comes as ``OSError`` or :class:`TreeTooLarge`; only a
-    broken world is a :class:`SandboxBroke`. ``.git`` is no part of :meth:`read_tree` and :meth:`changes`: nothing that
-    is graded looks at the agent's history, nor would it be safe to.
+    **Files** are read and written by a trusted process that follows no link out of the workspace, reads regular files
+    only, and never blocks on one. Mistakes of the agent raise ``OSError`` or :class:`TreeTooLarge`; only a failure of
+    the sandbox raises :class:`SandboxBroke`. :meth:`read_tree` and :meth:`changes` exclude ``.git``: grading does not
+    use the agent's history, and reading it would not be safe.
 
-    A session does one thing at a time; calls from several tasks or threads stand in line. A cancelled call is
-    stopped and the session goes on. Every method has a blocking twin with the ending ``_sync``.
+    A session does one thing at a time; calls from several tasks or threads are queued. Cancelling a call stops it, and
+    the session stays usable. Every method has a blocking variant with the suffix ``_sync``.
     """
 
     def __init__(self, workdir: str, tier: Tier, limits: SessionLimits) -> None:
         self.workdir = workdir
-        """The workspace's path inside."""
+        """The path of the workspace inside."""
         self.tier = tier
         self.limits = limits
         self._turn = threading.Lock()
@@ -110,7 +110,7 @@ class Session(ABC):
         self._executor: concurrent.futures.ThreadPoolExecutor | None = None
         self._closed = False
 
-    # Opening and closing --------------------------------------------------------------------------------------
+    # Opening and closing
 
     @staticmethod
     def open(
@@ -121,18 +121,18 @@ class Session(ABC):
         runtime: Runtime | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Opening:
-        """A session whose workspace begins as ``base``: ``await`` it, or use it with ``async with``.
+        """Open a session whose workspace starts as ``base``. Use it with ``await`` or ``async with``.
 
         Args:
-            base: A directory of this machine that nobody changes meanwhile; the session does not either. ``None``:
-                the workspace begins empty.
+            base: A directory of this machine that must not change meanwhile; the session does not change it. ``None``:
+                the workspace starts empty.
             sandbox: As in :class:`SandboxPool`, or a pool.
-            limits: What its commands may use.
-            runtime: The Python and packages it sees; by default as in :class:`SandboxPool`.
-            environment: Variables for its commands, beside ``PATH``, ``HOME`` and their like.
+            limits: Limits of its commands.
+            runtime: The Python and packages that are visible inside; by default as in :class:`SandboxPool`.
+            environment: Variables for its commands, in addition to ``PATH``, ``HOME`` and similar ones.
 
         Raises:
-            SandboxUnavailable: There is no such sandbox here.
+            SandboxUnavailable: The sandbox does not work here.
             NotADirectoryError: ``base`` is not a directory.
             SandboxBroke: The session could not be started.
         """
@@ -149,14 +149,14 @@ class Session(ABC):
         runtime: Runtime | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Session:
-        """:meth:`open`, blocking."""
+        """Run :meth:`open`, blocking."""
         from rllm_gym.sandbox.pool import SandboxPool, shared_pool
 
         pool = sandbox if isinstance(sandbox, SandboxPool) else shared_pool(sandbox)
         return pool.open_session_sync(base, limits=limits, runtime=runtime, environment=environment)
 
     def close_sync(self) -> None:
-        """End every process of the session and remove what it wrote. Safe to call twice, and while a command runs."""
+        """End all processes of the session and remove what it wrote. May be called twice, and while a command runs."""
         with self._now:
             if self._closed:
                 return
@@ -166,7 +166,7 @@ class Session(ABC):
             self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def close(self) -> None:
-        """:meth:`close_sync`, awaited."""
+        """Run :meth:`close_sync` without blocking the event loop."""
         await asyncio.shield(asyncio.to_thread(self.close_sync))
 
     @property
@@ -189,18 +189,18 @@ class Session(ABC):
     ) -> None:
         await self.close()
 
-    # What it does ---------------------------------------------------------------------------------------------
+    # Operations
 
     def exec_sync(self, command: str, timeout: float = 60.0) -> ExecResult:
         """Run a command, which may be hostile.
 
         Args:
             command: A line, or a script, for the shell.
-            timeout: Seconds by the clock.
+            timeout: Wall-clock seconds.
 
         Raises:
             ValueError: ``timeout`` is not above 0.
-            SandboxBroke: The session itself failed. It is closed then.
+            SandboxBroke: The session itself failed. It is then closed.
         """
         if not timeout > 0:
             raise ValueError(f"timeout is {timeout!r} seconds; it must be above 0")
@@ -212,66 +212,66 @@ class Session(ABC):
         return self._alone(lambda: self._exec(raw, timeout))
 
     async def exec(self, command: str, timeout: float = 60.0) -> ExecResult:
-        """:meth:`exec_sync`, awaited. Cancelling it kills the command."""
+        """Run :meth:`exec_sync` without blocking the event loop. Cancelling the call kills the command."""
         return await self._awaited(lambda: self.exec_sync(command, timeout))
 
     def read_sync(self, path: str, max_bytes: int = MAX_BYTES) -> bytes:
-        """A regular file's content. ``path`` is relative to the workspace, or absolute inside it.
+        """Return the content of a regular file. ``path`` is relative to the workspace, or absolute inside it.
 
         Raises:
-            OSError: It is not there, is not a regular file, or leads out of the workspace.
+            OSError: It does not exist, is not a regular file, or leads out of the workspace.
             TreeTooLarge: It has more than ``max_bytes``.
         """
         return self._alone(lambda: self._read(path, max_bytes))
 
     async def read(self, path: str, max_bytes: int = MAX_BYTES) -> bytes:
-        """:meth:`read_sync`, awaited."""
+        """Run :meth:`read_sync` without blocking the event loop."""
         return await self._awaited(lambda: self.read_sync(path, max_bytes))
 
     def write_sync(self, path: str, data: bytes, *, executable: bool | None = None) -> None:
-        """Write a file in one step, with the directories it needs. A link inside the workspace is written through.
+        """Write a file atomically, creating missing directories. A link inside the workspace is written through.
 
         Args:
             path: As in :meth:`read_sync`.
             data: The whole new content.
-            executable: Whether it may be run; ``None`` keeps what it has.
+            executable: Whether the file is executable; ``None`` keeps its current mode.
 
         Raises:
-            OSError: There is no room, a directory is in the way, or ``path`` leads out of the workspace.
+            OSError: No space is left, a directory is in the way, or ``path`` leads out of the workspace.
         """
         self._alone(lambda: self._write(path, bytes(data), executable))
 
     async def write(self, path: str, data: bytes, *, executable: bool | None = None) -> None:
-        """:meth:`write_sync`, awaited."""
+        """Run :meth:`write_sync` without blocking the event loop."""
         await self._awaited(lambda: self.write_sync(path, data, executable=executable))
 
     def read_tree_sync(self, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES) -> Tree:
-        """All files and links of the workspace but ``.git``. Background processes are held still meanwhile.
+        """Return all files and links of the workspace except ``.git``. Background processes are stopped meanwhile.
 
         Raises:
-            TreeTooLarge: It has more bytes or files than that, or is too deep.
-            OSError: Something cannot be read.
+            TreeTooLarge: It has more bytes or files than allowed, or is too deep.
+            OSError: A file or directory cannot be read.
         """
         return self._alone(lambda: self._read_tree(max_bytes, max_files, LEFT_OUT))
 
     async def read_tree(self, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES) -> Tree:
-        """:meth:`read_tree_sync`, awaited."""
+        """Run :meth:`read_tree_sync` without blocking the event loop."""
         return await self._awaited(lambda: self.read_tree_sync(max_bytes=max_bytes, max_files=max_files))
 
     def changes_sync(self, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES) -> Changes:
-        """What makes the workspace of its base: ``changes.apply(base)`` is :meth:`read_tree`.
+        """Return the changes of the workspace relative to its base: ``changes.apply(base)`` equals :meth:`read_tree`.
 
         Raises:
-            TreeTooLarge: What was written has more bytes or files than that, or is too deep.
-            OSError: Something cannot be read.
+            TreeTooLarge: The written files have more bytes or are more than allowed, or the tree is too deep.
+            OSError: A file or directory cannot be read.
         """
         return self._alone(lambda: self._changes(max_bytes, max_files, LEFT_OUT))
 
     async def changes(self, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES) -> Changes:
-        """:meth:`changes_sync`, awaited."""
+        """Run :meth:`changes_sync` without blocking the event loop."""
         return await self._awaited(lambda: self.changes_sync(max_bytes=max_bytes, max_files=max_files))
 
-    # What a kind of session does its own way --------------------------------------------------------------------
+    # To be implemented by subclasses
 
     @abstractmethod
     def _exec(self, command: bytes, timeout: float) -> ExecResult: ...
@@ -290,12 +290,12 @@ class Session(ABC):
 
     @abstractmethod
     def _stop(self) -> None:
-        """Bring the running command to its end. Called from another thread; must not wait."""
+        """Stop the running command. Called from another thread; must not block."""
 
     @abstractmethod
     def _close(self) -> None: ...
 
-    # One thing at a time --------------------------------------------------------------------------------------
+    # Serialization of calls
 
     def _alone(self, work: Callable[[], _T]) -> _T:
         with self._turn:
@@ -309,7 +309,7 @@ class Session(ABC):
     async def _awaited(self, work: Callable[[], _T]) -> _T:
         self._check_open()
         if self._executor is None:
-            # A thread of its own: with a shared one, sixty-four sessions that wait would stand in each other's way.
+            # Each session has its own thread: in a shared pool, sixty-four waiting sessions would block each other.
             self._executor = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="session")
         token = object()
 
@@ -357,7 +357,7 @@ class Opening(Awaitable[Session]):
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
-            # It is opened all the same, and belongs to nobody.
+            # The session is opened anyway, without an owner.
             opening.add_done_callback(_close_unwanted)
             raise
 

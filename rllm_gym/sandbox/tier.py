@@ -1,4 +1,4 @@
-"""The tiers: what stands between a model-written program and this machine."""
+"""The tiers: how model-written programs are isolated from this machine."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from enum import StrEnum
 
 
 class Tier(StrEnum):
-    """How programs are confined. The value is what ``env.metadata``, ``info["sandbox_tier"]`` and manifests say.
+    """The isolation of programs. The value appears in ``env.metadata``, ``info["sandbox_tier"]`` and manifests.
 
-    ``docs/sandbox.md`` says what each guarantees, and which test shows it.
+    ``docs/sandbox.md`` describes the guarantees of each tier and the tests that check them.
     """
 
     NAMESPACES = "A"
-    """Own process, network, mount, IPC and user namespaces behind bubblewrap; seccomp; rlimits."""
+    """Separate process, network, mount, IPC and user namespaces with bubblewrap; seccomp; rlimits."""
     LANDLOCK = "B"
     """Landlock, seccomp, rlimits and a subreaper: for ordinary containers, where namespaces are refused."""
     UNSAFE = "C"
-    """A plain process with rlimits. Only when the user writes ``sandbox="unsafe"``."""
+    """A plain process with rlimits. Used only for an explicit ``sandbox="unsafe"``."""
     DOCKER = "docker"
-    """A container without network, where a Docker engine answers."""
+    """A container without network. Needs a Docker engine."""
 
 
 SANDBOXES: dict[str, Tier] = {
@@ -27,4 +27,4 @@ SANDBOXES: dict[str, Tier] = {
     "unsafe": Tier.UNSAFE,
     "docker": Tier.DOCKER,
 }
-"""What a user writes as ``sandbox=``; ``"auto"`` is the first of ``namespaces``, ``landlock`` that works here."""
+"""The values of ``sandbox=``; ``"auto"`` is the first of ``namespaces``, ``landlock`` that works here."""

@@ -1,4 +1,4 @@
-"""A tree of files as a value: what a workspace holds, what was changed in it, and how it is read from a directory."""
+"""Trees of files as values: the content of a workspace, its changes, and reading and writing a directory."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from rllm_gym.core import RllmGymError
 from rllm_gym.sandbox.inside import files
 
 LEFT_OUT = frozenset({".git"})
-"""Top-level names that are no part of a workspace's tree: nothing that is graded looks at the agent's history."""
+"""Top-level names excluded from a workspace's tree: grading does not use the agent's history."""
 
 MAX_BYTES = 256 * 1024 * 1024
-"""Default of the most bytes a tree may have, all its files together."""
+"""Default maximum size of a tree in bytes, all files together."""
 
 MAX_FILES = 50_000
-"""Default of the most files and links a tree may have."""
+"""Default maximum number of files and links in a tree."""
 
 
 class TreeTooLarge(RllmGymError, ValueError):
-    """A file or tree is larger than was asked for. In a workspace this is the agent's doing: no fault, no retry."""
+    """A file or tree exceeds the requested limit. In a workspace the agent causes this: not an environment fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class TreeFile:
     """One regular file or symbolic link.
 
     Attributes:
-        kind: Which.
-        data: The content, or what the link says (never followed).
-        executable: Whether its owner may run it; always False for links.
+        kind: ``"file"`` or ``"symlink"``.
+        data: The content, or the target of the link (never followed).
+        executable: Whether its owner may execute it; always False for links.
     """
 
     kind: Literal["file", "symlink"]
@@ -42,23 +42,24 @@ class TreeFile:
 
 
 Tree = dict[str, TreeFile]
-"""By relative path with ``/``; bytes that are no UTF-8 are surrogate-escaped. Directories are what files lie in."""
+"""Files by relative path with ``/``; bytes that are not UTF-8 are surrogate-escaped. Directories are implied by
+paths."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What makes one tree of another.
+    """The difference between two trees.
 
     Attributes:
         written: New and changed files and links.
-        removed: Paths of the old tree that are gone, or gave way to a directory.
+        removed: Paths of the old tree that are removed or replaced by a directory.
     """
 
     written: Mapping[str, TreeFile]
     removed: frozenset[str]
 
     def apply(self, base: Mapping[str, TreeFile]) -> Tree:
-        """``base`` without what was removed, with what was written.
+        """Return ``base`` without the removed files and with the written ones.
 
         >>> Changes({"b": TreeFile("file", b"2")}, frozenset({"a"})).apply({"a": TreeFile("file", b"1")})
         {'b': TreeFile(kind='file', data=b'2', executable=False)}
@@ -69,7 +70,7 @@ class Changes:
 
     @classmethod
     def between(cls, base: Mapping[str, TreeFile], tree: Mapping[str, TreeFile]) -> Changes:
-        """What makes ``tree`` of ``base``."""
+        """Return the changes that turn ``base`` into ``tree``."""
         return cls(
             {path: file for path, file in tree.items() if base.get(path) != file},
             frozenset(path for path in base if path not in tree),
@@ -80,7 +81,7 @@ class Changes:
 
 
 def tree_of(entries: Iterable[files.Entry]) -> Tree:
-    """The entries of a reading, by path."""
+    """Return the entries of a reading, by path."""
     return {entry.path: TreeFile(_kind(entry.kind), entry.data, entry.executable) for entry in entries}
 
 
@@ -95,9 +96,9 @@ def read_directory(
     max_files: int = MAX_FILES,
     leave_out: frozenset[str] = LEFT_OUT,
 ) -> Tree:
-    """All files and links below ``directory``, which may be hostile: nothing in it is followed, run or waited for.
+    """Return all files and links below ``directory``, which may be hostile.
 
-    FIFOs, sockets and devices are nobody's file and are left out.
+    Nothing in it is followed, run or waited for. FIFOs, sockets and devices are skipped.
 
     Raises:
         TreeTooLarge: It has more bytes or files than allowed, or is too deep.
@@ -113,7 +114,7 @@ def read_directory(
 
 
 def write_directory(tree: Mapping[str, TreeFile], directory: Path) -> None:
-    """Write ``tree`` into ``directory``, which must be empty or not there; links are made, never followed.
+    """Write ``tree`` into ``directory``, which must be empty or missing. Links are created, never followed.
 
     Raises:
         ValueError: A path is absolute, leads out, or lies below a file or link of the tree.
@@ -139,9 +140,10 @@ def write_directory(tree: Mapping[str, TreeFile], directory: Path) -> None:
 
 
 def check_path(path: str) -> None:
-    """
+    """Check a path.
+
     Raises:
-        ValueError: It is no plain relative path: absolute, empty parts, ``.``, ``..``, or a NUL.
+        ValueError: It is not a plain relative path: absolute, empty parts, ``.``, ``..``, or a NUL.
     """
     parts = path.split("/")
     if "\0" in path or any(part in ("", ".", "..") for part in parts):
@@ -155,11 +157,11 @@ def _parents(path: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a directory holds, all below it counted.
+    """The content of a directory, counted recursively.
 
     Attributes:
-        owner: User and group of everything in it; ``None`` where there is more than one.
-        entries: Files, links and directories.
+        owner: User and group of everything in it; ``None`` if there are several.
+        entries: Number of files, links and directories.
         size: Bytes of the files.
     """
 
@@ -169,10 +171,10 @@ class Survey:
 
 
 def survey(directory: Path) -> Survey:
-    """Look at everything below a trusted directory, without opening it.
+    """Count everything below a trusted directory, without opening files.
 
     Raises:
-        OSError: Something cannot be listed.
+        OSError: A directory cannot be listed.
     """
     top = os.lstat(directory)
     owner: tuple[int, int] | None = (top.st_uid, top.st_gid)

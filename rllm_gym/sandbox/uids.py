@@ -1,4 +1,4 @@
-"""User ids that nobody on this machine is: as root, each worker is such a user, so that its limits are its own."""
+"""Spare user ids. As root, each worker runs as a user id that nothing else on the machine uses, with its own limits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 import threading
 
 _LOWEST, _HIGHEST = 61_184, 65_519
-"""Beyond what distributions assign and systemd takes for services, where every container maps ids too."""
+"""Above the ids that distributions and systemd assign, within the range that every container maps."""
 
 _lock = threading.Lock()
 _taken: dict[int, socket.socket] = {}
@@ -15,7 +15,7 @@ _next = 0
 
 
 def take() -> int | None:
-    """A spare user id, ``None`` where this process may not change its own. :func:`give_back` it."""
+    """Return a spare user id; ``None`` if this process may not change its own. Release it with :func:`give_back`."""
     global _next
     if os.geteuid() != 0 or not _is_mighty():
         return None
@@ -30,7 +30,7 @@ def take() -> int | None:
 
 
 def _is_mighty() -> bool:
-    """Whether this root may become others, end them and clean up after them: in a container it may lack the rights."""
+    """Return whether root has the rights to use other user ids, which it may lack in a container."""
     needed = sum(1 << capability for capability in (0, 1, 3, 5, 6, 7, 8))  # chown ... setpcap, see capabilities(7)
     with open("/proc/self/status") as file:
         effective = next(int(line.split()[1], 16) for line in file if line.startswith("CapEff:"))
@@ -44,7 +44,7 @@ def give_back(uid: int | None) -> None:
 
 
 def _claim(uid: int) -> socket.socket | None:
-    """A name that one process of this machine can hold at a time, and that the kernel takes back when it ends."""
+    """Claim an id with an exclusive socket name, which the kernel releases when this process ends."""
     claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         claim.bind(f"\0rllm-gym-sandbox-uid-{uid}")
@@ -55,7 +55,7 @@ def _claim(uid: int) -> socket.socket | None:
 
 
 def _is_mapped(uid: int) -> bool:
-    """Whether this user namespace knows the id."""
+    """Return whether this user namespace maps the id."""
     with open("/proc/self/uid_map") as file:
         for line in file:
             inside, _, count = map(int, line.split())

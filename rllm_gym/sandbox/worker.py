@@ -1,4 +1,4 @@
-"""The trainer's end of one warm worker: starts it, hands it programs, and believes nothing it says unchecked."""
+"""The trainer's side of one warm worker: starts it, sends it programs, and validates everything it answers."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _MAX_HEADER = 1 << 16
 _CHUNK = 1 << 18
 _START_S = 120.0
 _SLACK_S = 60.0
-"""How much later than its program's own deadline a worker may answer before it counts as hung."""
+"""Seconds after its program's deadline within which a worker has to answer. After that it counts as hung."""
 
 _KNOWN_MODULES = 64
-"""Library modules a worker keeps compiled; past that it starts over."""
+"""Maximum number of library modules that a worker keeps compiled. Beyond that it discards them all."""
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _LONGEST_NAME = 85
-"""Characters of a name in any file system: 255 bytes."""
+"""Maximum characters of a name in any file system: 255 bytes."""
 
 _CONFINEMENT = {Tier.NAMESPACES: "namespaces", Tier.LANDLOCK: "landlock", Tier.UNSAFE: "none"}
 _MODULES = ("confine", "processes", "seccomp", "life", "program", "worker")
@@ -83,21 +83,21 @@ if order is not None:
 
 
 def sources(modules: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Name and text of modules of ``inside``, as a worker is sent them."""
+    """Return the name and text of modules of ``inside``, to send to a worker."""
     room = resources.files("rllm_gym.sandbox.inside")
     return [(name, (room / f"{name}.py").read_text(encoding="utf-8")) for name in modules]
 
 
 class Worker:
-    """One worker process. Everything here happens in the loop's thread.
+    """One worker process. All methods run in the loop's thread.
 
     Args:
-        loop: Where its socket is watched.
-        tier: How it confines.
-        runtime: What its programs see.
-        preload: What it imports first.
-        freed: Called when a program has ended and it can take the next.
-        died: Called once when it is gone.
+        loop: Watches its socket.
+        tier: How it isolates programs.
+        runtime: The files that its programs see.
+        preload: Packages to import first.
+        freed: Called when a program has ended and the worker can take the next one.
+        died: Called once when the worker has ended.
 
     Raises:
         OSError, SandboxUnavailable: It could not be started.
@@ -141,7 +141,7 @@ class Worker:
         loop.watch(ours.fileno(), selectors.EVENT_READ, self._ready)
         self._expect(_START_S)
 
-    # Starting and ending ----------------------------------------------------------------------------------------
+    # Starting and ending
 
     def _start(self, theirs: socket.socket, runtime: Runtime) -> None:
         owner = os.pidfd_open(os.getpid())
@@ -164,7 +164,7 @@ class Worker:
                 command, fds = outer.command, [*fds, *outer.fds]
             else:
                 self._folder = tempfile.mkdtemp(prefix="rllm-gym-", dir=_temporary(self._uid))
-                os.chmod(self._folder, 0o711)  # the spare user passes it, and cannot list it
+                os.chmod(self._folder, 0o711)  # the spare user can enter it but not list it
                 scratch = os.path.join(self._folder, "scratch")
                 os.mkdir(scratch, 0o700)
                 site = os.path.join(self._folder, "packages")
@@ -193,13 +193,13 @@ class Worker:
                 outer.close()
 
     def hang_up(self) -> None:
-        """Let it end by itself: it does so as soon as it hears of it, with everything in it."""
+        """Close the connection. The worker then ends by itself, with everything in it."""
         if not self._dead:
             self._dead = True
             if self._timer is not None:
                 self._timer.cancelled = True
             self._loop.watch(self._sock.fileno(), 0, self._ready)
-            # A process forked from this one may hold the socket too: closing alone need not end the connection.
+            # A fork of this process may hold the socket too: closing it alone need not end the connection.
             with _quietly():
                 self._sock.shutdown(socket.SHUT_RDWR)
             self._sock.close()
@@ -207,7 +207,7 @@ class Worker:
                 os.close(self._fds.pop())
 
     def wait(self, seconds: float) -> None:
-        """Wait for the end of a worker that was hung up on; kill it if that takes too long."""
+        """Wait for the end of a worker after :meth:`hang_up`; kill it after that many seconds."""
         assert self.process is not None
         try:
             self.process.wait(seconds)
@@ -222,11 +222,11 @@ class Worker:
             self._said = -1
             uids.give_back(self._uid)
             if self._folder is not None:
-                with contextlib.suppress(OSError):  # a worker that was killed left a hostile tree: what goes, goes
+                with contextlib.suppress(OSError):  # a killed worker left a hostile tree: remove what can be removed
                     remove(self._folder)
 
     def _broke(self, why: str) -> None:
-        """It failed: tell whoever waits for it, and take it away."""
+        """Handle a failure of the worker: report it to the waiting caller and remove the worker."""
         if self._dead:
             return
         self.hang_up()
@@ -244,12 +244,12 @@ class Worker:
         self._died(self)
 
     def _expect(self, seconds: float) -> None:
-        """It must say something within that time."""
+        """Require an answer of the worker within that many seconds."""
         if self._timer is not None:
             self._timer.cancelled = True
         self._timer = self._loop.later(seconds, lambda: self._broke(f"did not answer for {seconds:.0f} s"))
 
-    # Programs ------------------------------------------------------------------------------------------------------
+    # Programs
 
     def take(self, running: Running) -> None:
         """Run a program."""
@@ -280,11 +280,11 @@ class Worker:
             "library": library,
         }
         self._send(header, source, program.stdin, *program.files.values(), *bodies)
-        if self._timer is None:  # it has started before
+        if self._timer is None:  # the worker has already started
             self._expect(_longest(program))
 
     def stop(self, running: Running) -> None:
-        """End the program, if it is still this one."""
+        """End the program, if the worker still runs it."""
         if self.running is running and not self._dead:
             self._send({"op": "stop"})
             self._expect(_SLACK_S)
@@ -383,7 +383,7 @@ class Worker:
 
 
 def _landlock(runtime: Runtime, site: str) -> dict[str, list[str]]:
-    """What programs see where no mount namespace shows them a view of their own."""
+    """Return the paths that programs see where no mount namespace gives them a separate view."""
     files = [outside for _, outside in (*runtime.files, *runtime.packages)]
     return {
         "readable": [runtime.python, *files, site, *READABLE],
@@ -393,7 +393,7 @@ def _landlock(runtime: Runtime, site: str) -> dict[str, list[str]]:
 
 
 def _temporary(uid: int | None) -> str:
-    """The directory for temporary files; for a spare user, one that such a user can reach."""
+    """Return the directory for temporary files; for a spare user, one that such a user can reach."""
     if uid is None:
         return tempfile.gettempdir()
     for path in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"):
@@ -405,7 +405,7 @@ def _temporary(uid: int | None) -> str:
 
 
 def check(program: Program) -> None:
-    """Refuse what no sandbox could run.
+    """Reject programs that no sandbox could run.
 
     Raises:
         ValueError: A file's path leads out of the working directory, the files do not fit, or a limit is not positive.
@@ -452,7 +452,7 @@ def _result(header: dict[str, Any], body: bytes, program: Program, tier: Tier) -
 
 
 def _longest(program: Program) -> float:
-    """Seconds after which a worker that has not answered is hung: it is patient with programs, see inside/worker.py."""
+    """Return the seconds after which a silent worker is hung. It waits longer for programs; see inside/worker.py."""
     return 10 * program.limits.wall_s + _SLACK_S
 
 

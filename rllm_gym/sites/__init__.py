@@ -1,4 +1,7 @@
-"""The built-in web sites: pages written in Python, state that can be compared, and tasks on them. No browser here."""
+"""The built-in web sites: pages generated in Python, state that can be compared, and tasks. Contains no browser code.
+
+See :mod:`rllm_gym.sites.errand` for the types and :mod:`rllm_gym.envs.web` for the environment that uses them.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ if TYPE_CHECKING:
     TEMPLATES: dict[str, Template]
 
 SITES: tuple[str, ...] = ("shop", "forum", "wiki", "calendar", "mail", "tracker", "admin", "desk")
-"""The rooms of this package, each a module with its ``TEMPLATES``, in the order they are listed."""
+"""Names of the built-in sites in listing order; each is a module with ``TEMPLATES``."""
 
 __all__ = ["SITES", "TEMPLATES", "Errand", "Template", "World", "templates"]
 
 
 @cache
 def templates() -> dict[str, Template]:
-    """Every template of every site, by name. The same dictionary each time; also as ``rllm_gym.sites.TEMPLATES``."""
+    """Return the templates of all sites by name, the same dictionary each time (also ``rllm_gym.sites.TEMPLATES``)."""
     collected: dict[str, Template] = {}
     for site in SITES:
         for template in import_module(f"rllm_gym.sites.{site}").TEMPLATES:
@@ -30,6 +33,6 @@ def templates() -> dict[str, Template]:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "TEMPLATES":  # made when it is asked for: the sites are not needed to import this package
+    if name == "TEMPLATES":  # created on first access: importing this package does not require the sites
         return templates()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

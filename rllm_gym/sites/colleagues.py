@@ -1,4 +1,4 @@
-"""The people of an office, from a seed: some share a surname or a first name, so a whole name must be read."""
+"""The people of an office, drawn with a seed. Some share a first name or surname, so the full name must be read."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MOST_NAMES = 50
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody with an address.
+    """A person with an e-mail address.
 
     Attributes:
-        name: First name and surname; no two of one world share both.
-        email: Their address, unique in their world.
+        name: First name and surname; no two people of one environment share both.
+        email: E-mail address, unique in the environment.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Person:
 
 
 def staff(rng: Random, count: int, domain: str = COMPANY) -> list[Person]:
-    """That many people; from the third on, about one in three has the surname or the first name of another."""
+    """Draw ``count`` people. From the third on, about one in three shares a surname or a first name with another."""
     taken: dict[str, Person] = {}
     while len(taken) < count:
         first, last = rng.choice(FIRST_NAMES), rng.choice(LAST_NAMES)
@@ -48,13 +48,17 @@ def staff(rng: Random, count: int, domain: str = COMPANY) -> list[Person]:
 
 
 def a_workday(rng: Random) -> date:
-    """A day from Monday to Thursday: what an office takes for its today."""
+    """Draw a day from Monday to Thursday, used as the current date of an office."""
     day = any_day(rng)
     return day - timedelta(days=day.weekday()) + timedelta(days=rng.randrange(4))
 
 
 def names_of(text: str) -> list[str]:
-    """The parts of a line between its commas, without blanks. Raises Refused where they are more than 50."""
+    """Split a line at its commas and return the non-empty, stripped parts.
+
+    Raises:
+        Refused: There are more than 50 parts.
+    """
     parts = [part for piece in text.split(",") if (part := piece.strip())]
     if len(parts) > MOST_NAMES:
         raise Refused(f"These are {len(parts)} names; at most {MOST_NAMES} can be given.")
@@ -62,10 +66,10 @@ def names_of(text: str) -> list[str]:
 
 
 def addressed(text: str, known: list[Person]) -> list[Person]:
-    """Whom a line of names or addresses with commas between them means.
+    """Return the people that a comma-separated line of names or addresses refers to.
 
     Raises:
-        Refused: A name is nobody's, or there are more than 50.
+        Refused: A name is unknown, or there are more than 50.
     """
     found = []
     for part in names_of(text):

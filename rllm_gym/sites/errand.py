@@ -1,4 +1,4 @@
-"""What a task on the built-in sites is: a goal in words, the end it must come to, and the way a person would go."""
+"""The types of tasks on the built-in sites: a goal in words, the requested end state, and a solution."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from rllm_gym.sites.http import Handler
 
 
 class World(Protocol):
-    """The state behind the sites of one episode: plain Python, a function of its seed."""
+    """The state behind the sites of one episode: plain Python, determined by its seed."""
 
     def handlers(self) -> Mapping[str, Handler]:
-        """The sites, by origin: ``{"http://shop.test": …}``."""
+        """Return the sites by origin: ``{"http://shop.test": …}``."""
         ...
 
     def facts(self) -> Any:
-        """Everything that counts, as JSON types: two worlds are in the same state when their facts are equal. What
-        merely looking around changes (last page seen, sort order chosen) is not among them."""
+        """Return the state that is compared, as JSON types: two states are equal if their facts are equal.
+
+        Facts exclude what browsing alone changes (last page seen, sort order chosen).
+        """
         ...
 
 
-# How a person goes about it ----------------------------------------------------------------------------------------
-#
-# A move names what is seen: the element's role and its name, and, where several look alike, a text that stands in the
-# same row or card. `rllm_gym.envs.web.demonstrate` turns moves into replies with the numbers on the page at hand.
+# The moves of a solution
+# A move identifies an element by its role and name and, if several look alike, by a text in the same row or card.
+# `rllm_gym.envs.web.demonstrate` converts moves to replies with the element numbers of the current page.
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +75,18 @@ Move = Click | Fill | Select | Press | Goto | Answer | ReportInfeasible
 
 @dataclass(frozen=True)
 class Errand:
-    """One task on one world.
+    """One task on one state of the sites.
 
     Attributes:
-        goal: What is asked for, in words that leave nothing open.
+        goal: The task in unambiguous words.
         start: URL of the first page.
-        outcome: Brings a twin of the untouched world to the state that is asked for; the episode's world must come
-            to the same facts, which catches every side effect. ``None`` where nothing may change.
-        answer: What ``answer("…")`` must say, as :mod:`rllm_gym.grading.answers` reads it (``{"type": "number",
-            "value": 12.5}``), or ``None`` where no answer is asked for.
-        infeasible: The goal cannot be reached: ``report_infeasible`` is right, with nothing changed.
-        moves: The way a person would go, from the first page on, seen from the untouched world.
-        wrong_moves: A way that looks alike and does harm or stops short: it must not be rewarded.
+        outcome: Changes a copy of the initial state to the requested state; the episode's state must end with the same
+            facts, which detects every side effect. ``None`` if nothing may change.
+        answer: The answer that ``answer("…")`` must give, in the format of :mod:`rllm_gym.grading.answers` (``{"type":
+            "number", "value": 12.5}``), or ``None`` if no answer is requested.
+        infeasible: Whether the goal cannot be reached; then ``report_infeasible`` with nothing changed is correct.
+        moves: A solution from the first page on, starting from the initial state.
+        wrong_moves: A similar sequence that causes a side effect or is incomplete; it must not be rewarded.
     """
 
     goal: str
@@ -99,14 +100,14 @@ class Errand:
 
 @dataclass(frozen=True)
 class Template:
-    """A family of errands.
+    """A family of tasks.
 
     Attributes:
-        name: ``"shop/buy-one"``: the site, and what is done there.
-        build: ``build(seed, difficulty) -> World``: the world as it is before the episode; the same for the same
-            arguments. Difficulty 1 to 5: size of the world, distractors, pages.
+        name: The site and what is done there, such as ``"shop/buy-one"``.
+        build: ``build(seed, difficulty) -> World``: returns the initial state, the same for the same arguments.
+            Difficulty 1 to 5 determines the size of the state, the number of distractors and of pages.
         errand: ``errand(world, rng, difficulty) -> Errand``. ``rng`` is a ``random.Random`` of the same seed.
-        difficulties: The levels it exists at.
+        difficulties: The supported difficulties.
     """
 
     name: str

@@ -1,11 +1,11 @@
-"""What a site tells its visitor instead of doing as it was asked."""
+"""Exceptions for requests that a site cannot fulfil. Their messages are shown to the visitor."""
 
 from __future__ import annotations
 
 
 class Refused(ValueError):
-    """A form that cannot be accepted; its message is for the visitor. The page they came from shows it."""
+    """A form that cannot be accepted. The page that contains the form shows the message to the visitor."""
 
 
 class NotFound(LookupError):
-    """There is no such page; the message says what was looked for."""
+    """The page does not exist. The message names what was requested."""

@@ -1,4 +1,4 @@
-"""What people type into the forms of an office, read strictly: a day, a time, an amount of money."""
+"""Strict parsers for form fields: dates, times and amounts of money, and their formatters."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ MOST_CENTS = 1_000_000_000
 
 
 def day_of(text: str, label: str = "The date") -> date:
-    """``2025-03-04``, as a date field sends it, in the years 2000 to 2099.
+    """Parse a date such as ``2025-03-04``, as a date field sends it, in the years 2000 to 2099.
 
     Raises:
-        Refused: It is no such date.
+        Refused: The text is not such a date.
     """
     if re.fullmatch(r"20[0-9]{2}-[0-9]{2}-[0-9]{2}", text.strip()):
         try:
@@ -26,7 +26,7 @@ def day_of(text: str, label: str = "The date") -> date:
 
 
 def day_or(text: str, default: date) -> date:
-    """The day that a query names, else the default: a mangled link still shows a page."""
+    """Parse the date in a query, or return the default, so that a malformed link still shows a page."""
     try:
         return day_of(text)
     except Refused:
@@ -34,10 +34,10 @@ def day_or(text: str, default: date) -> date:
 
 
 def minutes_of(text: str, label: str = "The time") -> int:
-    """``14:30`` as minutes after midnight.
+    """Convert a time such as ``14:30`` to minutes after midnight.
 
     Raises:
-        Refused: It is no such time.
+        Refused: The text is not such a time.
     """
     match = re.fullmatch(r"([01]?[0-9]|2[0-3]):([0-5][0-9])(:00)?", text.strip())
     if match is None:
@@ -46,10 +46,10 @@ def minutes_of(text: str, label: str = "The time") -> int:
 
 
 def cents_of(text: str, label: str = "The amount") -> int:
-    """``1,234.50`` or ``1234.5`` as cents.
+    """Convert an amount such as ``1,234.50`` or ``1234.5`` to cents.
 
     Raises:
-        Refused: It is no amount, is below zero or above ten million, or has more than two decimals.
+        Refused: The text is not an amount, is below zero or above ten million, or has more than two decimals.
     """
     match = re.fullmatch(r"\$? ?([0-9]{1,9})(?:\.([0-9]{1,2}))?", text.strip().replace(",", ""))
     cents = int(match[1]) * 100 + int((match[2] or "").ljust(2, "0")) if match else -1
@@ -59,15 +59,15 @@ def cents_of(text: str, label: str = "The amount") -> int:
 
 
 def amount(cents: int) -> str:
-    """``1234.50``: how an amount stands in a field."""
+    """Format cents as ``1234.50``, as in a form field."""
     return f"{cents // 100}.{cents % 100:02d}"
 
 
 def clock(minutes: int) -> str:
-    """``14:30``."""
+    """Format minutes after midnight as ``14:30``."""
     return f"{minutes // 60:02d}:{minutes % 60:02d}"
 
 
 def full_date(day: date) -> str:
-    """``Tuesday, 4 March 2025``."""
+    """Format a date as ``Tuesday, 4 March 2025``."""
     return f"{weekday(day)}, {long_date(day)}"

@@ -1,4 +1,4 @@
-"""A request and a response, as the built-in sites see them. No sockets: a site is a function from one to the other."""
+"""Requests and responses of the built-in sites. No sockets are used: a site is a function from request to response."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from urllib.parse import parse_qs, urlsplit
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a browser asks a site for.
+    """A browser's request to a site.
 
     Attributes:
-        method: ``"GET"`` or ``"POST"``, upper case.
-        url: The whole URL.
-        headers: By lower-case name.
-        body: As it was sent.
+        method: ``"GET"`` or ``"POST"``, in upper case.
+        url: The complete URL.
+        headers: Header values by lower-case name.
+        body: The raw body.
     """
 
     method: str
@@ -29,28 +29,28 @@ class Request:
 
     @property
     def query(self) -> dict[str, str]:
-        """The parameters of the URL; the last of several with one name."""
+        """The parameters of the URL. The last value of each name is used."""
         return _last(urlsplit(self.url).query)
 
     @property
     def form(self) -> dict[str, str]:
-        """The fields of a form sent as ``application/x-www-form-urlencoded``; the last of several with one name."""
+        """The fields of an ``application/x-www-form-urlencoded`` form. The last value of each name is used."""
         return _last(self.body.decode("utf-8", "replace"))
 
     @property
     def form_lists(self) -> dict[str, list[str]]:
-        """As :attr:`form`, with every value of a name (checkboxes that share one)."""
+        """The fields of the form with every value of each name (checkboxes that share a name)."""
         return _parse(self.body.decode("utf-8", "replace"))
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What a site answers.
+    """A site's response.
 
     Attributes:
-        body: The bytes of the page, style sheet or picture.
+        body: The bytes of the page, style sheet or image.
         status: 200, 303 with a ``location`` header after a POST, 404 …
-        headers: By lower-case name.
+        headers: Header values by lower-case name.
     """
 
     body: bytes = b""
@@ -59,13 +59,13 @@ class Response:
 
 
 Handler = Callable[[Request], Response]
-"""A site: called for every request to its origin, one at a time, and never blocks."""
+"""A site: called for every request to its origin, one request at a time. It must not block."""
 
 
 def _parse(text: str) -> dict[str, list[str]]:
     try:
         return parse_qs(text, keep_blank_values=True, max_num_fields=1_000)
-    except ValueError:  # more fields than any form has
+    except ValueError:  # more fields than any form of these sites has
         return {}
 
 

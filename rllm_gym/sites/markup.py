@@ -1,4 +1,4 @@
-"""HTML made of Python values: what is not already markup is escaped, so that no text of a world becomes a tag."""
+"""Functions that build HTML from Python values. Text that is not :class:`Markup` is escaped."""
 
 from __future__ import annotations
 
@@ -9,20 +9,25 @@ from urllib.parse import quote, urlencode
 
 
 class Markup(str):
-    """Text that is HTML already. Only :func:`h` and :func:`join` make it, and constants of this package."""
+    """Text that is already HTML. It is created only by :func:`h`, by :func:`join` and as constants of this package."""
 
     __slots__ = ()
 
 
 Content = Markup | str | int | float | None | Iterable["Content"]
-"""What an element may hold: markup as it is, other text escaped, ``None`` for nothing, and any nesting of these."""
+"""Content of an element: markup, text that is escaped, ``None`` for nothing, or nested iterables of these."""
 
 _VOID = frozenset({"br", "hr", "img", "input", "link", "meta"})
 
 
 def h(tag: str, *children: Content, **attributes: object) -> Markup:
-    """An element. Classes may stand in the tag; ``class_``, ``for_`` and ``data_x`` become class, for and data-x;
-    ``True`` is a bare attribute, ``None`` and ``False`` leave it out.
+    """Return an HTML element.
+
+    Args:
+        tag: Name of the element, optionally with classes: ``"p.note"``.
+        *children: Its content.
+        **attributes: Its attributes; ``class_``, ``for_`` and ``data_x`` become class, for and data-x. ``True`` is an
+            attribute without a value; ``None`` and ``False`` omit the attribute.
 
     >>> h("p.note", "1 < 2 ", h("b", "yes"), title='"so"')
     '<p class="note" title="&quot;so&quot;">1 &lt; 2 <b>yes</b></p>'
@@ -44,7 +49,7 @@ def h(tag: str, *children: Content, **attributes: object) -> Markup:
 
 
 def join(*children: Content) -> Markup:
-    """Markup of several pieces, one behind the other."""
+    """Return the markup of the pieces, concatenated."""
     parts: list[str] = []
     for child in children:
         _render(child, parts)
@@ -52,7 +57,7 @@ def join(*children: Content) -> Markup:
 
 
 def url(path: str, **query: object) -> str:
-    """A path within the site with its query; ``None`` and ``""`` leave a parameter out.
+    """Return a path within the site with its query. Parameters that are ``None`` or ``""`` are omitted.
 
     >>> url("/search", q="tea & pot", page=None)
     '/search?q=tea+%26+pot'

@@ -1,4 +1,4 @@
-"""What pages are made of: the frame around them, and the parts they share, from a field of a form to a list's pages."""
+"""Components of pages: the common layout, forms, lists, tables and elements that need the script."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from rllm_gym.sites.wording import long_date, weekday
 Item = TypeVar("Item")
 
 _HERE = Path(__file__).parent
-# Within every page: a page is one request, and looks the same at its first moment.
+# Inlined in every page, so that a page is a single request and its appearance does not depend on load order.
 _STYLE = Markup(f"<style>{_HERE.joinpath('style.css').read_text('utf-8')}</style>")
 _SCRIPT = Markup(f"<script>{_HERE.joinpath('script.js').read_text('utf-8')}</script>")
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What stands around every page of a site.
+    """The common layout around every page of a site.
 
     Attributes:
-        name: As in the header and in the title of every page.
-        colour: CSS colour of the header, dark enough for white text on it.
+        name: Name of the site, in the header and in the title of every page.
+        colour: CSS colour of the header, dark enough for white text.
         navigation: (label, path) of the links in the header.
-        today: The world's own date, shown in the footer: no page knows the clock.
-        user: Who is signed in.
-        search: (label, path) of the search in the header; it asks ``path?q=…``.
-        wide: Uses the whole width, for tables and calendars.
+        today: The site's fixed date, shown in the footer; pages do not read the clock.
+        user: The signed-in user.
+        search: (label, path) of the search in the header; it requests ``path?q=…``.
+        wide: Whether pages use the full width, for tables and calendars.
     """
 
     name: str
@@ -44,16 +44,16 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a view answers with; the site puts its frame around it.
+    """The page that a view returns; the site adds the layout.
 
     Attributes:
-        title: The heading, and with the site's name the title of the tab.
-        body: Below the heading.
-        trail: (label, path) of the pages above this one.
-        aside: A column beside the body: filters, a summary.
-        actions: To the right of the heading: what can be done with the whole page.
-        status: Of the response.
-        query: What the field of the search in the header holds.
+        title: The heading; with the site's name also the title of the tab.
+        body: The content below the heading.
+        trail: (label, path) of the parent pages.
+        aside: A column beside the body, for filters or a summary.
+        actions: Content to the right of the heading: actions on the whole page.
+        status: HTTP status.
+        query: The text in the search field of the header.
     """
 
     title: str
@@ -67,14 +67,14 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Flash:
-    """A message shown once, on the next page. Tone: ``"done"`` or ``"problem"``."""
+    """A message shown once, on the next page. ``tone`` is ``"done"`` or ``"problem"``."""
 
     text: str
     tone: str = "done"
 
 
 def render(frame: Frame, page: Page, flashes: Sequence[Flash] = ()) -> str:
-    """The whole document."""
+    """Return the complete HTML document."""
     search = frame.search and h(
         "form.search",
         h("input", type="search", name="q", aria_label=frame.search[0], placeholder=frame.search[0], value=page.query),
@@ -122,13 +122,17 @@ def render(frame: Frame, page: Page, flashes: Sequence[Flash] = ()) -> str:
     return f'<!doctype html>\n<html lang="en">{head}{body}</html>'
 
 
-# Forms --------------------------------------------------------------------------------------------------------------
+# Forms
 
 
 def form(
     action: str, *children: Content, method: str = "post", confirm: str | None = None, **attributes: object
 ) -> Markup:
-    """A form. ``confirm``: what the browser's own dialog asks before it is sent."""
+    """Return a form.
+
+    Args:
+        confirm: Question of the browser's dialog that is shown before the form is sent.
+    """
     return h("form", *children, action=action, method=method, data_confirm=confirm, **attributes)
 
 
@@ -142,7 +146,7 @@ def field(
     key: object = None,
     **attributes: object,
 ) -> Markup:
-    """A labelled input. ``key`` tells apart fields of one name on a page."""
+    """Return a labelled input. ``key`` distinguishes fields with the same name on one page."""
     identity = _identity(name, key)
     return h(
         "div.field",
@@ -155,12 +159,12 @@ def field(
 def text_area(
     label: str, name: str, value: str = "", *, rows: int = 6, hint: str | None = None, key: object = None
 ) -> Markup:
-    """A labelled field of several lines."""
+    """Return a labelled multi-line field."""
     identity = _identity(name, key)
     return h(
         "div.field",
         h("label", label, for_=identity),
-        # The parser of HTML drops a line break right behind the tag: this one, not the text's own.
+        # An HTML parser drops a line break right after the tag: it drops this one instead of the text's own.
         h("textarea", Markup("\n"), value, id=identity, name=name, rows=rows),
         hint and h("p.hint", hint),
     )
@@ -175,7 +179,7 @@ def choice(
     key: object = None,
     **attributes: object,
 ) -> Markup:
-    """A labelled drop-down list of (value, text), or of texts that are their own values."""
+    """Return a labelled drop-down list of (value, text) pairs, or of texts that are their own values."""
     identity = _identity(name, key)
     pairs = [(option, option) if isinstance(option, str) else option for option in options]
     return h(
@@ -192,7 +196,7 @@ def choice(
 
 
 def radios(legend: str, name: str, options: Iterable[tuple[object, str]], chosen: object = None) -> Markup:
-    """A group of which one is chosen."""
+    """Return a group of radio buttons."""
     return h(
         "fieldset",
         h("legend", legend),
@@ -201,7 +205,7 @@ def radios(legend: str, name: str, options: Iterable[tuple[object, str]], chosen
 
 
 def checkbox(label: str, name: str, *, value: object = "1", checked: bool = False) -> Markup:
-    """A box to tick; its field is missing from the form where it is not."""
+    """Return a checkbox. If it is not checked, the form does not contain its field."""
     return _toggle("checkbox", label, name, value, checked)
 
 
@@ -210,7 +214,7 @@ def hidden(name: str, value: object) -> Markup:
 
 
 def button(label: str, *, tone: str = "", **attributes: object) -> Markup:
-    """Sends the form it stands in. Tone: ``""`` (the main one), ``"quiet"`` or ``"danger"``."""
+    """Return a button that submits its form. ``tone`` is ``""`` (the main one), ``"quiet"`` or ``"danger"``."""
     return h("button", label, type="submit", class_=tone or None, **attributes)
 
 
@@ -222,17 +226,17 @@ def post_button(
     tone: str = "quiet",
     confirm: str | None = None,
 ) -> Markup:
-    """A form of one button."""
+    """Return a form that consists of one button."""
     fixed = [hidden(name, value) for name, value in (fields or {}).items()]
     return form(action, fixed, button(label, tone=tone), confirm=confirm, class_="inline")
 
 
 def link_button(label: str, path: str, *, tone: str = "quiet") -> Markup:
-    """A link that looks like a button."""
+    """Return a link that looks like a button."""
     return h(f"a.button.{tone}" if tone else "a.button", label, href=path)
 
 
-# Lists --------------------------------------------------------------------------------------------------------------
+# Lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,14 +250,14 @@ class Slice(Generic[Item]):
 
 
 def paginate(items: Sequence[Item], page: int, size: int) -> Slice[Item]:
-    """The page asked for; the last one where there are fewer."""
+    """Return the requested page of the list, or the last one if there are fewer pages."""
     pages = max(1, -(-len(items) // size))
     page = min(max(page, 1), pages)
     return Slice(items[(page - 1) * size : page * size], page, pages, len(items))
 
 
 def page_links(part: Slice[Item], path: str, **query: object) -> Markup | None:
-    """Links to the other pages, or nothing where there is one. ``path``: not quoted yet."""
+    """Return links to the other pages, or ``None`` if there is only one. ``path`` must not be quoted yet."""
     if part.pages == 1:
         return None
     near = [n for n in range(1, part.pages + 1) if n in (1, part.pages) or abs(n - part.page) <= 2]
@@ -281,7 +285,7 @@ def table(
     numeric: Iterable[int] = (),
     caption: str | None = None,
 ) -> Markup:
-    """A table; the columns counted in ``numeric`` (from 0) stand to the right."""
+    """Return a table. ``numeric`` contains the indices (from 0) of right-aligned columns."""
     right = frozenset(numeric)
     cells = [(h("td.number", cell) if i in right else h("td", cell) for i, cell in enumerate(row)) for row in rows]
     return h(
@@ -299,8 +303,12 @@ def table(
 
 
 def sort_heading(label: str, column: str, current: str, path: str, **query: object) -> Markup:
-    """A heading that sorts its column: up, and down when it is sorted up already. ``current`` is ``"price"`` or
-    ``"-price"``; ``path`` is not quoted yet."""
+    """Return a heading that sorts its column: ascending, or descending if it is already sorted ascending.
+
+    Args:
+        current: The current sort order, ``"price"`` or ``"-price"``.
+        path: Path of the page, not quoted yet.
+    """
     up, down = current == column, current == f"-{column}"
     target = url(path, **query, sort=f"-{column}" if up else column)
     mark = " ▲" if up else " ▼" if down else ""
@@ -308,7 +316,7 @@ def sort_heading(label: str, column: str, current: str, path: str, **query: obje
 
 
 def described(pairs: Iterable[tuple[str, Content]]) -> Markup:
-    """Names with their values, a line each."""
+    """Return a list of names with their values, one pair per line."""
     return h("dl", [[h("dt", name), h("dd", value)] for name, value in pairs])
 
 
@@ -317,23 +325,23 @@ def card(*children: Content, **attributes: object) -> Markup:
 
 
 def badge(text: str, tone: str = "") -> Markup:
-    """A small label. Tone: ``""``, ``"good"``, ``"bad"`` or ``"warn"``."""
+    """Return a small label. ``tone`` is ``""``, ``"good"``, ``"bad"`` or ``"warn"``."""
     return h(f"span.badge.{tone}" if tone else "span.badge", text)
 
 
 def paragraphs(text: str) -> Markup:
-    """Plain text as people write it: a blank line between paragraphs, other line breaks kept."""
+    """Return plain text as paragraphs, separated by blank lines; other line breaks are kept."""
     blocks = [block for block in text.split("\n\n") if block.strip()]
     return join(
         [h("p", [(h("br") if i else None, line) for i, line in enumerate(block.split("\n"))]) for block in blocks]
     )
 
 
-# What needs a script ------------------------------------------------------------------------------------------------
+# Elements that need the script
 
 
 def tabs(*panels: tuple[str, Content]) -> Markup:
-    """Panels of which one is shown; the others come with a click on their tab."""
+    """Return panels of which one is shown; a click on a tab shows another."""
     heads = [
         h("button", label, type="button", role="tab", aria_selected="false" if i else "true", data_tab=i)
         for i, (label, _) in enumerate(panels)
@@ -343,7 +351,7 @@ def tabs(*panels: tuple[str, Content]) -> Markup:
 
 
 def dialog(identity: str, opener: str, title: str, *children: Content, tone: str = "quiet") -> Markup:
-    """A button that opens a modal dialog."""
+    """Return a button that opens a modal dialog, and the dialog."""
     return join(
         h("button", opener, type="button", class_=tone or None, data_open=identity),
         h(
@@ -357,7 +365,7 @@ def dialog(identity: str, opener: str, title: str, *children: Content, tone: str
 
 
 def menu(label: str, *items: Content) -> Markup:
-    """A menu that opens while the pointer or the focus is on it."""
+    """Return a menu that is open while the pointer or the focus is on it."""
     return h(
         "div.menu",
         h("button.quiet", label, " ▾", type="button", aria_haspopup="true"),
@@ -366,7 +374,7 @@ def menu(label: str, *items: Content) -> Markup:
 
 
 def suggest_field(label: str, name: str, path: str, value: str = "", *, hint: str | None = None) -> Markup:
-    """An input that offers what ``path?q=…`` answers for what was typed: a JSON list of texts."""
+    """Return an input with suggestions: the JSON list of texts that ``path?q=…`` returns for the typed text."""
     return h(
         "div.suggesting",
         field(label, name, value, hint=hint, data_suggest=path),
@@ -375,7 +383,7 @@ def suggest_field(label: str, name: str, path: str, value: str = "", *, hint: st
 
 
 def load_more(label: str, path: str) -> Markup:
-    """A button that is replaced by the fragment of HTML at ``path``, which may bring the next one."""
+    """Return a button that is replaced by the HTML fragment at ``path``, which may contain the next such button."""
     return h("div.more", h("button.quiet", label, type="button", data_more=path))
 
 

@@ -1,4 +1,4 @@
-"""A site: paths to functions, forms answered by a redirect, messages shown once, and a page for every request."""
+"""A site: routing, forms answered with a redirect, messages that are shown once, and error pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rllm_gym.sites.markup import h
 from rllm_gym.sites.pages import Flash, Frame, Page, render
 
 MOST_POSTS = 300
-"""Forms one episode may send to one site; more get a page that says so. It bounds what a world can grow to."""
+"""Maximum number of forms per episode and site; further ones get an error page. It bounds the size of the state."""
 
 MOST_BODY_BYTES = 100_000
 MOST_URL_CHARS = 8_000
@@ -25,7 +25,7 @@ State = TypeVar("State")
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """Where to go after a form: the browser fetches that page next, which shows the message once."""
+    """The response to a form: the browser requests ``location`` next, and that page shows the message once."""
 
     location: str
     message: str = ""
@@ -33,38 +33,50 @@ class Redirect:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One request, with its fields ready to use."""
+    """One request with its parsed fields."""
 
     request: Request
     query: Mapping[str, str]
     form: Mapping[str, str]
 
     def asked(self, name: str, limit: int = 200) -> str:
-        """A parameter of the URL, in one line, at most ``limit`` characters of it."""
+        """Return a parameter of the URL on one line, cut after ``limit`` characters."""
         return one_line(self.query.get(name, ""))[:limit]
 
     def page(self) -> int:
-        """The page of a list that is asked for, from 1."""
+        """Return the requested page of a list, counted from 1."""
         return max(1, whole_number(self.query.get("page", "")) or 1)
 
     def line(self, name: str, label: str, *, limit: int = 200, required: bool = True) -> str:
-        """A field of the form, in one line. Raises :class:`Refused` where it is empty or too long."""
+        """Return a form field on one line.
+
+        Raises:
+            Refused: The field is empty but required, or longer than ``limit`` characters.
+        """
         return self._checked(one_line(self.form.get(name, "")), label, limit, required)
 
     def text(self, name: str, label: str, *, limit: int = 5_000, required: bool = True) -> str:
-        """A field of the form with its lines. Raises :class:`Refused` where it is empty or too long."""
+        """Return a multi-line form field.
+
+        Raises:
+            Refused: The field is empty but required, or longer than ``limit`` characters.
+        """
         lines = self.form.get(name, "").replace("\r\n", "\n").split("\n")
         return self._checked("\n".join(_printable(line).rstrip() for line in lines).strip(), label, limit, required)
 
     def number(self, name: str, label: str, *, low: int, high: int) -> int:
-        """A whole number of the form. Raises :class:`Refused` where it is none, or outside ``low`` to ``high``."""
+        """Return a form field as an integer.
+
+        Raises:
+            Refused: The field is not an integer, or is outside ``low`` to ``high``.
+        """
         number = whole_number(self.form.get(name, ""))
         if number is None or not low <= number <= high:
             raise Refused(f"{label} must be a whole number from {low} to {high}.")
         return number
 
     def values(self, name: str) -> list[str]:
-        """Every value of the form's fields with this name: checkboxes that share one."""
+        """Return every value of the form's fields with this name (checkboxes that share a name)."""
         return self.request.form_lists.get(name, [])
 
     def _checked(self, text: str, label: str, limit: int, required: bool) -> str:
@@ -76,7 +88,7 @@ class Visit:
 
 
 def one_line(text: str) -> str:
-    """Printable text with single blanks.
+    """Return printable text with single spaces.
 
     >>> one_line(" a\\tb\\x00 ")
     'a b'
@@ -85,13 +97,13 @@ def one_line(text: str) -> str:
 
 
 def whole_number(text: str) -> int | None:
-    """The number that a field or a parameter holds, or ``None``: digits of ASCII, nine at most."""
+    """Return the integer in a field or a parameter, or ``None``. At most nine ASCII digits are accepted."""
     text = text.strip()
     return int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else None
 
 
 def json_response(value: object) -> Response:
-    """What a script of a page asked for by ``fetch``."""
+    """Return the JSON response to a ``fetch`` by a page's script."""
     return Response(json.dumps(value).encode(), headers={"content-type": "application/json"})
 
 
@@ -99,11 +111,11 @@ View = Callable[..., "Page | Redirect | Response"]
 
 
 class Site(Generic[State]):
-    """The routes of a site; one for its module. :meth:`handler` serves the state of one episode.
+    """The routes of a site, one instance per module. :meth:`handler` serves the state of one episode.
 
     A view is a function ``view(state, visit, **parts of the path)`` that returns a :class:`Page`, a :class:`Redirect`
-    or a :class:`Response`, and raises :class:`Refused` or :class:`NotFound`. Patterns hold ``<name>`` for one part of
-    a path, ``<int:name>`` for a number and ``<path:name>`` for the rest.
+    or a :class:`Response`, and raises :class:`Refused` or :class:`NotFound`. Patterns contain ``<name>`` for one
+    segment of a path, ``<int:name>`` for a number and ``<path:name>`` for the rest.
     """
 
     def __init__(self, frame: Callable[[State], Frame]) -> None:
@@ -117,7 +129,7 @@ class Site(Generic[State]):
         return self._route("POST", pattern)
 
     def handler(self, state: State) -> Handler:
-        """Serves one episode: messages waiting to be shown and the count of forms belong to it."""
+        """Return a handler for one episode, with its own pending messages and form counter."""
         return _Visitor(self, state)
 
     def find(self, method: str, path: str) -> tuple[View, dict[str, Any]] | None:
@@ -142,7 +154,7 @@ class Site(Generic[State]):
 
 
 class _Visitor(Generic[State]):
-    """One episode at one site."""
+    """The handler of one episode on one site."""
 
     def __init__(self, site: Site[State], state: State) -> None:
         self._site = site
@@ -195,7 +207,7 @@ class _Visitor(Generic[State]):
             return _see_other(self._came_from(request))
 
     def _came_from(self, request: Request) -> str:
-        """The page whose form was refused: as the browser says, or the one seen last."""
+        """Return the page that contains the rejected form: the referer, or otherwise the last page shown."""
         referer = request.headers.get("referer", "")[:MOST_URL_CHARS]
         try:
             same_site = urlsplit(referer).netloc == urlsplit(request.url).netloc

@@ -1,4 +1,4 @@
-"""Words for worlds: people, dates and money, all of a generator with a seed, and how they are written on pages."""
+"""Names, dates and money for the built-in sites: seeded generators and formatters."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ LAST_NAMES = (
 
 
 def people(rng: Random, count: int) -> list[str]:
-    """Different full names, at most one of each pair of first and last name; surnames may repeat."""
+    """Draw ``count`` different full names. Surnames may repeat."""
     drawn = rng.sample(range(len(FIRST_NAMES) * len(LAST_NAMES)), count)
     return [f"{FIRST_NAMES[n // len(LAST_NAMES)]} {LAST_NAMES[n % len(LAST_NAMES)]}" for n in drawn]
 
 
 def any_day(rng: Random, first: date = date(2024, 1, 8), last: date = date(2027, 11, 30)) -> date:
-    """A day from ``first`` to ``last``: what a world takes for its today."""
+    """Draw a day from ``first`` to ``last``, used as the current date of a site."""
     return first + timedelta(days=rng.randrange((last - first).days + 1))
 
 
 def long_date(day: date) -> str:
-    """``4 March 2025``."""
+    """Format a date as ``4 March 2025``."""
     return f"{day.day} {MONTHS[day.month - 1]} {day.year}"
 
 
 def short_date(day: date) -> str:
-    """``4 Mar 2025``."""
+    """Format a date as ``4 Mar 2025``."""
     return f"{day.day} {MONTHS[day.month - 1][:3]} {day.year}"
 
 
@@ -55,16 +55,16 @@ def weekday(day: date) -> str:
 
 
 def money(cents: int, sign: str = "$") -> str:
-    """``$1,204.50`` of 120450."""
+    """Format cents as an amount: 120450 as ``$1,204.50``."""
     whole, rest = divmod(abs(cents), 100)
     return f"{'-' if cents < 0 else ''}{sign}{whole:,}.{rest:02d}"
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:
-    """``1 reply``, ``2 replies``."""
+    """Return the count with its noun: ``1 reply``, ``2 replies``."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def listed(words: list[str] | tuple[str, ...], last: str = "and") -> str:
-    """``a, b and c``."""
+    """Join words as ``a, b and c``."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"

@@ -1,6 +1,7 @@
-"""The contract as a checker, for people who write environments: ``print(check_text_env("rllm/FrozenLake-v0"))``.
+"""Checks that an environment fulfils the API contract: ``print(check_text_env("rllm/FrozenLake-v0"))``.
 
-It plays the environment and reports what it finds; it needs no test runner and knows no particular environment.
+The checker runs the environment and reports what it finds. It needs no test runner and works with any environment. For
+multi-agent games, see ``rllm_gym.testing.games``.
 """
 
 from __future__ import annotations
@@ -24,22 +25,23 @@ def check_text_env(
     seed: int = 0,
     deadline: float = 120.0,
 ) -> Report:
-    """Check that an environment keeps the contract of :class:`~rllm_gym.core.TextEnv`, Gymnasium's included.
+    """Check that an environment fulfils the contract of :class:`~rllm_gym.core.TextEnv`, including Gymnasium's API.
 
     Args:
-        env_id_or_factory: A registered id, or a function (or class) that makes a fresh environment. Render modes are
-            tried if it takes ``render_mode=``.
+        env_id_or_factory: A registered id, or a function (or class) that creates a new environment. Render modes are
+            tested if it accepts ``render_mode=``.
         oracle: A policy that solves the task: ``oracle(env)`` with the unwrapped environment, or
-            ``oracle(observation, info)``; returns the action. At least half of its episodes have to succeed.
-        fuzz: How many arbitrary Unicode actions to try.
-        seed: Of everything the checker draws.
-        deadline: Seconds a single check may take. A late one is a finding, and ends the checks.
+            ``oracle(observation, info)``; returns the action. At least half of its episodes must succeed.
+        fuzz: Number of arbitrary Unicode actions to try.
+        seed: Seed of all random choices of the checker.
+        deadline: Maximum duration of a single check in seconds. A check that takes longer is a finding and ends the
+            run.
 
     Returns:
-        The report; nothing is raised for a bad environment.
+        The report. A faulty environment does not raise an exception.
 
     Raises:
-        TypeError: ``env_id_or_factory`` is neither a string nor callable, for instance an environment already made.
+        TypeError: ``env_id_or_factory`` is neither a string nor callable, for example an environment instance.
     """
     if not isinstance(env_id_or_factory, str) and not callable(env_id_or_factory):
         raise TypeError(
@@ -68,7 +70,7 @@ def check_text_env(
                 break
             if len(report.findings) == before and name not in report.skipped:
                 report.passed.append(name)
-    # A step is looked at in every check, under the name of the promise it breaks: those names have not passed.
+    # Every check also validates each step, under the name of the check that covers it, so remove failed names.
     broken = {finding.check for finding in report.findings}
     report.passed = [name for name in report.passed if name not in broken]
     return report

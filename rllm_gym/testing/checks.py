@@ -1,4 +1,4 @@
-"""The checks, one promise of the contract each. What holds on every call is looked at by the player below them."""
+"""The checks of the environment contract. The checks of every single call are in ``rllm_gym.testing.player``."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from rllm_gym.testing.player import MOST_TURNS, Env, Player, show, takes_env
 
 
 class Skip(Exception):
-    """A check that cannot be made here; the message says why."""
+    """Raised if a check cannot be run; the message gives the reason."""
 
 
 class Checks(Player):
-    """Every check is a method; :meth:`checks` gives their names and order."""
+    """All checks, one per method. :meth:`checks` yields their names in order."""
 
     def checks(self) -> Iterator[tuple[str, Callable[[], None]]]:
         yield "make", self.check_make
@@ -107,7 +107,7 @@ class Checks(Player):
             earlier.append(info)
             if terminated or truncated:
                 break
-        # A user may change what was given to him; the environment must not notice.
+        # A user may modify the returned info; the environment must not be affected.
         _, info = self.reset(env, seed=self.seed)
         info.clear()
         self.step(env, "", 1)
@@ -207,10 +207,10 @@ class Checks(Player):
         )
 
     def check_global_randomness(self) -> None:
-        self.reset(self.make(), seed=self.seed)  # what is imported on the first use may draw
+        self.reset(self.make(), seed=self.seed)  # modules that are imported on first use may draw random numbers
         kept = random.getstate(), np.random.get_state()  # noqa: NPY002  (the global generators must stay untouched)
         try:
-            # A place in their streams that no seed leads to, so that seeding again what was seeded before shows too.
+            # Advance to states that no seed produces, so that re-seeding with an earlier seed is detected as well.
             random.random()
             np.random.random_sample()  # noqa: NPY002
             python, legacy = random.getstate(), _numpy_state()
@@ -260,8 +260,8 @@ class Checks(Player):
             pass
         else:
             self.find("set_state(b'nonsense') did not raise ValueError")
-        # Once with the oracle's actions and once without, as an oracle may win before the world has moved; and from the
-        # middle of an episode, where there is more to forget than at its start.
+        # Once with the oracle's actions and once without, since an oracle may win before the state has changed; and
+        # also from the middle of an episode, where there is more state to restore than at its start.
         for advised in (False, True) if self.oracle is not None and takes_env(self.oracle) else (False,):
             for turns_before in (0, 1):
                 self._copy(advised, turns_before)
@@ -359,7 +359,7 @@ class Checks(Player):
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Equal values of equal types, arrays and NaN included."""
+    """Return whether two values have the same type and are equal, also for arrays and NaN."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):

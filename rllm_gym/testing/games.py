@@ -1,4 +1,4 @@
-"""The contract of games as a checker, for people who write them: ``print(check_text_game("rllm/TicTacToe-v0"))``."""
+"""Checks that a game fulfils the API contract: ``print(check_text_game("rllm/TicTacToe-v0"))``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rllm_gym.testing.hostile import HOSTILE, unicode_text
 from rllm_gym.testing.report import Finding, Report
 
 Policy = Callable[[TextGame, str, Random], str]
-"""Called with the game, whose turn it is and a source of randomness; returns an action."""
+"""Called with the game, the agent to move and a random generator; returns an action."""
 
 MOST_TURNS = 400
 _FORKED_TURNS = 60
@@ -48,16 +48,16 @@ def check_text_game(
     fuzz: int = 100,
     seed: int = 0,
 ) -> Report:
-    """Check that a game keeps the contract of :class:`~rllm_gym.multiagent.TextGame`, PettingZoo's included.
+    """Check that a game fulfils the contract of :class:`~rllm_gym.multiagent.TextGame`, including PettingZoo's API.
 
     Args:
-        env_id_or_factory: An id of PettingZoo, or a function (or class) that makes a fresh game.
-        policy: Plays sensibly, so that the checks get deep into a game; arbitrary text is mixed in.
-        fuzz: How many arbitrary Unicode actions to try.
-        seed: Of everything the checker draws.
+        env_id_or_factory: A PettingZoo id, or a function (or class) that creates a new game.
+        policy: Makes sensible moves, so that the checks reach late positions; arbitrary text is mixed in.
+        fuzz: Number of arbitrary Unicode actions to try.
+        seed: Seed of all random choices of the checker.
 
     Returns:
-        The report; nothing is raised for a bad game.
+        The report. A faulty game does not raise an exception.
     """
     subject = (
         env_id_or_factory if isinstance(env_id_or_factory, str) else getattr(env_id_or_factory, "__qualname__", "")
@@ -106,7 +106,7 @@ class _Checker:
         for game in made:
             game.close()
 
-    # One promise each ---------------------------------------------------------------------------------------
+    # Checks
 
     def check_spaces(self) -> None:
         game = self.make()
@@ -235,7 +235,7 @@ class _Checker:
         self.find(f"the game did not end within {MOST_TURNS} turns")
 
     def check_forgery(self) -> None:
-        """What an agent says never stands outside a quotation in what others observe."""
+        """Check that the text of an agent is always quoted in the observations of the other agents."""
         game, source = self.make(), self.random("forgery")
         ends = ("\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029")
         marks = {agent: f"Zq{agent}Forged" for agent in game.possible_agents}
@@ -269,13 +269,13 @@ class _Checker:
             parallel_api_test(ParallelGame(self.make()), num_cycles=60)
             parallel_seed_test(lambda: ParallelGame(self.make()), num_cycles=30)
 
-    # Playing --------------------------------------------------------------------------------------------------
+    # Running a game
 
     def random(self, *salt: object) -> Random:
         return Random(f"{self.seed}/{salt}")
 
     def act(self, game: TextGame, source: Random) -> str | None:
-        """An action for whoever's turn it is: the policy's mostly, else arbitrary text."""
+        """Return an action for the agent to move: usually the policy's, otherwise arbitrary text."""
         agent = game.agent_selection
         if game.terminations[agent] or game.truncations[agent]:
             return None
@@ -284,7 +284,7 @@ class _Checker:
         return unicode_text(source)
 
     def play(self, game: TextGame, source: Random, *, seed: int) -> list[Any]:
-        """An episode as a list of all that was seen, and looked at on the way."""
+        """Run and check an episode. Return a list of everything that was observed."""
         game.reset(seed=seed)
         for agent in game.possible_agents:
             text = game.observe(agent)["text"]
@@ -313,7 +313,7 @@ class _Checker:
         )
 
     def look_at(self, game: TextGame) -> Any:
-        """Look at all that is visible now, and return it."""
+        """Check everything that is visible in the current position, and return it."""
         for agent in game.agents:
             text: Any = game.observe(agent)
             self.expect(text in game.observation_space(agent), f"the observation of {agent} is not in its space")
@@ -350,7 +350,7 @@ class _Checker:
 
 
 def _outside_of_quotations(text: str) -> str:
-    """What the environment says in its own words: no lines with ``>``, nothing between fences."""
+    """Return the text of the environment itself: no lines with ``>``, nothing between fences."""
     lines, fence = [], ""
     for line in text.split("\n"):
         if fence:

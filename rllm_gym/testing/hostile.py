@@ -1,10 +1,10 @@
-"""Replies that no model was asked for: what an environment has to survive."""
+"""Adversarial replies that an environment must handle."""
 
 from __future__ import annotations
 
 import random
 
-# What a fuzzer has to try once; the rest is drawn.
+# Fixed inputs that a fuzzer tries once; the others are random.
 HOSTILE = (
     "",
     " ",
@@ -37,7 +37,7 @@ HOSTILE = (
 
 
 def unicode_text(source: random.Random) -> str:
-    """Arbitrary text, mostly short: letters, digits, marks, and any code point, surrogates included."""
+    """Return arbitrary text, usually short: letters, digits, punctuation, and any code point including surrogates."""
     alphabet = "abcdefghijklmnopqrstuvwxyz0123456789 \n\t.,:;'\"`<>/\\{}[]()$#%&*+-=_^|~"
     length = min(int(source.expovariate(1 / 12)), 200)
     return "".join(

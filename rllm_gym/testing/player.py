@@ -1,4 +1,4 @@
-"""Playing an environment while looking at everything it returns: the promises that hold on every single call."""
+"""Run an environment and check everything it returns: the requirements that hold for every single call."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _STOP_REASONS = tuple(
 
 
 class Player:
-    """Plays an environment and looks at every single thing it returns; findings go to the report."""
+    """Runs an environment and checks everything it returns. Findings are added to the report."""
 
     def __init__(
         self, target: str | Callable[..., Env], oracle: Oracle | None, fuzz: int, seed: int, report: Report
@@ -50,7 +50,7 @@ class Player:
         self.info_types: dict[str, type] = {}
         self._made: list[Env] = []
 
-    # What checks are made of ------------------------------------------------------------------------------
+    # Building blocks of the checks
 
     def find(self, message: str, check: str | None = None) -> None:
         finding = Finding(check or self.check, message)
@@ -81,7 +81,7 @@ class Player:
                 self.find(f"close() raised {type(error).__name__}: {error}", "close")
 
     def reset(self, env: Env, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        """Reset, and look at what came back."""
+        """Reset the environment and check the result."""
         result = env.reset(**kwargs)
         if not (isinstance(result, tuple) and len(result) == 2):
             raise TypeError(f"reset() must return (observation, info); got {show(result)}")
@@ -114,7 +114,7 @@ class Player:
         return observation, info
 
     def step(self, env: Env, action: str, turn: int) -> Step:
-        """Step, and look at what came back. ``turn`` counts from 1."""
+        """Execute one step and check the result. ``turn`` counts from 1."""
         result = env.step(action)
         if not (isinstance(result, tuple) and len(result) == 5):
             raise TypeError(
@@ -237,14 +237,14 @@ class Player:
                 )
 
     def act(self, env: Env, observation: Any, info: dict[str, Any]) -> str:
-        """What the oracle does."""
+        """Return the oracle's action."""
         assert self.oracle is not None
         if takes_env(self.oracle):
             return self.oracle(env.unwrapped)
         return self.oracle(observation, info)
 
     def play(self, env: Env, source: random.Random, *, most: int = MOST_TURNS, **reset: Any) -> list[Any]:
-        """An episode as a list of what came back, with a mixture of nonsense and of the oracle's actions."""
+        """Run an episode with a mixture of random text and the oracle's actions. Return a list of the results."""
         observation, info = self.reset(env, **reset)
         log: list[Any] = [(observation, copy.deepcopy(info))]
         for turn in range(1, most + 1):

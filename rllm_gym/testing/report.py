@@ -1,4 +1,4 @@
-"""What the checker found, as data that prints well."""
+"""The result of a check as data, with a readable text form."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 
 
 class ContractViolation(AssertionError):
-    """An environment breaks the contract; the text is the report."""
+    """Raised if an environment violates the contract. The message is the report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One broken promise.
+    """One violation of the contract.
 
     Attributes:
         check: Name of the check.
-        message: What was expected and what was there.
+        message: What was expected and what was found.
     """
 
     check: str
@@ -24,14 +24,14 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """What :func:`check_text_env` found.
+    """The result of :func:`check_text_env`.
 
     Attributes:
-        subject: The environment, in words.
+        subject: Name of the environment.
         passed: Names of the checks without findings.
-        findings: The broken promises.
-        skipped: Name of a check and why it could not be made.
-        warnings: What Gymnasium's checker warned of; they do not fail the report.
+        findings: The violations.
+        skipped: The reason why a check could not be run, by name of the check.
+        warnings: Warnings of Gymnasium's checker; they do not fail the report.
     """
 
     subject: str
@@ -42,14 +42,14 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """No promise is broken."""
+        """Whether there are no findings."""
         return not self.findings
 
     def raise_for_failures(self) -> Report:
-        """The report itself if it is ok.
+        """Return the report if there are no findings.
 
         Raises:
-            ContractViolation: It is not.
+            ContractViolation: There are findings.
         """
         if not self.ok:
             raise ContractViolation(str(self))

@@ -1,4 +1,4 @@
-"""Batched stepping: many environments behind one Gymnasium vector environment, together or each at its own pace."""
+"""Batched stepping: many environments behind one Gymnasium vector environment, synchronous or asynchronous."""
 
 from rllm_gym.vector.curriculum import Curriculum, LevelCurriculum, SuccessCurriculum
 from rllm_gym.vector.errors import VectorTimeout

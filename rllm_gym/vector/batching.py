@@ -1,7 +1,7 @@
-"""Between one and many: actions, seeds and options taken apart, observations and infos put together.
+"""Split batched actions, seeds and options into single ones, and batch observations and infos.
 
-Infos come out as Gymnasium's own vector environments make them: an array a key and a mask under ``_key``; only where
-those would fail or lose something (values of several types under one key) is the array one of objects.
+Infos have the same form as in Gymnasium's own vector environments: an array per key and a mask under ``_key``. Only
+where those would fail or lose something (values of several types under one key) is the array one of objects.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ Seeds = int | Sequence[int | None] | np.ndarray | None
 
 
 def batch_observations(space: gymnasium.Space[Any], observations: Sequence[Any]) -> Any:
-    """What Gymnasium's ``concatenate`` makes of them; of texts a tuple."""
+    """Batch observations as Gymnasium's ``concatenate`` does; texts become a tuple."""
     if isinstance(space, gymnasium.spaces.Text):
         return tuple(observations)
     return concatenate(space, observations, create_empty_array(space, n=len(observations)))  # type: ignore[arg-type]
 
 
 def blank_observation(space: gymnasium.Space[Any]) -> Any:
-    """What stands for the observation of an environment that never showed one; ``None`` where the space is the user's
-    own, and nothing is known of it."""
+    """Return a placeholder for the observation of an environment that has none yet.
+
+    ``None`` for a custom space of the user.
+    """
     if isinstance(space, gymnasium.spaces.Text):
         return ""
     if isinstance(space, gymnasium.spaces.Dict):
@@ -38,11 +40,11 @@ def blank_observation(space: gymnasium.Space[Any]) -> Any:
 
 
 def batch_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One dictionary of arrays, with a mask ``_key`` beside every ``key``.
+    """Return one dictionary of arrays, with a mask ``_key`` for every ``key``.
 
-    Numbers and bools become arrays of their type, arrays are stacked, dictionaries batched the same way, everything
-    else goes into arrays of objects (``None`` where an environment lacks the key; of ``fault`` and ``fault_kind``
-    always ``str``, ``""`` where there was none).
+    Numbers and bools become arrays of their type, arrays are stacked, dictionaries batched recursively, everything else
+    goes into arrays of objects (``None`` where an environment lacks the key; ``fault`` and ``fault_kind`` are always
+    ``str``, with ``""`` where there was none).
     """
     batched: dict[str, Any] = {}
     count = len(infos)
@@ -69,7 +71,7 @@ def batch_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _column(values: list[Any], places: np.ndarray | None, count: int, *, objects: bool) -> np.ndarray:
     kinds = set(map(type, values))
-    # An array of the first one's type, as Gymnasium makes it, would cut off what comes after the point.
+    # An array of the first value's type, as Gymnasium makes it, would truncate floats.
     kind = kinds.pop() if len(kinds) == 1 else float if kinds == {int, float} else None
     column: np.ndarray | None = None
     if objects or kind is None:
@@ -78,7 +80,7 @@ def _column(values: list[Any], places: np.ndarray | None, count: int, *, objects
         try:
             column = np.zeros(count, dtype=kind)
             column[slice(None) if places is None else places] = values
-        except OverflowError:  # a whole number beyond 64 bits
+        except OverflowError:  # an integer beyond 64 bits
             column = None
     elif issubclass(kind, np.ndarray) and len({(value.shape, value.dtype) for value in values}) == 1:
         column = np.zeros((count, *values[0].shape), dtype=values[0].dtype)
@@ -91,10 +93,10 @@ def _column(values: list[Any], places: np.ndarray | None, count: int, *, objects
 
 
 def each_action(space: gymnasium.Space[Any], batched: gymnasium.Space[Any], actions: Any, count: int) -> list[Any]:
-    """One action an environment.
+    """Return one action per environment.
 
     Raises:
-        TypeError: The actions are one string, or one of them is not.
+        TypeError: The actions are one string, or one of them is not a string.
         ValueError: There are too many or too few.
     """
     text = isinstance(space, gymnasium.spaces.Text)
@@ -117,12 +119,12 @@ def each_action(space: gymnasium.Space[Any], batched: gymnasium.Space[Any], acti
 
 
 def each_seed(seed: Seeds, indices: Sequence[int]) -> list[int | None]:
-    """One seed an environment: of a whole number ``seed + index``, of a sequence its elements.
+    """Return one seed per environment: ``seed + index`` for an integer, the elements of a sequence.
 
     Raises:
         ValueError: The sequence has another length.
-        TypeError: A seed is no whole number.
-        gymnasium.error.Error: A seed is below 0, as each environment alone would raise it.
+        TypeError: A seed is not an integer.
+        gymnasium.error.Error: A seed is below 0, as a single environment would raise it.
     """
     if seed is None:
         return [None] * len(indices)
@@ -145,10 +147,10 @@ def each_seed(seed: Seeds, indices: Sequence[int]) -> list[int | None]:
 
 
 def each_options(options: Options, count: int) -> list[dict[str, Any] | None]:
-    """One dictionary of options an environment.
+    """Return one dictionary of options per environment.
 
-    A list, tuple or array under a key has one value an environment; any other value is for all. A sequence of
-    dictionaries has one an environment.
+    A list, tuple or array under a key has one value per environment; any other value is used for all. A sequence of
+    dictionaries has one per environment.
 
     Raises:
         ValueError: A list has another length than there are environments.
@@ -177,10 +179,10 @@ def each_options(options: Options, count: int) -> list[dict[str, Any] | None]:
 
 
 def checked_mask(mask: Any, count: int) -> list[int]:
-    """The environments that ``options["reset_mask"]`` asks for; raises as Gymnasium does.
+    """Return the environments selected by ``options["reset_mask"]``; raises as Gymnasium does.
 
     Raises:
-        TypeError: It is no array of bools.
+        TypeError: It is not an array of bools.
         ValueError: Its shape is not ``(count,)``, or nothing in it is true.
     """
     if not isinstance(mask, np.ndarray):
@@ -197,7 +199,7 @@ def checked_mask(mask: Any, count: int) -> list[int]:
 
 
 def batch_flags(results: Sequence[Stepped]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rewards, terminations and truncations."""
+    """Return arrays of rewards, terminations and truncations."""
     return (
         np.array([result[1] for result in results], dtype=np.float64),
         np.array([result[2] for result in results], dtype=np.bool_),
@@ -206,6 +208,6 @@ def batch_flags(results: Sequence[Stepped]) -> tuple[np.ndarray, np.ndarray, np.
 
 
 def these(indices: Sequence[int]) -> str:
-    """``environment 3`` or ``environments 3, 5, 7, …``, for messages."""
+    """Return ``environment 3`` or ``environments 3, 5, 7, …``, for messages."""
     shown = ", ".join(map(str, indices[:8])) + (f" and {len(indices) - 8} more" if len(indices) > 8 else "")
     return f"environment {shown}" if len(indices) == 1 else f"environments {shown}"

@@ -1,4 +1,4 @@
-"""Which environment of a suite comes up how often, by how well it goes. Pure functions of what they were told."""
+"""Curricula: sampling weights for the environments of a suite, from the results of their episodes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 
 class Curriculum(Protocol):
-    """Weighs the environments of a suite anew after every episode. Its state goes into checkpoints."""
+    """Updates the weights of a suite's environments after every episode. Its state is saved in checkpoints."""
 
     def weights(self, names: Sequence[str]) -> Mapping[str, float]:
-        """A finite weight of 0 or more for each, not all 0; multiplied with the suite's own."""
+        """Return a finite weight of 0 or more for each, not all 0; multiplied with the suite's own."""
 
     def learn(self, name: str, success: bool) -> None:
-        """An episode of ``name`` ended by itself."""
+        """Record that an episode of ``name`` ended by itself."""
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -23,16 +23,16 @@ class Curriculum(Protocol):
 
 
 class SuccessCurriculum:
-    """What succeeds about as often as ``target`` comes up most: neither hopeless nor mastered.
+    """Prefers environments whose success rate is close to ``target``: neither too hard nor mastered.
 
-    The weight of an environment falls from 1, at a success rate of ``target``, to ``floor`` at the farther of 0 and 1.
-    The rate is that of its last ``window`` episodes, with one success and one failure added, so that one nobody has
-    played stands at one half.
+    The weight of an environment decreases from 1, at a success rate of ``target``, to ``floor`` at the farther of 0 and
+    1. The rate is that of its last ``window`` episodes, with one success and one failure added, so that an environment
+    without episodes has a rate of one half.
 
     Args:
-        target: The success rate sought, between 0 and 1.
-        window: Episodes that count.
-        floor: The least weight, so that nothing is forgotten.
+        target: The desired success rate, between 0 and 1.
+        window: Number of recent episodes that count.
+        floor: Minimum weight, so that no environment is forgotten.
     """
 
     def __init__(self, target: float = 0.5, *, window: int = 100, floor: float = 0.05) -> None:
@@ -69,13 +69,13 @@ class SuccessCurriculum:
 
 
 class LevelCurriculum:
-    """One level after the other: the next comes when the last ``window`` episodes of the present one went well enough.
+    """Goes through levels in order: promotes once the last ``window`` episodes of the current level went well enough.
 
     Args:
         levels: Names of the environments, the easiest first.
-        promote_at: The success rate from which the next level comes.
-        window: Episodes of a level that count.
-        review: The share of episodes at levels already passed.
+        promote_at: Success rate at which the next level starts.
+        window: Number of recent episodes of a level that count.
+        review: Fraction of episodes at levels already passed.
     """
 
     def __init__(
@@ -92,13 +92,14 @@ class LevelCurriculum:
         self.levels = tuple(levels)
         self.promote_at, self.window, self.review = promote_at, window, review
         self.level = 0
-        """The present level, from 0."""
+        """The current level, from 0."""
         self._results: deque[bool] = deque(maxlen=window)
 
     def weights(self, names: Sequence[str]) -> dict[str, float]:
-        """
+        """Return the weights for the current level.
+
         Raises:
-            ValueError: The suite has other names than the levels.
+            ValueError: The suite's names differ from the levels.
         """
         if set(names) != set(self.levels):
             raise ValueError(f"the levels are {list(self.levels)} and the suite has {list(names)}: name the same")
@@ -121,7 +122,8 @@ class LevelCurriculum:
         return {"level": self.level, "results": [int(each) for each in self._results]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """
+        """Restore the state.
+
         Raises:
             ValueError: There is no such level.
         """
@@ -132,9 +134,10 @@ class LevelCurriculum:
 
 
 def checked_weights(weights: Mapping[str, float], whose: str) -> dict[str, float]:
-    """
+    """Return the weights as a dictionary.
+
     Raises:
-        ValueError: One is no finite number of 0 or more, or all are 0.
+        ValueError: A weight is not a finite number of 0 or more, or all are 0.
     """
     for name, weight in weights.items():
         if isinstance(weight, bool) or not (math.isfinite(weight) and weight >= 0):

@@ -1,7 +1,8 @@
-"""What ``gymnasium.make_vec`` calls: one attribute an id, so that an entry point is text and knows its id.
+"""Entry points for ``gymnasium.make_vec``: one module attribute per environment id.
 
-Gymnasium tells a vector entry point no id, and the keyword arguments of a registration are the environment's own.
-``"rllm_gym.vector.entry_points:rllm/Math-v0"`` is the vector environment of that id; any registered id will do.
+Gymnasium does not pass the id to a vector entry point, and the keyword arguments of a registration belong to the
+environment. ``"rllm_gym.vector.entry_points:rllm/Math-v0"`` is the vector environment of that id; any registered id
+works.
 """
 
 from __future__ import annotations

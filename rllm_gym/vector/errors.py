@@ -1,4 +1,4 @@
-"""What the caller of a vector environment can meet; what goes wrong in one environment is told in its info."""
+"""Errors raised to the caller of a vector environment; errors of single environments are reported in their info."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ import multiprocessing
 
 
 class VectorTimeout(TimeoutError, multiprocessing.TimeoutError):
-    """The wait was over before enough environments had answered. Names those; they go on, and nothing is lost."""
+    """Not enough environments answered in time. The message names them; they continue, and nothing is lost."""

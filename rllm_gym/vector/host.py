@@ -1,6 +1,6 @@
-"""Where the work is done: the environments of one place, made, reset, stepped and closed, every result checked.
+"""Create, reset, step and close the environments of one place, and check every result.
 
-What leaves this file is what Gymnasium promises, or an :class:`~rllm_gym.core.EnvironmentFault` that says what broke.
+Results either satisfy Gymnasium's interface, or an :class:`~rllm_gym.core.EnvironmentFault` is raised.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LONGEST_MESSAGE = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What the vector environment has to know of an environment."""
+    """What the vector environment needs to know about an environment."""
 
     observation_space: gymnasium.Space[Any]
     action_space: gymnasium.Space[Any]
@@ -37,10 +37,10 @@ class Description:
 
 
 def build(recipe: Recipe, *, limit_steps: bool = True) -> gymnasium.Env[Any, Any]:
-    """Make the environment. What construction raises travels as itself: it is mostly the caller's mistake."""
+    """Create the environment. Exceptions of its constructor are not converted: they are mostly the caller's mistake."""
     limit = recipe.max_episode_steps if limit_steps else None
     if isinstance(recipe.source, EnvSpec):
-        # Results are checked here, once, whatever the environment.
+        # Results are checked in this module, once, for every environment.
         env = gymnasium.make(recipe.source, limit, disable_env_checker=True, **recipe.kwargs)
     else:
         env = recipe.source(**recipe.kwargs)
@@ -57,7 +57,7 @@ class Host:
     """The environments of one place. One call at a time.
 
     Args:
-        recipes: By name; an environment is made when it is first wanted, and kept.
+        recipes: By name; an environment is created on first use, and kept.
     """
 
     def __init__(self, recipes: Mapping[str, Recipe]) -> None:
@@ -78,10 +78,11 @@ class Host:
         return Description.of(env)
 
     def reset(self, member: str, seed: int | None, options: dict[str, Any] | None) -> Begun:
-        """
+        """Reset an environment and use it from now on.
+
         Raises:
             TaskError: There is no such task.
-            EnvironmentFault: The world broke, or the environment returned garbage.
+            EnvironmentFault: The environment failed, or returned an invalid result.
         """
         env = self._envs[member]
         if env is not self._env:
@@ -93,9 +94,10 @@ class Host:
         return checked_reset(result, env, self._text)
 
     def step(self, action: Any) -> Stepped:
-        """
+        """Step the environment in use.
+
         Raises:
-            EnvironmentFault: The world broke, or the environment returned garbage.
+            EnvironmentFault: The environment failed, or returned an invalid result.
         """
         env = self._env
         assert env is not None
@@ -106,7 +108,7 @@ class Host:
         return checked_step(result, env, self._text)
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A method's result, or an attribute's value, through the wrappers."""
+        """Return a method's result, or an attribute's value, through the wrappers."""
         assert self._env is not None
         found = getattr(self._env, name) if name == "render" else self._env.get_wrapper_attr(name)
         return found(*args, **kwargs) if callable(found) else found
@@ -116,7 +118,7 @@ class Host:
             env.set_wrapper_attr(name, value)
 
     def close(self) -> None:
-        """Close every environment; what the first failing one raised is raised when all were tried."""
+        """Close every environment; after all were tried, raise the first exception."""
         envs, self._envs, self._env = self._envs, {}, None
         errors: list[BaseException] = []
         for env in envs.values():
@@ -133,10 +135,10 @@ class Host:
 
 
 def awaitable(env: gymnasium.Env[Any, Any]) -> Any:
-    """The environment itself, whose coroutines can be awaited.
+    """Return the unwrapped environment, whose coroutines can be awaited.
 
     Raises:
-        TypeError: It has none, or a wrapper changes ``reset`` or ``step``, which coroutines would go past.
+        TypeError: It has none, or a wrapper changes ``reset`` or ``step``, which coroutines would bypass.
     """
     base: Any = env.unwrapped
     if not all(callable(getattr(base, name, None)) for name in ("async_reset", "async_step", "async_close")):
@@ -158,18 +160,19 @@ def awaitable(env: gymnasium.Env[Any, Any]) -> Any:
 
 
 def shown(error: BaseException, where: str) -> BaseException:
-    """What the vector environment sees of an exception: itself, where it says enough, else a fault that tells of it."""
+    """Return the exception that the vector environment sees: the exception itself if it is specific, else a fault."""
     if isinstance(error, EnvironmentFault | TaskError):
         return error
     if isinstance(error, MemoryError):
         return EnvironmentFault(f"{where} needed too much memory: {error}", kind="memory")
-    # SystemExit and its like included: an environment that calls sys.exit() must not take the worker with it.
+    # Includes SystemExit and similar: an environment that calls sys.exit() must not end the worker.
     place = traceback.extract_tb(error.__traceback__)[-1]
     return EnvironmentFault(f"{where} raised {_show(error)} at {place.filename}:{place.lineno}", kind="exception")
 
 
 def checked_reset(result: Any, env: gymnasium.Env[Any, Any], text: bool) -> Begun:
-    """
+    """Check the result of ``reset``.
+
     Raises:
         EnvironmentFault: ``garbage``: not ``(observation, info)``.
     """
@@ -181,10 +184,11 @@ def checked_reset(result: Any, env: gymnasium.Env[Any, Any], text: bool) -> Begu
 
 
 def checked_step(result: Any, env: gymnasium.Env[Any, Any], text: bool) -> Stepped:
-    """
+    """Check the result of ``step``.
+
     Raises:
-        EnvironmentFault: ``garbage``: not a 5-tuple, a reward that is no finite number, an observation outside
-            the space, flags that are not true or false, info that is no dict.
+        EnvironmentFault: ``garbage``: not a 5-tuple, a reward that is not a finite number, an observation outside the
+            space, flags that are not true or false, or info that is not a dict.
     """
     if not (type(result) is tuple and len(result) == 5):
         raise _garbage("step", f"returned {_show(result)}, not (observation, reward, terminated, truncated, info)")
@@ -206,7 +210,7 @@ def checked_step(result: Any, env: gymnasium.Env[Any, Any], text: bool) -> Stepp
 
 
 def _check_common(where: str, observation: Any, info: Any, env: gymnasium.Env[Any, Any], text: bool) -> None:
-    # Arrays are looked at when they are batched; asking the space of a screenshot would cost milliseconds.
+    # Arrays are checked when they are batched; checking a screenshot against its space would cost milliseconds.
     fits = isinstance(observation, str) if text else _fits(observation, env.observation_space)
     if not fits:
         raise _garbage(where, f"returned the observation {_show(observation)}, which is not in {env.observation_space}")

@@ -1,4 +1,4 @@
-"""Where outcomes lie until somebody takes them: one bell for all, rung once there are as many as are waited for."""
+"""A queue of results: its reader is woken once, when as many as it waits for have arrived."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rllm_gym.vector.orders import Outcome
 
 
 class Inbox:
-    """Filled from any thread, emptied by one at a time."""
+    """Filled from any thread, emptied by one thread at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,7 +27,7 @@ class Inbox:
                 self._bell.notify()
 
     def take(self, at_least: int, timeout: float | None) -> list[Outcome]:
-        """Everything that lies here, once that is ``at_least`` so many, or the time is up."""
+        """Return all results, once there are ``at_least`` so many, or the timeout has passed."""
         give_up = None if timeout is None else time.monotonic() + timeout
         with self._bell:
             while len(self._outcomes) < at_least:

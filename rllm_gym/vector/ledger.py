@@ -1,4 +1,4 @@
-"""The books of a vector environment: what each environment is at, what to order next, and what an outcome means."""
+"""Bookkeeping of a vector environment: the state of each environment, its next command, and the effect of a result."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from rllm_gym.vector.orders import Order, Outcome, Stepped, fresh_seed
 
 _log = logging.getLogger(__name__)
 
-_TOLD = 20  # faults of a kind that are logged as warnings
+_TOLD = 20  # faults per kind that are logged as warnings
 _FAULT = StopReason.FAULT.value
 
 
 @dataclass(slots=True)
 class VectorStats:
-    """Counters of one vector environment, from its making on.
+    """Counters of one vector environment since its creation.
 
     Attributes:
         steps: Steps that environments carried out.
         resets: Episodes that began.
         episodes: Episodes that ended by themselves, terminated or truncated.
-        faults: Broken worlds by kind; each ended one episode, or kept one from beginning.
-        replaced: Environments given up for fresh ones, those of repeated resets included.
+        faults: Environment faults by kind; each ended one episode, or prevented one from beginning.
+        replaced: Environments that were replaced, including those of repeated resets.
     """
 
     steps: int = 0
@@ -40,20 +40,20 @@ class VectorStats:
 
 @dataclass(slots=True)
 class Slot:
-    """One environment as its owner sees it.
+    """The state of one environment.
 
     Attributes:
         observation: The last one.
         info: The last one.
-        member: Which environment is played, in a suite of several; ``again`` the one after it.
-        episode: How many episodes began since the last seed.
-        begun: There is an episode, or was.
-        over: It ended; what comes next is a reset.
-        broken: Why an episode could not begin; told at the next step.
-        busy: What is under way, or was not fetched yet; else ``""``.
-        seed: The last one given.
-        seeded: Which members took up their random numbers from it.
-        lost: Environments given up since.
+        member: Which environment is active, in a suite of several; ``again`` is the one after it.
+        episode: Number of episodes since the last seed.
+        begun: Whether an episode has begun.
+        over: Whether it ended; a reset comes next.
+        broken: Why an episode could not begin; reported at the next step.
+        busy: The operation in progress or not yet fetched; else ``""``.
+        seed: The last seed given.
+        seeded: Members whose random numbers already started from it.
+        lost: Number of environments replaced since.
     """
 
     observation: Any = None
@@ -70,7 +70,7 @@ class Slot:
     lost: int = 0
 
     def seed_for(self, member: str) -> int | None:
-        """What to seed the next reset with: ``None`` where the random numbers go on."""
+        """Return the seed for the next reset: ``None`` where the random numbers continue."""
         if self.seed is None or member in self.seeded:
             return None
         return fresh_seed(self.seed, member, self.lost)
@@ -80,28 +80,28 @@ class Slot:
 
 
 class Programme:
-    """Which environment each place plays next: here always the one there is."""
+    """Chooses the environment for the next episode of each place: here always the only one."""
 
     def next_member(self, index: int, slot: Slot) -> str:
-        """Of place ``index``, for the episode that follows; nothing changes by asking."""
+        """Return the member for the next episode of place ``index``; calling it changes nothing."""
         return ""
 
     def dress(self, member: str, info: dict[str, Any]) -> dict[str, Any]:
-        """The info of an episode of ``member``, with what is to be added."""
+        """Return the info of an episode of ``member``, with additional keys."""
         return info
 
     def finished(self, member: str, info: dict[str, Any]) -> None:
-        """An episode of ``member`` ended by itself; faults are not told."""
+        """Record that an episode of ``member`` ended by itself; not called for faults."""
 
 
 class Ledger:
-    """Turns what the caller asks into orders, and outcomes into what a step returns.
+    """Turns the caller's requests into commands, and their results into step results.
 
     Args:
         count: Number of environments.
-        mode: When an episode that is over is followed by the next.
-        programme: What is played.
-        submit: Hands orders over.
+        mode: When an episode that ended is followed by the next.
+        programme: Chooses the environment of each episode.
+        submit: Submits commands.
     """
 
     def __init__(
@@ -110,12 +110,12 @@ class Ledger:
         self.slots = [Slot() for _ in range(count)]
         self.stats = VectorStats()
         self.blank: Any = None
-        """What stands for the observation of an environment that never showed one."""
+        """Placeholder for the observation of an environment that has none yet."""
         self._mode = mode
         self._programme = programme
         self._submit = submit
 
-    # Orders -----------------------------------------------------------------------------------------------
+    # Commands
 
     def reset_order(self, index: int, seed: int | None, options: dict[str, Any] | None) -> Order:
         slot = self.slots[index]
@@ -129,7 +129,7 @@ class Ledger:
         return Order(index, "reset", member, seed, slot.root(), options)
 
     def step_order(self, index: int, action: Any) -> Order | Outcome:
-        """What to hand over, or what has come of it already."""
+        """Return the command to submit, or a result that is already known."""
         slot = self.slots[index]
         if self._mode is AutoresetMode.SAME_STEP:
             if slot.broken is not None:
@@ -147,7 +147,7 @@ class Ledger:
         return Order(index, "step", slot.member, action=action)
 
     def _reset_after(self, index: int, fault: EnvironmentFault) -> Order:
-        """With ``SAME_STEP``: the fault ended the episode, and the next one begins within the same step."""
+        """Reset after a fault with ``SAME_STEP``: the fault ends the episode, and the next begins in the same step."""
         slot = self.slots[index]
         final = (slot.observation, 0.0, False, True, self._fault_info(slot, fault))
         order = self.reset_order(index, None, None)
@@ -155,15 +155,16 @@ class Ledger:
         order.final = final
         return order
 
-    # Outcomes ---------------------------------------------------------------------------------------------
+    # Results
 
     def settle(self, outcome: Outcome, *, told: bool) -> Stepped | Exception | None:
-        """What the caller is given: a step's five values (of a reset with reward 0), or what is raised at him;
-        ``None`` when something had to be ordered anew.
+        """Return a step's five values (with reward 0 for a reset), an exception to raise, or ``None``.
+
+        ``None`` means that another command had to be submitted.
 
         Args:
-            outcome: Of an order, or of :meth:`step_order`.
-            told: Whether the caller is shown flags, so that an episode that could not begin is one that was truncated.
+            outcome: Result of a command, or of :meth:`step_order`.
+            told: Whether the caller receives flags, so that an episode that could not begin is reported as truncated.
         """
         slot = self.slots[outcome.index]
         if outcome.lost:
@@ -236,13 +237,13 @@ class Ledger:
     def _count(self, index: int, fault: EnvironmentFault) -> None:
         faults = self.stats.faults
         faults[fault.kind] += 1
-        # A world that breaks a thousand times is told of often enough by then.
+        # Further faults of a frequent kind are only counted.
         level = logging.WARNING if faults[fault.kind] <= _TOLD else logging.DEBUG
         more = "; further ones of this kind are only counted" if faults[fault.kind] == _TOLD else ""
         _log.log(level, "environment %d: fault (%s): %s%s", index, fault.kind, fault, more)
 
     def _fault_info(self, slot: Slot, fault: EnvironmentFault) -> dict[str, Any]:
-        """The keys every text environment has, with the types they always have, and what broke."""
+        """Return the keys that every text environment has, with their usual types, and the fault."""
         info: dict[str, Any] = {key: slot.info[key] for key in ("task_id", "turn") if key in slot.info}
         if "stop_reason" in slot.info:
             info |= {"invalid_action": False, "success": False, "stop_reason": _FAULT, "reward_components": {}}

@@ -1,4 +1,4 @@
-"""Places reached by coroutines: environments in workers of a pool (processes, Ray actors), or asynchronous ones."""
+"""Places driven by coroutines: environments in workers of a pool (processes, Ray actors), or asynchronous ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Place(ABC):
-    """Where one environment lives. Every method raises :class:`EnvironmentFault` when the world breaks or is late."""
+    """The place of one environment. Methods raise :class:`EnvironmentFault` when it fails or exceeds a deadline."""
 
     def __init__(self, recipes: Mapping[str, Recipe], deadlines: Deadlines) -> None:
         self.recipes = recipes
@@ -39,7 +39,7 @@ class Place(ABC):
 
     @abstractmethod
     async def make(self, member: str) -> Description:
-        """Make this environment, unless it is there. What construction raises travels as itself."""
+        """Create this environment, unless it exists. Exceptions of its constructor are not converted."""
 
     @abstractmethod
     async def reset(self, member: str, seed: int | None, options: dict[str, Any] | None) -> Begun: ...
@@ -55,11 +55,11 @@ class Place(ABC):
 
     @abstractmethod
     def give_up(self) -> Coroutine[Any, Any, None]:
-        """Empty the place at once; the coroutine then closes what stood there, within the deadline."""
+        """Empty the place at once; the returned coroutine then closes its environments, within the deadline."""
 
 
 class WorkerPlace(Place):
-    """In a worker of its own: a process, or whatever the pool gives."""
+    """In a separate worker: a process, or whatever the pool provides."""
 
     def __init__(self, recipes: Mapping[str, Recipe], deadlines: Deadlines, pool: WorkerPool) -> None:
         super().__init__(recipes, deadlines)
@@ -121,9 +121,9 @@ class WorkerPlace(Place):
 
 
 class CoroutinePlace(Place):
-    """On the loop itself: the environment's own coroutines are awaited.
+    """On the event loop itself: the environment's own coroutines are awaited.
 
-    Construction is an ordinary function that may take its time: it happens in a thread of ``pool``.
+    The constructor is a blocking function: it runs in a thread of ``pool``.
     """
 
     def __init__(self, recipes: Mapping[str, Recipe], deadlines: Deadlines, pool: WorkerPool) -> None:
@@ -138,7 +138,7 @@ class CoroutinePlace(Place):
         if env is None:
             seconds = self.deadlines.make
             try:
-                # No wrapper may stand between, so the limit of steps is counted here.
+                # No wrapper may change ``step``, so the limit of steps is counted here.
                 env = await self._pool.arun(partial(build, limit_steps=False), self.recipes[member], timeout=seconds)
             except DeadlineExceeded:
                 raise EnvironmentFault(f"make was not done within {seconds:g} s", kind="make_deadline") from None
@@ -206,14 +206,14 @@ class CoroutinePlace(Place):
 
 
 class LoopStage:
-    """Carries out orders on an event loop in a thread of its own.
+    """Executes commands on an event loop in a separate thread.
 
     Args:
-        place: Makes a place.
+        place: Creates a place.
         count: Number of places.
-        deadlines: Seconds closing may take.
-        inbox: Where outcomes go.
-        pool: The pool the workers come from, closed with the stage.
+        deadlines: Deadlines of each call.
+        inbox: Receives results.
+        pool: The pool of the workers, closed with this object.
     """
 
     def __init__(
@@ -231,17 +231,17 @@ class LoopStage:
 
     @property
     def abandoned(self) -> int:
-        """Threads left behind so far."""
+        """Number of threads abandoned so far."""
         return self._pool.abandoned
 
     def submit(self, orders: Sequence[Order]) -> None:
-        """Begin, without waiting. At most one order a place may be under way."""
+        """Start commands without waiting. Each place may have at most one command in progress."""
         self._loop.call_soon(partial(self._begin, list(orders)))
 
     def close(self) -> None:
-        """Close every environment and end its worker, within the deadline. Work under way is broken off."""
+        """Close every environment and end its worker, within the deadline. Work in progress is cancelled."""
         if self._ended or os.getpid() != self._pid:
-            return  # the second time, or a fork: the workers are the parent's
+            return  # called twice, or in a fork: the workers belong to the parent
         self._ended = True
         try:
             with suppress(TimeoutError):

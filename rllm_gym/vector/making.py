@@ -1,4 +1,4 @@
-"""What is played, and the spaces all places share."""
+"""Resolve environment ids, and find the spaces that all places share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Env = str | EnvSpec | Callable[..., gymnasium.Env[Any, Any]]
 
 
 def resolve(env_id: Env) -> EnvSpec | Callable[..., Any]:
-    """The registered spec of an id (``"module:id"`` imports the module first), or what was given.
+    """Return the registered spec of an id (``"module:id"`` imports the module first), or the argument itself.
 
     Raises:
         gymnasium.error.Error: There is no such id; Gymnasium's message names the nearest.
@@ -31,7 +31,7 @@ def resolve(env_id: Env) -> EnvSpec | Callable[..., Any]:
 
 
 def united_space(what: str, spaces: Mapping[str, gymnasium.Space[Any]]) -> gymnasium.Space[Any]:
-    """One space for all: the one they share, or of texts the one with the longest."""
+    """Return one space for all: the one they share, or for texts the one with the greatest length."""
     first, *others = spaces.values()
     if all(space == first for space in others):
         return first

@@ -1,4 +1,4 @@
-"""A suite: different environments in one vector environment, drawn anew for every episode by weight or curriculum."""
+"""A suite: several environments in one vector environment, sampled for every episode by weight or curriculum."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Member:
     """One environment of a suite.
 
     Attributes:
-        env_id: A registered id, a spec, or a callable that makes one.
-        weight: How often it comes up beside the others, 0 or more.
+        env_id: A registered id, a spec, or a callable that creates one.
+        weight: Its relative frequency, 0 or more.
         kwargs: Its keyword arguments.
         max_episode_steps: Steps after which its episodes are truncated.
     """
@@ -37,22 +37,22 @@ class Member:
 
 
 class MultiTaskVectorEnv(TextVectorEnv):
-    """A :class:`TextVectorEnv` each of whose episodes is one of several environments; ``infos["env_name"]`` says which.
+    """A :class:`TextVectorEnv` that samples the environment of each episode; ``infos["env_name"]`` is its name.
 
-    Which one is a pure function of the seed of ``reset``, the place, the number of its episode and the weights then:
-    the same seeds draw the same, whatever the workers are. With a curriculum, weights follow what episodes came to, in
-    the order of places for :meth:`step`, and in the order of arrival for :meth:`recv`. An environment is made when
-    its place first draws it, and kept.
+    The choice is a pure function of the seed of ``reset``, the place, the number of its episode and the current
+    weights: the same seeds give the same choices with any kind of worker. With a curriculum, weights follow the results
+    of episodes, in the order of places for :meth:`step`, and in the order of arrival for :meth:`recv`. An environment
+    is created when its place first samples it, and kept.
 
     Args:
-        num_envs: How many places.
-        envs: What is played: ids, ids with weights, or names of any kind with a :class:`Member` each.
-        curriculum: Weighs them anew after every episode; its weights are multiplied with those of ``envs``.
+        num_envs: Number of places.
+        envs: The environments: ids, ids with weights, or any names with a :class:`Member` each.
+        curriculum: Updates the weights after every episode; its weights are multiplied with those of ``envs``.
         workers: As for :class:`TextVectorEnv`, like all that follow.
 
     Raises:
         ValueError: An argument is out of range.
-        RuntimeError: The spaces do not go together. Texts of different length do.
+        RuntimeError: The spaces are incompatible. Texts of different length are compatible.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class MultiTaskVectorEnv(TextVectorEnv):
 
 
 class _Suite(Programme):
-    """Draws the environment of each episode."""
+    """Samples the environment of each episode."""
 
     def __init__(self, weights: Mapping[str, float], curriculum: Curriculum | None) -> None:
         self._own = checked_weights(weights, "envs")
         self._names = list(weights)
         self._curriculum = curriculum
-        self._root = secrets.randbits(64)  # what an episode nobody seeded is drawn from
+        self._root = secrets.randbits(64)  # seeds the choice for episodes without a seed
         self._limits: list[float] | None = None
         self._weigh()
 

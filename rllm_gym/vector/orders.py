@@ -1,4 +1,4 @@
-"""What the vector environment asks of a place, and what comes of it. A place is where one environment lives."""
+"""Commands from the vector environment to its places, and their results. A place holds one environment."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from gymnasium.envs.registration import EnvSpec
 from rllm_gym.core import EnvironmentFault, stream_seed
 
 Begun = tuple[Any, dict[str, Any]]
-"""What ``reset`` returns: observation and info."""
+"""Result of ``reset``: observation and info."""
 Stepped = tuple[Any, float, bool, bool, dict[str, Any]]
-"""What ``step`` returns: observation, reward, terminated, truncated, info."""
+"""Result of ``step``: observation, reward, terminated, truncated, info."""
 
 ATTEMPTS = 3
-"""How often a reset is tried, each time on a fresh environment, before the episode counts as one that never began."""
+"""Number of attempts at a reset, each on a new environment, before the episode counts as not begun."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How one kind of environment is made: from a registered spec or by a callable, with what around it."""
+    """How to create one kind of environment: from a registered spec or a callable, with its wrappers."""
 
     source: EnvSpec | Callable[..., Any]
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -31,10 +31,10 @@ class Recipe:
 
 
 def checked_wrappers(given: Any) -> tuple[Callable[[Any], Any], ...]:
-    """What is put around each environment.
+    """Return the wrappers of each environment as a tuple.
 
     Raises:
-        TypeError: It is no sequence, or one of them takes no environment.
+        TypeError: It is not a sequence, or an element is not callable.
     """
     if not isinstance(given, Sequence) or not all(callable(each) for each in given):
         raise TypeError(f"env_wrappers={given!r} must be a sequence of callables, such as [TransformReward]")
@@ -43,7 +43,7 @@ def checked_wrappers(given: Any) -> tuple[Callable[[Any], Any], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Seconds each call into an environment may take; every one is finite.
+    """Seconds that each call into an environment may take; all are finite.
 
     Attributes:
         make: Constructing the environment.
@@ -69,10 +69,11 @@ class Deadlines:
 
     @classmethod
     def of(cls, given: Mapping[str, float] | Deadlines | None) -> Deadlines:
-        """
+        """Return the deadlines from a mapping or from an instance.
+
         Raises:
             TypeError: It is neither.
-            ValueError: A name is unknown, or a value is no finite number above 0.
+            ValueError: A name is unknown, or a value is not a finite number above 0.
         """
         if isinstance(given, Deadlines):
             return given
@@ -87,22 +88,22 @@ class Deadlines:
 
 @dataclass(slots=True)
 class Order:
-    """One thing for one place to do.
+    """One operation for one place.
 
     Attributes:
         index: Which place.
         op: ``"make"``, ``"reset"``, ``"step"``, ``"call"`` (a method, or the value of an attribute), ``"set"`` or
             ``"close"``.
         member: Which environment of the place, for ``make`` and ``reset``.
-        seed: For ``reset``; ``None`` lets the random numbers go on.
-        root: What the seed of a fresh environment is drawn from when ``seed`` is ``None``: the last seed given, and how
-            many environments were given up since.
+        seed: For ``reset``; ``None`` continues the random numbers.
+        root: Source of the seed of a new environment when ``seed`` is ``None``: the last seed given, and the number of
+            environments replaced since.
         options: For ``reset``.
         action: For ``step``.
-        again: Member and seed of the reset that follows at once when the step ends the episode, if one does.
+        again: Member and seed of the reset that follows at once if the step ends the episode.
         arguments: For ``call`` name, args and kwargs; for ``set`` name and value.
-        final: The last step of the episode, once its reset is under way.
-        lost: How many environments were given up over this order so far.
+        final: The last step of the episode, once its reset is in progress.
+        lost: Number of environments replaced for this command so far.
     """
 
     index: int
@@ -118,7 +119,7 @@ class Order:
     lost: int = 0
 
     def effective_seed(self) -> int | None:
-        """The seed of this attempt: also where a fresh environment must stand in, the same seed shows the same."""
+        """Return the seed of this attempt: a given seed also gives the same episode on a replaced environment."""
         if self.seed is not None or self.root is None or self.lost == 0:
             return self.seed
         seed, lost = self.root
@@ -126,21 +127,21 @@ class Order:
 
 
 def fresh_seed(seed: int, member: str, lost: int) -> int:
-    """What to seed an environment with that takes the place of another, or joins it."""
+    """Return the seed of an environment that replaces another, or is added."""
     return stream_seed("vector", seed, member, lost) >> 64
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of an order.
+    """The result of a command.
 
     Attributes:
         index: Which place.
-        stepped: The step's result, if there was a step and it came back.
-        begun: The reset's result, if there was a reset and it came back.
-        value: What a ``call`` returned, what a ``make`` found.
-        fault: The world broke; the environment is gone and the place makes a fresh one for its next reset.
-        lost: How many environments were given up on the way, those that a repeated reset made good included.
+        stepped: The step's result, if there was a step and it returned.
+        begun: The reset's result, if there was a reset and it returned.
+        value: Result of a ``call`` or a ``make``.
+        fault: The environment failed; it is gone, and the place creates a new one for its next reset.
+        lost: Number of environments replaced meanwhile, including those that a repeated reset made up for.
         error: The caller's mistake, to be raised at the caller.
     """
 

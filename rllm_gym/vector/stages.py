@@ -1,4 +1,4 @@
-"""Which stage serves which kind of worker."""
+"""The executor for each kind of worker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORKERS = ("thread", "process", "asyncio", "ray")
 
 
 class Stage(Protocol):
-    """Where orders are carried out; outcomes go to the inbox it was made with."""
+    """Executes commands; results go to the inbox that it was created with."""
 
     @property
     def abandoned(self) -> int: ...
@@ -30,9 +30,10 @@ class Stage(Protocol):
 
 
 def open_stage(workers: str, recipes: Mapping[str, Recipe], count: int, deadlines: Deadlines, inbox: Inbox) -> Stage:
-    """
+    """Return an executor for a kind of worker.
+
     Raises:
-        ValueError: There is no such kind of worker.
+        ValueError: There is no such kind.
     """
     if workers not in WORKERS:
         raise ValueError(f"workers={workers!r} must be one of {', '.join(map(repr, WORKERS))}")
@@ -47,7 +48,7 @@ def open_stage(workers: str, recipes: Mapping[str, Recipe], count: int, deadline
 
 
 def _modules(recipes: Mapping[str, Recipe]) -> list[str]:
-    """Where our own environments are defined, to be imported once, before the workers are forked."""
+    """Return the modules of this package's environments, to be imported once, before the workers are forked."""
     points = [recipe.source.entry_point for recipe in recipes.values() if isinstance(recipe.source, EnvSpec)]
     modules = [point.partition(":")[0] for point in points if isinstance(point, str)]
     return [module for module in dict.fromkeys(modules) if module.startswith("rllm_gym.") and _importable(module)]
@@ -57,5 +58,5 @@ def _importable(module: str) -> bool:
     try:
         importlib.import_module(module)
     except ImportError:
-        return False  # making the environment will say what is missing
+        return False  # creating the environment will report what is missing
     return True

@@ -42,7 +42,7 @@ from rllm_gym.vector.stages import open_stage
 
 
 class Received(NamedTuple):
-    """What :meth:`TextVectorEnv.recv` returns: a step's five values, of those environments that have answered."""
+    """Result of :meth:`TextVectorEnv.recv`: a step's five values, for the environments that have answered."""
 
     observations: Any
     rewards: np.ndarray
@@ -52,41 +52,43 @@ class Received(NamedTuple):
 
     @property
     def env_ids(self) -> np.ndarray:
-        """Which environments they are, in the order of everything else; also ``infos["env_id"]``."""
+        """Indices of these environments, in the order of all other fields; also ``infos["env_id"]``."""
         return self.infos["env_id"]  # type: ignore[no-any-return]
 
 
 class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
-    """``num_envs`` environments of one id, stepped together (:meth:`step`) or each at its own pace (:meth:`send`,
-    :meth:`recv`). ``gymnasium.make_vec("rllm/…", num_envs=…)`` makes one.
+    """``num_envs`` environments of one id, stepped together or asynchronously.
 
-    Observations, rewards, flags and infos are batched as Gymnasium's own vector environments batch them; texts are a
-    tuple of ``str``. The same seeds show the same, whatever ``workers`` are.
+    :meth:`step` steps all of them; :meth:`send` and :meth:`recv` step each at its own pace.
+    ``gymnasium.make_vec("rllm/…", num_envs=…)`` creates one.
 
-    **Faults.** When a world breaks (``EnvironmentFault``, any other exception, a passed deadline, a dead worker), that
-    environment's episode ends truncated with reward 0 and the observation it had last, ``infos["fault"]`` says why and
-    ``infos["fault_kind"]`` names the kind (``""`` for the others; the keys are there only when there was a fault). A
-    fresh environment takes its place at the next reset; the others do not notice. A reset is tried three times; an
-    episode that cannot begin is reported the same way.
+    Observations, rewards, flags and infos are batched as in Gymnasium's own vector environments; texts are a tuple of
+    ``str``. The same seeds give the same episodes with any kind of ``workers``.
+
+    **Faults.** When an environment fails (``EnvironmentFault``, any other exception, an exceeded deadline, a dead
+    worker), its episode ends truncated with reward 0 and its last observation, ``infos["fault"]`` has the message and
+    ``infos["fault_kind"]`` the kind (``""`` for the others; the keys are present only when there was a fault). A new
+    environment replaces it at the next reset; the others are not affected. A reset is tried three times; an episode
+    that cannot begin is reported the same way.
 
     Args:
-        num_envs: How many.
-        env_id: A registered id (``"module:id"`` imports the module first), a spec, or a callable that makes one.
-        workers: ``"thread"``; ``"process"``, one each, so that a crash or a kill is one environment's fault;
+        num_envs: Number of environments.
+        env_id: A registered id (``"module:id"`` imports the module first), a spec, or a callable that creates one.
+        workers: ``"thread"``; ``"process"``, one per environment, so that a crash affects only one environment;
             ``"asyncio"``, for environments with coroutines (:class:`~rllm_gym.core.AsyncTextEnv`), on one event loop;
             ``"ray"``, actors of a Ray cluster.
-        autoreset_mode: Gymnasium's: when an episode is over, the next ``step`` resets (``"NextStep"``), the same one
-            does (``"SameStep"``), or the caller does (``"Disabled"``).
-        env_wrappers: Put around each environment, the first one innermost.
-        max_episode_steps: Steps after which an episode is truncated, as ``gymnasium.make`` has it.
-        deadlines: Seconds by name (``make``, ``reset``, ``step``, ``close``) after which an environment is at fault.
-        **env_kwargs: For each environment.
+        autoreset_mode: Gymnasium's: after the end of an episode, the next ``step`` resets (``"NextStep"``), the same
+            step does (``"SameStep"``), or the caller does (``"Disabled"``).
+        env_wrappers: Wrappers of each environment, the first one innermost.
+        max_episode_steps: Steps after which an episode is truncated, as in ``gymnasium.make``.
+        deadlines: Seconds by name (``make``, ``reset``, ``step``, ``close``) after which the environment has failed.
+        **env_kwargs: Keyword arguments of each environment.
 
     Raises:
-        TypeError: An argument is of another kind.
+        TypeError: An argument has the wrong type.
         ValueError: An argument is out of range.
         RuntimeError: The environments do not have the same spaces.
-        Exception: What making the environment raises.
+        Exception: Raised by the constructor of the environment.
     """
 
     closed = True  # until there is something to close
@@ -144,7 +146,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._stage = open_stage(workers, recipes, self.num_envs, deadlines, self._inbox)
         self._ledger = Ledger(self.num_envs, self._mode, programme, self._stage.submit)
         self._slots = self._ledger.slots
-        # A vector environment that is forgotten leaves no thread, no process and no browser behind.
+        # A vector environment that is garbage-collected leaves no thread, process or browser behind.
         self._finalizer = weakref.finalize(self, self._stage.close)
         self.closed = False
         try:
@@ -155,29 +157,30 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     @property
     def stats(self) -> VectorStats:
-        """What happened so far: steps, episodes, faults by kind."""
+        """Counters so far: steps, episodes, faults by kind."""
         return self._ledger.stats
 
-    # Gymnasium --------------------------------------------------------------------------------------------
+    # Gymnasium's interface
 
     def reset(self, *, seed: Seeds = None, options: Options = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode in every environment, or in those of ``options["reset_mask"]``.
 
         Args:
-            seed: A whole number for ``seed + index`` each, or one (or ``None``) an environment.
-            options: Passed to each; a list under a key has one value an environment (``{"task": [3, 1, 2]}``), and a
-                list of dictionaries one an environment. ``reset_mask``, an array of bools, says which are reset.
+            seed: An integer for ``seed + index`` each, or one (or ``None``) per environment.
+            options: Passed to each; a list under a key has one value per environment (``{"task": [3, 1, 2]}``), and a
+                list of dictionaries has one per environment. ``reset_mask``, an array of bools, selects those that are
+                reset.
 
         Raises:
             TaskError: There is no such task.
-            EnvironmentFault: Not one of the environments could be reset.
-            AlreadyPendingCallError: Something is under way.
+            EnvironmentFault: None of the environments could be reset.
+            AlreadyPendingCallError: A call is in progress.
         """
         self.reset_async(seed=seed, options=options)
         return self.reset_wait()
 
     def reset_async(self, seed: Seeds = None, options: Options = None) -> None:
-        """:meth:`reset` without waiting; :meth:`reset_wait` fetches the result."""
+        """Start :meth:`reset` without waiting; :meth:`reset_wait` returns the result."""
         self._assert_free("reset_async")
         indices: Sequence[int] = range(self.num_envs)
         if isinstance(options, Mapping) and "reset_mask" in options:
@@ -192,10 +195,10 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._begin("reset", indices, orders)
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
-        """The result of :meth:`reset_async`.
+        """Return the result of :meth:`reset_async`.
 
         Raises:
-            VectorTimeout: ``timeout`` seconds were not enough; ask again.
+            VectorTimeout: ``timeout`` seconds were not enough; call again.
         """
         results = self._finish("reset", timeout)
         faults = [self._slots[index].broken for index in results]
@@ -205,22 +208,22 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return self._batched_observations(), infos
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """One action each.
+        """Step every environment with one action each.
 
         Args:
             actions: A sequence or array of ``num_envs`` strings.
 
         Raises:
-            TypeError: An action is no string.
+            TypeError: An action is not a string.
             ValueError: There are too many or too few.
-            ResetNeeded: An episode is over and nobody reset it, or none began.
-            AlreadyPendingCallError: Something is under way.
+            ResetNeeded: An episode has ended and was not reset, or none began.
+            AlreadyPendingCallError: A call is in progress.
         """
         self.step_async(actions)
         return self.step_wait()
 
     def step_async(self, actions: Any) -> None:
-        """:meth:`step` without waiting; :meth:`step_wait` fetches the result."""
+        """Start :meth:`step` without waiting; :meth:`step_wait` returns the result."""
         self._assert_free("step_async")
         listed = each_action(self.single_action_space, self.action_space, actions, self.num_envs)
         self._assert_steppable(range(self.num_envs))
@@ -228,22 +231,22 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._begin("step", range(self.num_envs), [step_order(index, action) for index, action in enumerate(listed)])
 
     def step_wait(self, timeout: float | None = None) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """The result of :meth:`step_async`.
+        """Return the result of :meth:`step_async`.
 
         Raises:
-            VectorTimeout: ``timeout`` seconds were not enough. Names the environments that are still at it; they go
-                on, what has arrived is kept, and asking again fetches all.
+            VectorTimeout: ``timeout`` seconds were not enough. The message names the environments still in progress;
+                they continue, arrived results are kept, and another call returns all.
         """
         results = self._finish("step", timeout)
         ordered = [results[index] for index in range(self.num_envs)]
         return (self._batched_observations(), *batch_flags(ordered), batch_infos([result[4] for result in ordered]))
 
     def render(self) -> tuple[Any, ...]:
-        """What each environment renders."""
+        """Return the rendering of each environment."""
         return self.call("render")
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """A method's result in each environment, or the value of an attribute."""
+        """Return a method's result in each environment, or the value of an attribute."""
         self._assert_free("call")
         orders = [
             Order(index, "call", slot.member, arguments=(name, args, kwargs)) for index, slot in enumerate(self._slots)
@@ -251,15 +254,15 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return tuple(outcome.value for outcome in self._told(orders))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """An attribute of each environment."""
+        """Return an attribute of each environment."""
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Set an attribute of each environment, also of those that replace one later.
+        """Set an attribute of each environment, also of later replacements.
 
         Args:
-            name: Of the attribute.
-            values: A list or tuple has one value an environment; anything else is for all.
+            name: Name of the attribute.
+            values: A list or tuple has one value per environment; anything else is used for all.
 
         Raises:
             ValueError: The list has another length.
@@ -292,8 +295,8 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         """Close every environment and end every worker.
 
         Args:
-            timeout: Seconds that environments still under way get to finish; of ``None`` as many as ``close`` has.
-            terminate: Give them none.
+            timeout: Seconds that environments in progress get to finish; ``None`` for the deadline of ``close``.
+            terminate: Do not wait for them.
         """
         busy = [slot for slot in self._slots if slot.busy]
         if busy and not terminate and self._finalizer.alive and os.getpid() == self._pid:
@@ -301,14 +304,14 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             self._inbox.take(missing, self._deadlines.close if timeout is None else timeout)
         self._finalizer()
 
-    # Each at its own pace ---------------------------------------------------------------------------------
+    # Asynchronous interface
 
     def async_reset(self, env_ids: Iterable[int] | None = None, *, seed: Seeds = None, options: Options = None) -> None:
-        """Begin an episode in these environments (of ``None`` in all) without waiting; :meth:`recv` has the results.
+        """Begin an episode in these environments (``None`` for all) without waiting; :meth:`recv` returns the results.
 
         Args:
-            env_ids: Which; none of them may be under way.
-            seed: A whole number for ``seed + index`` each, or one (or ``None``) for each of ``env_ids``.
+            env_ids: Indices of environments; none of them may be in progress.
+            seed: An integer for ``seed + index`` each, or one (or ``None``) for each of ``env_ids``.
             options: As for :meth:`reset`, with one value for each of ``env_ids``.
         """
         indices = self._named(env_ids, "async_reset")
@@ -316,13 +319,13 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._hand_over([self._ledger.reset_order(*each) for each in zip(indices, seeds, listed)])
 
     def send(self, actions: Any, env_ids: Iterable[int] | None = None) -> None:
-        """Give these environments (of ``None`` all) an action each without waiting; :meth:`recv` has the results.
+        """Start a step of these environments (``None`` for all) without waiting; :meth:`recv` returns the results.
 
-        With ``"NextStep"`` an environment whose episode is over resets, and its action is not looked at.
+        With ``"NextStep"``, an environment whose episode has ended is reset, and its action is ignored.
 
         Raises:
-            ResetNeeded: An episode is over with ``"Disabled"``, or never began.
-            AlreadyPendingCallError: One of them is under way, or was not received yet.
+            ResetNeeded: An episode has ended with ``"Disabled"``, or never began.
+            AlreadyPendingCallError: One of them is in progress, or was not received yet.
         """
         indices = self._named(env_ids, "send")
         space, batched = self.single_action_space, self.action_space
@@ -333,17 +336,18 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._hand_over([self._ledger.step_order(*each) for each in zip(indices, listed)])
 
     def recv(self, min_envs: int = 1, timeout: float | None = None) -> Received:
-        """What has arrived, once that is from ``min_envs`` environments or more. A reset has reward 0.
+        """Return all arrived results, once at least ``min_envs`` environments have answered. A reset has reward 0.
 
         Args:
-            min_envs: How many at least.
-            timeout: Seconds to wait at most.
+            min_envs: Minimum number of environments.
+            timeout: Maximum seconds to wait.
 
         Raises:
-            VectorTimeout: They did not answer in time. Names those under way; nothing is lost, ask again.
-            NoAsyncCallError: So many are not under way.
-            AlreadyPendingCallError: Another thread receives.
-            ValueError: ``min_envs`` is no whole number of at least 1, or ``timeout`` no number of at least 0.
+            VectorTimeout: They did not answer in time. The message names those in progress; nothing is lost, call
+                again.
+            NoAsyncCallError: Fewer environments are in progress.
+            AlreadyPendingCallError: Another thread is receiving.
+            ValueError: ``min_envs`` is not an integer of at least 1, or ``timeout`` not a number of at least 0.
         """
         self._assert_open()
         if timeout is not None and not timeout >= 0:
@@ -382,10 +386,10 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         observations = batch_observations(self.single_observation_space, [result[0] for result in results])
         return Received(observations, *batch_flags(results), infos)
 
-    # What both share --------------------------------------------------------------------------------------
+    # Used by both interfaces
 
     def _make(self, members: list[str]) -> dict[str, Description]:
-        """Make an environment in every place, and each member somewhere."""
+        """Create an environment in every place, and each member in at least one."""
         found: dict[str, Description] = {}
         for first in range(0, max(self.num_envs, len(members)), self.num_envs):
             orders = [
@@ -445,7 +449,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return dict(arrived)  # type: ignore[arg-type]
 
     def _gather(self, count: int, timeout: float | None) -> None:
-        """Wait until so many results have arrived."""
+        """Wait until ``count`` results have arrived."""
         give_up = None if timeout is None else time.monotonic() + timeout
         told = self._pending != "reset"
         while (missing := count - len(self._arrived)) > 0:
@@ -454,7 +458,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             self._unsettled += outcomes
             if not self._pending or len(self._unsettled) >= missing:
                 ready, self._unsettled = self._unsettled, []
-                if self._pending:  # in order, so that nothing depends on who was first
+                if self._pending:  # in order, so that nothing depends on the order of arrival
                     ready.sort(key=lambda outcome: outcome.index)
                 for outcome in ready:
                     result = self._ledger.settle(outcome, told=told)
@@ -470,7 +474,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 )
 
     def _told(self, orders: Sequence[Order]) -> list[Outcome]:
-        """Carry out what is neither reset nor step, and wait for it."""
+        """Execute commands other than reset and step, and wait for them."""
         for order in orders:
             self._slots[order.index].busy = order.op
         self._stage.submit(orders)
@@ -506,7 +510,7 @@ class TextVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         try:
             listed = list(env_ids)
             if any(isinstance(index, bool | np.bool_) for index in listed):
-                raise TypeError  # a mask, of which 0 and 1 would be read as numbers
+                raise TypeError  # a mask, whose 0 and 1 would be read as indices
             indices = [operator.index(index) for index in listed]
         except TypeError:
             raise TypeError(f"env_ids={env_ids!r:.200} {wanted}; of a mask give np.flatnonzero(mask)") from None

@@ -1,8 +1,8 @@
-"""Places in threads of this process: cheap environments are stepped by one thread in a row, slow ones side by side.
+"""Places in threads of this process: one thread steps cheap environments in turn, slow ones run concurrently.
 
-Handing work from thread to thread costs more than a step of a cheap environment, so one thread goes through the whole
-line of orders. Whoever is known to be slow, or turns out to be, keeps the thread that serves it, and another goes on
-with the line: the many share one handover, and nobody waits for the slow ones.
+Handing work from thread to thread costs more than a step of a cheap environment, so one thread works through the whole
+queue of commands. An environment that is known to be slow, or turns out to be, keeps the thread that serves it, and
+another thread continues with the queue: cheap environments share one handover, and none waits for the slow ones.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from rllm_gym.vector.orders import ATTEMPTS, Deadlines, Order, Outcome, Recipe
 _log = logging.getLogger(__name__)
 
 _SLOW = 0.001
-"""Seconds, on the average of its last calls, from which an environment is served by a thread that does nothing else."""
+"""Seconds, averaged over its last calls, above which an environment is served by a dedicated thread."""
 _TICK = 0.002
-"""Seconds between two looks at a line that may have come to a stand."""
+"""Seconds between two checks of a queue that may be blocked."""
 _QUIET_TICKS = 25
-"""Looks without a new order after which nobody looks any more until the next one."""
+"""Checks without a new command after which the watch thread sleeps until the next one."""
 _numbers = itertools.count()
 
 
 class _Left(Exception):
-    """This thread was left behind; whatever it does is of no interest any more."""
+    """This thread was abandoned; its results are ignored."""
 
 
 class _Place:
-    """Where one environment lives: its host, how long its calls take, what was set on it."""
+    """The place of one environment: its host, the duration of its calls, and the attributes set on it."""
 
     def __init__(self) -> None:
         self.host: Host | None = None
@@ -51,11 +51,11 @@ class _Runner:
     """One thread.
 
     Attributes:
-        order: What it is at.
+        order: The command in progress.
         host: The host it is using.
         phase: Which deadline counts, and ``until`` when it passes.
-        leads: It will soon be back for the next order in the line.
-        left: It was late and has been left behind.
+        leads: Whether it will soon take the next command from the queue.
+        left: Whether it exceeded a deadline and was abandoned.
     """
 
     def __init__(self) -> None:
@@ -71,13 +71,13 @@ class _Runner:
 
 
 class ThreadStage:
-    """Carries out orders in threads. A late thread cannot be killed: it is left behind, counted, and logged.
+    """Executes commands in threads. A late thread cannot be killed: it is abandoned, counted, and logged.
 
     Args:
-        recipes: The environments a place can make, by name.
+        recipes: The environments that a place can create, by name.
         count: Number of places.
-        deadlines: Seconds each call may take.
-        inbox: Where outcomes go.
+        deadlines: Seconds that each call may take.
+        inbox: Receives results.
     """
 
     def __init__(self, recipes: Mapping[str, Recipe], count: int, deadlines: Deadlines, inbox: Inbox) -> None:
@@ -91,7 +91,7 @@ class ThreadStage:
         self._name = f"vector-{next(_numbers)}"
         self._pid = os.getpid()
         self._places = [_Place() for _ in range(count)]
-        # All below belongs to the lock.
+        # The attributes below are protected by the lock.
         self._lock = threading.Lock()
         self._line: deque[Order] = deque()
         self._runners: set[_Runner] = set()
@@ -101,13 +101,13 @@ class ThreadStage:
         self._taken = 0
         self._ended = False
         self.abandoned = 0
-        """Threads left behind so far."""
+        """Number of threads abandoned so far."""
         self._bell = threading.Condition(threading.Lock())
         self._watch_sleeps = False
         self._watch: threading.Thread | None = None
 
     def submit(self, orders: Sequence[Order]) -> None:
-        """Begin, without waiting. At most one order a place may be under way."""
+        """Start commands without waiting. Each place may have at most one command in progress."""
         with self._lock:
             self._line.extend(orders)
             self._submitted += 1
@@ -122,9 +122,9 @@ class ThreadStage:
                 self._bell.notify()
 
     def close(self) -> None:
-        """Close every environment that stands idle and end the threads; busy ones close theirs when they return."""
+        """Close every idle environment and end the threads; busy threads close theirs when they return."""
         if os.getpid() != self._pid:
-            return  # a fork: threads and environments are the parent's
+            return  # in a fork, threads and environments belong to the parent
         with self._lock:
             if self._ended:
                 return
@@ -148,10 +148,10 @@ class ThreadStage:
             if thread is not None and thread is not threading.current_thread():
                 thread.join(self._deadlines.close)
 
-    # The line ---------------------------------------------------------------------------------------------
+    # The queue
 
     def _call_up(self) -> None:
-        """Have one more thread go through the line. Called with the lock held."""
+        """Let one more thread work through the queue. Called with the lock held."""
         self._leads += 1
         if self._idle:
             runner = self._idle.pop()
@@ -164,7 +164,7 @@ class ThreadStage:
         self._runners.add(runner)
         try:
             runner.thread.start()
-        except RuntimeError:  # the machine has no more threads: those there are will do
+        except RuntimeError:  # the machine has no more threads: use the existing ones
             self._runners.discard(runner)
             self._leads -= 1
             if not self._runners:
@@ -196,7 +196,7 @@ class ThreadStage:
                 break
             place.pace += 0.3 * (monotonic() - began - place.pace)
             if broken is not None:
-                # Whoever waits for the outcome need not wait for what is left of the environment.
+                # The result is delivered before the rest of the environment is closed.
                 with self._lock:
                     if runner.left:
                         break
@@ -207,14 +207,14 @@ class ThreadStage:
                 outcome = None
                 with suppress(Exception):
                     broken.close()
-            # What was asked and answered must not be kept alive by an idle thread.
+            # An idle thread must not keep the last command and its result alive.
             del order, place, broken
         if runner.host is not None:
             with suppress(Exception):
                 runner.host.close()
 
     def _next(self, runner: _Runner, now: float) -> Order | None:
-        """The next order for this thread; without one it joins the idle. Called with the lock held."""
+        """Return the next command for this thread; without one, it becomes idle. Called with the lock held."""
         runner.order = runner.host = None
         runner.until = math.inf
         if not self._line:
@@ -243,7 +243,7 @@ class ThreadStage:
             self._leads -= 1
 
     def _leave(self, runner: _Runner) -> None:
-        """Never wait for this thread again. Called with the lock held."""
+        """Abandon this thread. Called with the lock held."""
         runner.left = True
         self._step_aside(runner)
         self._runners.discard(runner)
@@ -252,10 +252,10 @@ class ThreadStage:
             if place.host is runner.host:
                 place.host = None
 
-    # The work ---------------------------------------------------------------------------------------------
+    # Executing commands
 
     def _carry_out(self, runner: _Runner, place: _Place, order: Order) -> tuple[Outcome, Host | None]:
-        """What came of it, and the host that broke over it."""
+        """Return the result, and the host that failed."""
         try:
             if order.op == "step":
                 host = runner.host
@@ -311,7 +311,7 @@ class ThreadStage:
         return host.call(*order.arguments)
 
     def _standing(self, runner: _Runner, place: _Place, member: str, phase: str) -> Host:
-        """The place's host, with this environment made."""
+        """Return the place's host, with this environment created."""
         host = place.host
         if host is None:
             host = Host(self._recipes)
@@ -348,10 +348,10 @@ class ThreadStage:
         runner.phase = phase
         runner.until = time.monotonic() + self._seconds[phase]
 
-    # The watch --------------------------------------------------------------------------------------------
+    # The watch thread
 
     def _look_after(self) -> None:
-        """Call up more threads when the line stands still, and leave behind the late ones."""
+        """Start more threads when the queue is blocked, and abandon the late ones."""
         submitted = taken = stuck = called = quiet = 0
         look_for_late = 0.0
         while True:
@@ -360,7 +360,7 @@ class ThreadStage:
                 if self._ended:
                     return
                 quiet = quiet + 1 if self._submitted == submitted and not self._line else 0
-                # Those called up last time have taken one each: that alone is no progress.
+                # Threads started last time have taken one command each: that alone is not progress.
                 stuck = stuck + 1 if self._line and self._taken - taken <= called else 0
                 submitted, taken, called = self._submitted, self._taken, 0
                 if stuck > 1:
@@ -384,7 +384,7 @@ class ThreadStage:
                 self._watch_sleeps = False
 
     def _reinforce(self, count: int) -> None:
-        """Whoever is at work is taken to be away for long; ``count`` others go on. Called with the lock held."""
+        """Treat all busy threads as slow; ``count`` others continue. Called with the lock held."""
         for runner in self._runners:
             if runner.order is not None:
                 self._step_aside(runner)

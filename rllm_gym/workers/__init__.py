@@ -1,4 +1,4 @@
-"""One killable pool: work with a deadline, in threads, processes or Ray actors. What the work *is* never lives here."""
+"""A pool of killable workers: any work with a deadline, in threads, processes or Ray actors."""
 
 from rllm_gym.workers.background_loop import BackgroundLoop
 from rllm_gym.workers.errors import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError, WorkerStartFailed

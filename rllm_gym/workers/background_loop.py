@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for what belongs to one loop while its callers stand on any loop or on none."""
+"""An event loop in a separate thread, for objects bound to one loop whose callers run on any loop or none."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Result = TypeVar("Result")
 
 
 class BackgroundLoop:
-    """Runs coroutines one beside the other. Close it; coroutines still under way are cancelled then.
+    """Runs coroutines concurrently. Close it; coroutines in progress are then cancelled.
 
-    Waiting for a future of :meth:`start` leaves the main thread open to signals, which running the loop there would
-    not: a handler could not tell where in the loop's own code it interrupts. It does not survive a fork: the child
-    makes another.
+    Waiting for a future of :meth:`start` leaves the main thread open to signals. Running the loop there would not: a
+    handler could not know where it interrupts the loop's own code. It does not survive a fork: the child must create
+    another.
     """
 
     def __init__(self, name: str) -> None:
@@ -25,11 +25,11 @@ class BackgroundLoop:
         self._thread.start()
 
     def start(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
-        """Begin, without waiting."""
+        """Start a coroutine without waiting."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Begin and wait for the result. An exception that ends the waiting (Ctrl-C) ends the coroutine too."""
+        """Run a coroutine and return its result. An exception that ends the waiting (Ctrl-C) cancels the coroutine."""
         future = self.start(coroutine)
         try:
             return future.result()
@@ -38,7 +38,7 @@ class BackgroundLoop:
             raise
 
     async def arun(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Begin, and await the result on the caller's own loop. Cancelling the caller cancels the coroutine."""
+        """Run a coroutine and await its result on the caller's own loop. Cancelling the caller cancels it."""
         return await asyncio.wrap_future(self.start(coroutine))
 
     def call_soon(self, function: Callable[[], object]) -> None:
@@ -47,7 +47,7 @@ class BackgroundLoop:
             self._loop.call_soon_threadsafe(function)
 
     def close(self) -> None:
-        """Cancel what runs, wait for its end and end the thread. Safe to call twice."""
+        """Cancel the coroutines in progress, wait for them, and end the thread. Safe to call twice."""
         if self._loop.is_closed():
             return
         if self._thread.is_alive():

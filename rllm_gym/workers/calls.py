@@ -1,4 +1,4 @@
-"""How one request is carried out and answered, the same in a thread and in a process."""
+"""Requests to a worker, how they are carried out, and their replies; the same in threads and processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import cloudpickle
 from rllm_gym.workers.errors import MemoryExceeded, WorkerError
 from rllm_gym.workers.wire import MAX_FRAME
 
-# Raising one of these in a coroutine or a future means something else, and SystemExit would end the caller.
+# Raising one of these in a coroutine or a future has another meaning.
 _STAYS_HOME = (StopIteration, StopAsyncIteration)
 
 OUT_OF_MEMORY = b"M"
@@ -22,7 +22,7 @@ HELLO = b"H"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to do: ``run`` a function, ``make`` the object of an actor, ``call`` its method, ``close`` it."""
+    """A request: ``run`` a function, ``make`` the object of an actor, ``call`` its method, or ``close`` it."""
 
     op: str
     target: Any = None
@@ -31,14 +31,14 @@ class Request:
 
     @property
     def name(self) -> str:
-        """What error messages call this work."""
+        """The name of this work in error messages."""
         if isinstance(self.target, str):
             return self.target
         return getattr(self.target, "__qualname__", None) or type(self.target).__name__
 
 
 class Desk:
-    """Where requests are carried out: holds the object of an actor, if there is one."""
+    """Carries out requests, and holds the object of an actor, if there is one."""
 
     def __init__(self) -> None:
         self._object: Any = None
@@ -60,17 +60,18 @@ class Desk:
 
 
 def failure(error: BaseException) -> Exception:
-    """The exception a caller sees for what the work raised: itself, or a :class:`WorkerError` that tells of it."""
+    """Return the exception for the caller: the original one, or a :class:`WorkerError` that describes it."""
     if isinstance(error, Exception) and not isinstance(error, _STAYS_HOME):
         return error
     return WorkerError(f"the work ended with {type(error).__name__}: {error}")
 
 
-# Between processes ----------------------------------------------------------------------------------------
+# Between processes
 
 
 def encode_request(request: Request) -> bytes:
-    """
+    """Pickle a request.
+
     Raises:
         TypeError: Function or arguments cannot be pickled.
         ValueError: They are larger than a frame.
@@ -122,12 +123,12 @@ def encode_failure(error: BaseException) -> bytes:
 
 
 def open_reply(data: bytes, *, memory_mb: int | None, name: str) -> Any:
-    """The result in a reply.
+    """Return the result in a reply.
 
     Raises:
-        Exception: Whatever the work raised, with the remote traceback as a note.
-        MemoryExceeded: It ran into the cap.
-        WorkerError: What it raised or returned cannot travel.
+        Exception: Raised by the work, with the remote traceback as a note.
+        MemoryExceeded: The work exceeded the memory limit.
+        WorkerError: The work's result or exception cannot be pickled.
     """
     kind, body = data[:1], data[1:]
     if kind == OUT_OF_MEMORY:

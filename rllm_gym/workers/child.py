@@ -1,4 +1,4 @@
-"""What runs inside a worker process: requests come over one socket, are carried out one by one, and answered."""
+"""The code of a worker process: receive requests over a socket, carry them out and answer them one by one."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rllm_gym.workers.calls import HELLO, OUT_OF_MEMORY, Desk, decode_request, e
 from rllm_gym.workers.wire import Connection
 
 _PR_SET_PDEATHSIG = 1
-# Address space beside the capped private memory: code of libraries, thread stacks, shared maps.
+# Address space in addition to the limited private memory: code of libraries, thread stacks, shared maps.
 _SHARED_MB = 1024
 
 
 def serve(sock: socket.socket, memory_mb: int | None, template_pid: int) -> None:
-    """Serve until the other end is closed. Called in a fresh fork of the template, and never returns to it."""
+    """Serve until the other end is closed. Called in a new fork of the template; never returns to it."""
     os.setsid()
     die_with(template_pid)
-    # A Python handler, not SIG_IGN: programs the work starts get the default back on exec.
+    # A Python handler, not SIG_IGN: programs started by the work get the default back on exec.
     signal.signal(signal.SIGINT, lambda *_: None)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if numpy := sys.modules.get("numpy"):
@@ -43,7 +43,7 @@ def serve(sock: socket.socket, memory_mb: int | None, template_pid: int) -> None
 
 
 def answer(desk: Desk, data: bytes, *, capped: bool) -> bytes:
-    """Carry out one encoded request; the encoded reply, whatever happened."""
+    """Carry out one encoded request; always return an encoded reply."""
     try:
         try:
             return encode_result(desk.carry_out(decode_request(data)))
@@ -56,7 +56,7 @@ def answer(desk: Desk, data: bytes, *, capped: bool) -> bytes:
 
 
 def die_with(parent_pid: int) -> None:
-    """Be killed when the process that forked this one ends (Linux)."""
+    """Have the kernel kill this process when the process that forked it ends (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent_pid:
@@ -64,7 +64,7 @@ def die_with(parent_pid: int) -> None:
 
 
 def cap_memory(megabytes: int) -> None:
-    """Allow this process ``megabytes`` of private memory above what it holds now; more is a ``MemoryError``."""
+    """Limit this process to ``megabytes`` of private memory above its current use; more raises ``MemoryError``."""
     used = {"VmData": 0, "VmSize": 0}
     if sys.platform == "linux":
         for line in Path("/proc/self/status").read_text().splitlines():

@@ -1,4 +1,4 @@
-"""What can happen to work that somebody else does: it is late, it dies, or its exception cannot travel."""
+"""Errors of work in a worker: it was late, the worker died, or its exception cannot be pickled."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ class DeadlineExceeded(TimeoutError):
 
 
 class WorkerDied(RuntimeError):
-    """The worker ended in the middle of the work, or before it: killed, crashed, closed. Names the exit status."""
+    """The worker ended during the work or before it: killed, crashed, closed. The message has the exit status."""
 
 
 class MemoryExceeded(WorkerDied):
-    """The worker needed more memory than its cap and was ended."""
+    """The worker exceeded its memory limit and was ended."""
 
 
 class WorkerStartFailed(WorkerDied):
-    """No worker could be started at all: the machine is out of processes or memory, or Python does not start."""
+    """No worker could be started: the machine is out of processes or memory, or Python does not start."""
 
 
 class WorkerError(RuntimeError):
-    """The remote code failed in a way that cannot travel as itself; type, message and traceback are in the text."""
+    """The remote code failed with an exception that cannot be pickled; the text has type, message and traceback."""

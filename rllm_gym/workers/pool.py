@@ -1,4 +1,4 @@
-"""The pool: hands work to idle workers, waits for a free one, and lets go of the ones that failed."""
+"""The pool: assigns work to idle workers, waits for a free one, and removes failed ones."""
 
 # ruff: noqa: ASYNC109 - the timeout is the contract: passing it kills the worker
 from __future__ import annotations
@@ -25,53 +25,53 @@ _log = logging.getLogger(__name__)
 
 Kind = Literal["thread", "process", "ray"]
 KINDS: tuple[str, ...] = get_args(Kind)
-"""What a pool's workers can be."""
+"""Kinds of workers."""
 
 Worker = ProcessWorker | ThreadWorker | RayWorker
 
 QUEUE_TIMEOUT = 600.0
-"""Seconds a call waits for a free worker by default before it is refused."""
+"""Default seconds that a call waits for a free worker before it fails."""
 
 
 class WorkerPool:
     """Work with deadlines, in at most ``max_workers`` threads, processes or Ray actors, from any thread or event loop.
 
-    Workers start when they are needed and are reused while they are well. Close the pool with ``with``,
-    ``async with`` or :meth:`close`; a pool left open is closed when it is collected or the interpreter exits.
+    Workers start on demand and are reused while they are healthy. Close the pool with ``with``, ``async with`` or
+    :meth:`close`; a pool left open is closed when it is garbage-collected or the interpreter exits.
 
-    **Deadlines.** ``timeout`` is the time of the *work*, counted from the moment a worker that has started takes
-    it up. Waiting in line behind other work does not use it up, so a busy pool never fails honest work; that wait
-    has its own limit, ``queue_timeout``. Since all work has a deadline the line always moves; only actors keep
+    **Deadlines.** ``timeout`` limits the duration of the *work*, counted from the moment a started worker begins it.
+    Waiting in the queue behind other work does not count, so that work does not fail because the pool is busy; that
+    wait has its own limit, ``queue_timeout``. Since all work has a deadline, the queue always moves; only actors keep
     their worker until they are closed.
 
-    **Processes** are forked from a warm, single-threaded template that belongs to the pool. A late one is killed,
-    with every process it started. All die with this process, even when it is killed by SIGKILL. Functions and
-    classes travel by ``cloudpickle``, so that scripts need no ``if __name__ == "__main__"`` and interactive
-    definitions work. What the work prints goes to stderr; standard input is empty. Ctrl-C does not reach them.
-    Working directory and environment variables are those of the moment the first worker was started.
+    **Processes** are forked from a warm, single-threaded template that belongs to the pool. A late one is killed, with
+    every process it started. All die with this process, even when it is killed by SIGKILL. Functions and classes are
+    sent with ``cloudpickle``, so that scripts need no ``if __name__ == "__main__"`` and interactive definitions work.
+    Output of the work goes to stderr; standard input is empty. Ctrl-C does not reach them. Working directory and
+    environment variables are those of the moment the first worker was started.
 
     **Threads** cannot be killed: one that is late is abandoned, counted in :attr:`abandoned` and logged.
 
     **Ray actors** are processes on the machines of a Ray cluster: the one this process is connected to
     (``ray.init(...)``), else the one at ``RAY_ADDRESS``; none is started. rllm-gym has to be installed on every node,
-    and what the work imports too, unless it lies in a folder they share. They are killed like processes and end with
-    this process; Ray ends their children, but no program that left their session. What the work prints goes where Ray
-    sends it; working directory and environment variables are those of the node.
+    and the modules that the work imports too, unless they are in a shared folder. They are killed like processes and
+    end with this process; Ray ends their children, except programs that left their session. Output of the work goes
+    where Ray sends it; working directory and environment variables are those of the node.
 
-    A fork of this process cannot use the pool (``RuntimeError``): let it make its own.
+    A fork of this process cannot use the pool (``RuntimeError``) and must create its own.
 
     Args:
         kind: ``"process"``, ``"thread"`` or ``"ray"``.
-        max_workers: Most workers alive at a time, actors included.
-        memory_mb: Private memory each process may take above what a fresh one holds; ``None`` sets no cap.
-        name: Names the workers in messages.
-        preload: Modules imported once, in the template, before workers are forked (they must start no threads); by
-            Ray actors each, as they start.
-        hash_seed: ``PYTHONHASHSEED`` of the processes, for work whose results depend on the order of sets; ``None``:
-            Python draws one for each pool.
+        max_workers: Maximum number of workers alive at a time, actors included.
+        memory_mb: Private memory in MB that each process may use above that of a new one; ``None`` sets no limit.
+        name: Name of the workers in messages.
+        preload: Modules imported once, in the template, before workers are forked (they must start no threads); each
+            Ray actor imports them when it starts.
+        hash_seed: ``PYTHONHASHSEED`` of the processes, for work whose results depend on the order of sets; ``None``: a
+            random one per pool.
 
     Raises:
-        ValueError: An argument is out of range, or threads were given a memory cap.
+        ValueError: An argument is out of range, or threads were given a memory limit.
         ModuleNotFoundError: ``kind="ray"`` without the extra ``ray``.
         RuntimeError: ``kind="ray"`` and there is no cluster.
     """
@@ -103,9 +103,9 @@ class WorkerPool:
         self.memory_mb = memory_mb
         self.name = name
         self.abandoned = 0
-        """Threads left behind because they were late, so far."""
+        """Number of late threads abandoned so far."""
         self.killed = 0
-        """Processes and Ray actors killed because they were late, or that died by themselves, so far."""
+        """Number of processes and Ray actors that were killed because they were late, or that died by themselves."""
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._idle: list[Worker] = []
@@ -115,24 +115,24 @@ class WorkerPool:
         self._closed = False
         self._preload = tuple(preload)
         self._template = Template(preload, hash_seed) if kind == "process" else None
-        # Holds the template and the set of workers, not the pool: a forgotten pool is closed all the same.
+        # References the template and the set of workers, not the pool, so that an unreferenced pool is closed.
         self._finalizer = weakref.finalize(self, _shut_down, self._template, self._workers)
 
-    # Work -------------------------------------------------------------------------------------------------
+    # Running work
 
     def run(self, fn: Callable[..., Any], *args: Any, timeout: float, queue_timeout: float = QUEUE_TIMEOUT) -> Any:
-        """``fn(*args)`` in a worker. Blocks.
+        """Run ``fn(*args)`` in a worker and return its result. Blocks.
 
         Args:
-            fn: An importable function, or for processes anything ``cloudpickle`` takes.
-            timeout: Seconds the work may take.
+            fn: An importable function, or for processes anything that ``cloudpickle`` supports.
+            timeout: Seconds that the work may take.
             queue_timeout: Seconds to wait for a free worker.
 
         Raises:
             DeadlineExceeded: The work was late, or no worker became free.
-            WorkerDied: The worker ended in the middle; its subclasses ``MemoryExceeded``, ``WorkerStartFailed``.
-            WorkerError: What ``fn`` raised or returned cannot travel.
-            Exception: What ``fn`` raised.
+            WorkerDied: The worker ended during the work; subclasses ``MemoryExceeded``, ``WorkerStartFailed``.
+            WorkerError: The result or exception of ``fn`` cannot be pickled.
+            Exception: Raised by ``fn``.
         """
         _check_timeout(timeout)
         worker = self._take(queue_timeout)
@@ -144,7 +144,7 @@ class WorkerPool:
     async def arun(
         self, fn: Callable[..., Any], *args: Any, timeout: float, queue_timeout: float = QUEUE_TIMEOUT
     ) -> Any:
-        """:meth:`run`, awaited. Cancelling it kills (or abandons) the worker."""
+        """As :meth:`run`, awaited. Cancelling it kills (or abandons) the worker."""
         _check_timeout(timeout)
         worker = await self._atake(queue_timeout)
         try:
@@ -155,7 +155,7 @@ class WorkerPool:
     def actor(
         self, factory: Callable[..., Any], *args: Any, timeout: float, queue_timeout: float = QUEUE_TIMEOUT
     ) -> Actor:
-        """``factory(*args)`` made in a worker of its own, where it stays until the actor is closed.
+        """Create the object ``factory(*args)`` in a dedicated worker, where it stays until the actor is closed.
 
         Raises: as :meth:`run`.
         """
@@ -172,7 +172,7 @@ class WorkerPool:
     async def aactor(
         self, factory: Callable[..., Any], *args: Any, timeout: float, queue_timeout: float = QUEUE_TIMEOUT
     ) -> Actor:
-        """:meth:`actor`, awaited."""
+        """As :meth:`actor`, awaited."""
         _check_timeout(timeout)
         worker = await self._atake(queue_timeout)
         try:
@@ -183,10 +183,10 @@ class WorkerPool:
             raise
         return Actor(self, worker, Request("make", factory).name)
 
-    # Life -------------------------------------------------------------------------------------------------
+    # Closing
 
     def close(self) -> None:
-        """End every worker, actors included, and refuse all that waits. Safe to call twice."""
+        """End every worker, actors included, and refuse all waiting calls. Safe to call twice."""
         with self._lock:
             self._closed = True
             line = list(self._line)
@@ -201,7 +201,7 @@ class WorkerPool:
             self._finalizer.detach()
 
     async def aclose(self) -> None:
-        """:meth:`close`, awaited."""
+        """As :meth:`close`, awaited."""
         await asyncio.to_thread(self.close)
 
     def __enter__(self) -> Self:
@@ -220,7 +220,7 @@ class WorkerPool:
     ) -> None:
         await self.aclose()
 
-    # Workers ----------------------------------------------------------------------------------------------
+    # Workers
 
     def _take(self, queue_timeout: float) -> Worker:
         taken = self._claim()
@@ -241,7 +241,7 @@ class WorkerPool:
             place = taken
             try:
                 async with asyncio.timeout(queue_timeout):
-                    # shield: a cancelled wait must not race with a worker being handed over.
+                    # shield: a cancelled wait must not race with the handover of a worker.
                     taken = await asyncio.shield(asyncio.wrap_future(place))
             except TimeoutError:
                 taken = self._leave_line(place, queue_timeout)
@@ -251,7 +251,7 @@ class WorkerPool:
         return taken if taken is not None else self._start()
 
     def _claim(self) -> Worker | concurrent.futures.Future[Worker | None] | None:
-        """An idle worker, ``None`` for leave to start one, or a place in the line."""
+        """Return an idle worker, ``None`` for permission to start one, or a place in the queue."""
         if os.getpid() != self._pid:
             raise RuntimeError(
                 f"pool {self.name!r} belongs to process {self._pid}; a fork of it must make a pool of its own"
@@ -310,7 +310,7 @@ class WorkerPool:
         worker.kill()
 
     def _next_in_line(self, worker: Worker | None) -> None:
-        """Give a worker, or leave to start one, to the first who still waits. Called with the lock held."""
+        """Give a worker, or permission to start one, to the first waiting call. Called with the lock held."""
         while self._line:
             place = self._line.popleft()
             if place.set_running_or_notify_cancel():
@@ -356,10 +356,10 @@ class WorkerPool:
 
 
 class Actor:
-    """An object living in a worker of its own. Made by :meth:`WorkerPool.actor`.
+    """An object in a dedicated worker. Created by :meth:`WorkerPool.actor`.
 
-    One call at a time. A call that is late, is cancelled, or in which the worker dies, ends the actor:
-    ``alive`` is False and every further call raises :class:`WorkerDied`.
+    One call at a time. A call that is late or cancelled, or during which the worker dies, ends the actor: ``alive`` is
+    False and every further call raises :class:`WorkerDied`.
     """
 
     def __init__(self, pool: WorkerPool, worker: Worker, name: str) -> None:
@@ -368,7 +368,7 @@ class Actor:
         self._name = name
         self._busy = threading.Lock()
         self._returned = False
-        # An actor that is forgotten gives its worker back.
+        # An actor that is garbage-collected returns its worker.
         self._finalizer = weakref.finalize(self, _release, pool, worker)
         self._finalizer.atexit = False
 
@@ -382,14 +382,14 @@ class Actor:
         return self._worker.pid
 
     def call(self, method: str, *args: Any, timeout: float, **kwargs: Any) -> Any:
-        """``object.method(*args, **kwargs)`` where the object lives; of an attribute that cannot be called, its value.
+        """Call ``object.method(*args, **kwargs)`` in the worker; for a non-callable attribute, return its value.
 
         Raises:
-            DeadlineExceeded: It was late; the actor is dead.
+            DeadlineExceeded: The call was late; the actor is dead.
             WorkerDied: The worker ended; the actor is dead.
-            WorkerError: What it raised or returned cannot travel.
-            Exception: What it raised; the actor lives on.
-            RuntimeError: Another call is under way.
+            WorkerError: The result or exception cannot be pickled.
+            Exception: Raised by the method; the actor stays alive.
+            RuntimeError: Another call is in progress.
         """
         _check_timeout(timeout)
         self._begin(method)
@@ -399,7 +399,7 @@ class Actor:
             self._end()
 
     async def acall(self, method: str, *args: Any, timeout: float, **kwargs: Any) -> Any:
-        """:meth:`call`, awaited."""
+        """As :meth:`call`, awaited."""
         _check_timeout(timeout)
         self._begin(method)
         try:
@@ -408,11 +408,13 @@ class Actor:
             self._end()
 
     def close(self, timeout: float = 10.0) -> None:
-        """Call the object's ``close()``, if it has one, and end the worker. A late or busy one is killed.
+        """Call the object's ``close()``, if it has one, and end the worker in any case. A late or busy one is killed.
+
+        Safe to call twice.
 
         Raises:
             DeadlineExceeded: The object's ``close()`` was late.
-            Exception: What the object's ``close()`` raised. The worker is ended in every case. Safe to call twice.
+            Exception: Raised by the object's ``close()``.
         """
         _check_timeout(timeout)
         if not self.alive or not self._busy.acquire(blocking=False):
@@ -425,7 +427,7 @@ class Actor:
             self.kill()
 
     async def aclose(self, timeout: float = 10.0) -> None:
-        """:meth:`close`, awaited."""
+        """As :meth:`close`, awaited."""
         _check_timeout(timeout)
         if not self.alive or not self._busy.acquire(blocking=False):
             self.kill()

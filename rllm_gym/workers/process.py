@@ -1,4 +1,4 @@
-"""Worker processes as their owner sees them: how they are started, asked, killed, and known to be gone."""
+"""Worker processes on the owner's side: how they are started, called, killed, and found to be dead."""
 
 # ruff: noqa: ASYNC109 - the timeout is the contract: passing it kills the worker
 from __future__ import annotations
@@ -21,10 +21,10 @@ from rllm_gym.workers.errors import DeadlineExceeded, MemoryExceeded, WorkerDied
 from rllm_gym.workers.wire import Connection
 
 START_TIMEOUT = 120.0
-"""Seconds a worker may take to start, its modules' import included. Generous: a busy machine is no fault."""
+"""Seconds that a worker may take to start, including the import of its modules. Generous, for busy machines."""
 
 _ANSWER_TIMEOUT = 60.0
-"""Seconds the template may take to say how a worker ended, or to take an order. Generous, as above."""
+"""Seconds that the template may take to report how a worker ended, or to accept a command. Generous, as above."""
 
 _BOOT = (
     "import json, sys; fd, owner, path, preload = json.loads(sys.argv[1]); sys.path[:] = path; "
@@ -34,13 +34,13 @@ _worker_numbers = itertools.count()
 
 
 class Template:
-    """The owner's handle on the template process; starts it when the first worker is wanted, again if it died."""
+    """The owner's handle on the template process; starts it for the first worker, and again if it died."""
 
     def __init__(self, preload: Sequence[str], hash_seed: int | None = None) -> None:
         self._preload = list(preload)
         self._hash_seed = hash_seed
         self._lock = threading.Lock()
-        self._reading = threading.Lock()  # taken before the other one
+        self._reading = threading.Lock()  # acquired before the other one
         self._read_from: socket.socket | None = None
         self._read = b""
         self._process: subprocess.Popen[bytes] | None = None
@@ -54,11 +54,11 @@ class Template:
             try:
                 socket.send_fds(self._running(), [line], [sock.fileno()])
             except OSError:
-                self._discard()  # it died between two orders
+                self._discard()  # it died between two commands
                 socket.send_fds(self._running(), [line], [sock.fileno()])
 
     def end(self, worker: str) -> None:
-        """Kill a worker with everything it started. Does not wait."""
+        """Kill a worker with all its descendants. Does not wait."""
         with self._lock:
             if self._control is None or self._pid != os.getpid():
                 return
@@ -68,10 +68,10 @@ class Template:
                 self._discard()  # the template is gone, and its workers died with it
 
     def why(self, worker: str) -> int | None:
-        """The exit status of a worker that hung up (negative: minus the signal), ``None`` where unknown.
+        """Return the exit status of a worker that hung up (negative: minus the signal), ``None`` if unknown.
 
-        Waits for the template, but keeps nobody from starting and ending workers meanwhile. A template that is slow to
-        answer, as on a busy machine, is no dead one: all its other workers would die with it.
+        Waits for the template, but does not block starting and ending workers meanwhile. A template that answers
+        slowly, as on a busy machine, must not be treated as dead: all its other workers would die with it.
         """
         with self._reading:
             with self._lock:
@@ -85,7 +85,7 @@ class Template:
                     self._discard()
                     return None
             try:
-                # Answers to those who would not wait any longer may come first.
+                # Answers to callers that gave up waiting may come first.
                 while (reply := self._answer(control))["worker"] != worker:
                     pass
             except (OSError, EOFError):
@@ -108,7 +108,7 @@ class Template:
     def close(self) -> None:
         """Kill every worker and the template. Waits for them, a few seconds at most. Safe to call twice."""
         if self._pid != os.getpid():
-            return  # a fork of the owner: the workers are the owner's
+            return  # in a fork, the workers belong to the owner
         with self._lock:
             self._discard()
 
@@ -127,7 +127,7 @@ class Template:
                     [sys.executable, "-c", _BOOT, argument],
                     env=None if self._hash_seed is None else os.environ | {"PYTHONHASHSEED": str(self._hash_seed)},
                     stdin=subprocess.DEVNULL,
-                    # What the work prints must not end up in what the program prints.
+                    # Output of the work must not be mixed with that of the program.
                     stdout=_stderr(),
                     stderr=_stderr(),
                     pass_fds=[theirs.fileno()],
@@ -147,15 +147,15 @@ class Template:
             try:
                 self._process.wait(5.0)
             except subprocess.TimeoutExpired:
-                self._process.kill()  # the workers die of it
+                self._process.kill()  # its workers die with it
                 self._process.wait(5.0)
             self._process = None
 
 
 class ProcessWorker:
-    """One worker process. It does one thing at a time.
+    """One worker process. It carries out one request at a time.
 
-    Any failure to answer, a passed deadline and a cancelled wait included, kills it; then ``alive`` is False.
+    Any failure to answer, including an exceeded deadline or a cancelled wait, kills it; then ``alive`` is False.
     """
 
     def __init__(self, template: Template, memory_mb: int | None, pool_name: str) -> None:
@@ -223,14 +223,15 @@ class ProcessWorker:
         return self._open(reply, request)
 
     def kill(self) -> None:
-        """End the process with everything it started. Safe to call twice, and does not wait."""
+        """End the process with all its descendants. Safe to call twice, and does not wait."""
         if self.alive:
             self.alive = False
             if self._owner_pid != os.getpid():
-                self._connection.close()  # a fork of the owner: hanging up would cut the owner off
+                self._connection.close()  # in a fork: shutting down the socket would disconnect the owner
                 return
             self._template.end(self.name)
-            # Whoever waits for an answer, in another thread or event loop, must wake up; it closes the socket then.
+            # A caller that waits for an answer, in another thread or event loop, must wake up; it then closes the
+            # socket.
             self._connection.hang_up()
             if not self._asked:
                 self._connection.close()
@@ -281,8 +282,8 @@ def _in_words(status: int | None) -> str:
 
 
 def import_path() -> list[str]:
-    """``sys.path`` as another process can use it."""
-    # "" means the current folder of whoever looks it up; workers may change theirs.
+    """Return ``sys.path`` in a form that another process can use."""
+    # "" means the current folder of the process; workers may change theirs.
     return [os.path.abspath(entry) if entry == "" else entry for entry in sys.path if isinstance(entry, str)]
 
 

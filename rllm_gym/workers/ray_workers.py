@@ -19,21 +19,22 @@ from rllm_gym.workers.errors import DeadlineExceeded, WorkerDied, WorkerStartFai
 from rllm_gym.workers.process import import_path
 
 START_TIMEOUT = 300.0
-"""Seconds an actor may take to start. Generous: a node starts its processes a few at a time."""
+"""Seconds that an actor may take to start. Generous: a node starts its processes a few at a time."""
 
 CPUS_EACH = 0.01
-"""What an actor asks of a node. Environments mostly wait, so a hundred of them share a CPU; a node started with
-``num_cpus=0`` gets none."""
+"""CPUs that an actor requests from a node. Environments mostly wait, so a hundred of them share a CPU; a node started
+with ``num_cpus=0`` gets none.
+"""
 
-_LONGEST_REASON = 600  # characters of Ray's own words in an error message
+_LONGEST_REASON = 600  # characters of Ray's message in an error message
 _worker_numbers = itertools.count()
 
 
 def connect() -> None:
-    """Require a cluster: the one this process is connected to, else the one at ``RAY_ADDRESS``, which is joined.
+    """Connect to a cluster: the one this process is connected to, else the one at ``RAY_ADDRESS``.
 
-    None is started, nor is one that happens to run on this machine taken: how large it is, whose it is and who ends it
-    is for the user to say.
+    No cluster is started, and one that happens to run on this machine is not used: the user decides its size and owner,
+    and when it ends.
 
     Raises:
         ModuleNotFoundError: Ray is not installed.
@@ -62,10 +63,11 @@ def connect() -> None:
 
 
 class _Body:
-    """The actor itself, on whichever node: carries out requests one by one, as a worker process does."""
+    """The actor itself, on any node: carries out requests one by one, as a worker process does."""
 
     def __init__(self, path: Sequence[str], preload: Sequence[str], memory_mb: int | None) -> None:
-        # After the node's own: what the owner imports from a folder they share (this machine's, or a network drive).
+        # After the node's own entries: what the owner imports from a shared folder (on this machine, or a network
+        # drive).
         sys.path += [entry for entry in path if entry not in sys.path]
         self._desk = Desk()
         self._capped = memory_mb is not None
@@ -85,21 +87,21 @@ class _Body:
 def _actor_class() -> Any:
     import ray
 
-    # What has failed or died is known to the owner, who decides; Ray must not quietly do it again elsewhere.
+    # The owner handles failures; Ray must not repeat the work elsewhere by itself.
     return ray.remote(num_cpus=CPUS_EACH, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD")(_Body)
 
 
 class RayWorker:
-    """One actor. It does one thing at a time.
+    """One actor. It carries out one request at a time.
 
-    Any failure to answer, a passed deadline and a cancelled wait included, kills it; then ``alive`` is False.
+    Any failure to answer, including an exceeded deadline or a cancelled wait, kills it; then ``alive`` is False.
     """
 
     def __init__(self, preload: Sequence[str], memory_mb: int | None, pool_name: str) -> None:
         self.name = f"{pool_name}-{next(_worker_numbers)}"
         self.alive = True
         self.pid: int | None = None
-        """Its process id, on whichever node."""
+        """Its process id, on its node."""
         self._memory_mb = memory_mb
         self._owner_pid = os.getpid()
         self._require_connection()
@@ -117,7 +119,7 @@ class RayWorker:
             if self.pid is None:
                 self.pid = ray.get(self._body.hello.remote(), timeout=START_TIMEOUT)
             reply = ray.get(self._body.answer.remote(data), timeout=timeout)
-        except TimeoutError:  # Ray's GetTimeoutError is one
+        except TimeoutError:  # Ray's GetTimeoutError is a subclass
             raise self._late(request, timeout) from None
         except ray.exceptions.RayError as error:
             raise self._dead(request, error) from error
@@ -151,7 +153,7 @@ class RayWorker:
         if not self.alive:
             return
         self.alive = False
-        if self._owner_pid == os.getpid() and _connected():  # once disconnected, Ray has ended it itself
+        if self._owner_pid == os.getpid() and _connected():  # after a disconnect, Ray has already ended it
             import ray
 
             with contextlib.suppress(ray.exceptions.RayError, RuntimeError, ValueError):

@@ -1,4 +1,4 @@
-"""One directory a process for the files it makes; what killed processes left behind is cleared away by the next."""
+"""One directory per process for temporary files; directories of killed processes are removed by the next process."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ _root: tuple[int, Path, int] | None = None  # process, directory, descriptor tha
 
 
 def scratch_directory(prefix: str) -> Path:
-    """A new, empty directory of this process, with mode 0755 below one that others cannot list."""
+    """Create an empty directory of this process, with mode 0755 below one that others cannot list."""
     path = Path(tempfile.mkdtemp(prefix=prefix, dir=scratch_root()))
     path.chmod(0o755)
     return path
 
 
 def scratch_root() -> Path:
-    """This process's directory, which others cannot list. It goes with the process, or, when that is killed, with the
-    first process after it that asks for its own."""
+    """Return this process's directory, which others cannot list.
+
+    It is removed when the process ends, or, if it was killed, by the next process that creates one.
+    """
     global _root
     with _guard:
         if _root is None or _root[0] != os.getpid() or not _root[1].is_dir():
@@ -35,13 +37,13 @@ def scratch_root() -> Path:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _root = (os.getpid(), path, descriptor)
-            # At exit; also at that of a worker process, which calls no exit functions but these.
+            # At exit, including that of a worker process, which calls no other exit functions.
             Finalize(None, shutil.rmtree, (path, True), exitpriority=0)
         return _root[1]
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what processes that were killed left here: nobody holds the lock of it any more."""
+    """Remove the directories of killed processes: their locks are no longer held."""
     for entry in os.scandir(folder):
         if not entry.name.startswith(_PREFIX):
             continue
@@ -50,13 +52,13 @@ def _sweep(folder: Path) -> None:
             if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
                 continue
             descriptor = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:  # another process is sweeping too
+        except OSError:  # another process is removing it too
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(entry.path, ignore_errors=True)
         except BlockingIOError:
-            continue  # its process lives
+            continue  # its process is alive
         finally:
             os.close(descriptor)
 

@@ -1,7 +1,7 @@
-"""The warm process that workers are forked from, and that outlives none of them and not its owner either.
+"""The warm process that workers are forked from; it ends with its owner, and all workers end with it.
 
-One single-threaded process a pool. It has the pool's modules imported, so that a worker starts in
-milliseconds; it reaps and kills; and when its owner goes, even by SIGKILL, it kills all that is left.
+One single-threaded process per pool. It has the pool's modules imported, so that a worker starts in milliseconds; it
+reaps and kills workers; and when its owner ends, even by SIGKILL, it kills all remaining ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main(fd: int, owner_pid: int, preload: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if sys.platform == "linux":
-        # Orphans of dead workers become children of this process, so that none of them can get away.
+        # Orphans of dead workers become children of this process, so that all of them can be killed.
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     for name in preload:
         importlib.import_module(name)
@@ -93,7 +93,7 @@ class _Template:
         try:
             pid = os.fork()
         except OSError:
-            os.close(fd)  # the owner sees the connection close before a worker said hello
+            os.close(fd)  # the owner sees the connection close before the worker's first message
             return
         if pid:
             os.close(fd)
@@ -110,7 +110,7 @@ class _Template:
         except BaseException:
             traceback.print_exc()
         finally:
-            # Never up into the template's own frames, and no exit handlers of the template's.
+            # Never return into the template's own frames, and run none of the template's exit handlers.
             with contextlib.suppress(Exception):
                 sys.stdout.flush()
                 sys.stderr.flush()
@@ -165,7 +165,7 @@ def _kill_all(pids: list[int]) -> None:
 
 
 def _descendants(root: int) -> list[int]:
-    """Every process below ``root``, also those that left its session (Linux; elsewhere none are seen)."""
+    """Return every process below ``root``, including those that left its session (Linux; elsewhere an empty list)."""
     children = collections.defaultdict[int, list[int]](list)
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -22,12 +22,15 @@ _Outcome = tuple[bool, Any]
 _Deliver = Callable[[_Outcome], object]
 
 _HEAD_START = 0.0002
-"""Seconds an event loop lets a worker begin before it goes on. Without it a loop that hands work to many threads in a
-row keeps the interpreter's lock, none of them begins until it is through, and all end up in step with each other."""
+"""Seconds that an event loop waits for a worker to begin before it continues.
+
+Without this, a loop that hands work to many threads in a row keeps the interpreter's lock, none of them begins until it
+is done, and all run in lockstep.
+"""
 
 
 class _Mailbox:
-    """Outcomes on their way into one event loop. However many there are, the loop is woken once."""
+    """Results for one event loop. The loop is woken once for any number of them."""
 
     def __init__(self) -> None:
         self._outcomes: deque[tuple[Callable[[_Outcome], None], _Outcome]] = deque()
@@ -37,7 +40,7 @@ class _Mailbox:
         self._outcomes.append((settle, outcome))
         if not self._woken:
             self._woken = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: there is no caller left
                 loop.call_soon_threadsafe(self._empty)
 
     def _empty(self) -> None:
@@ -51,13 +54,13 @@ _mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailbox] = wea
 
 
 class ThreadWorker:
-    """One daemon thread. It does one thing at a time.
+    """One daemon thread. It carries out one request at a time.
 
-    When a deadline passes or a wait is cancelled the thread is left behind (``alive`` is False): it cannot be
-    killed, ends by itself when the work returns, and then closes an actor's object.
+    When a deadline passes or a wait is cancelled, the thread is abandoned (``alive`` is False): it cannot be killed,
+    ends by itself when the work returns, and then closes an actor's object.
     """
 
-    pid = None  # it lives in this process
+    pid = None  # it runs in this process
 
     def __init__(self, pool_name: str, abandon: Callable[[str], None]) -> None:
         self.name = f"{pool_name}-{next(_worker_numbers)}"
@@ -65,7 +68,7 @@ class ThreadWorker:
         self._abandon = abandon
         self._inbox: queue.SimpleQueue[tuple[Request, _Deliver] | None] = queue.SimpleQueue()
         self._waiter: _Deliver | None = None
-        self._begun = threading.Lock()  # released when a request is taken up
+        self._begun = threading.Lock()  # released when a request begins
         threading.Thread(target=self._serve, name=self.name, daemon=True).start()
 
     def idle_and_well(self) -> bool:
@@ -97,7 +100,7 @@ class ThreadWorker:
         self._begun.acquire(blocking=False)
         self._hand_in(request, lambda outcome: mailbox.post(loop, settle, outcome))
         self._begun.acquire(timeout=_HEAD_START)
-        # A bare timer: asyncio.timeout costs a quarter of the whole hop.
+        # A bare timer: asyncio.timeout costs a quarter of the whole round trip.
         timer = loop.call_later(timeout, settle)
         try:
             outcome = await future
@@ -111,7 +114,7 @@ class ThreadWorker:
         return _open(outcome)
 
     def kill(self) -> None:
-        """Take no more work. Work under way is told to nobody; whoever waits for it gets ``WorkerDied`` now."""
+        """Accept no more work. The result of work in progress is dropped; its caller gets ``WorkerDied`` now."""
         waiter, self._waiter = self._waiter, None
         self.stop()
         if waiter is not None:
@@ -143,7 +146,7 @@ class ThreadWorker:
         desk = Desk()
         while (entry := self._inbox.get()) is not None:
             request, deliver = entry
-            with contextlib.suppress(RuntimeError):  # nobody waits for the beginning of this one
+            with contextlib.suppress(RuntimeError):  # the caller does not wait for the beginning of this one
                 self._begun.release()
             outcome: _Outcome
             try:
@@ -152,7 +155,7 @@ class ThreadWorker:
                 outcome = (False, failure(error))
             self._waiter = None
             deliver(outcome)
-            # What was asked and answered must not be kept alive by an idle thread.
+            # An idle thread must not keep the last request and its result alive.
             del entry, request, deliver, outcome
         with contextlib.suppress(Exception):
             desk.carry_out(Request("close"))

@@ -1,4 +1,4 @@
-"""Length-prefixed frames over a socket between this program and its own workers, blocking or awaited."""
+"""Length-prefixed frames over a socket between this program and its workers, blocking or awaited."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import struct
 import time
 
 MAX_FRAME = 512 * 1024 * 1024
-"""Bytes of the largest argument or result. More is refused with an error that says so."""
+"""Maximum size in bytes of an argument or result. A larger one raises an error."""
 
 _HEADER = struct.Struct("!Q")
 _CHUNK = 1 << 16
 
 
 class Connection:
-    """One end of a socket pair. Frames go one at a time: a request, then its reply.
+    """One end of a socket pair. Frames alternate: a request, then its reply.
 
     Every method raises ``EOFError`` when the other end is gone and ``TimeoutError`` when the deadline
-    (``time.monotonic()`` seconds, ``None`` for none) passes; after either the connection is of no further use.
+    (``time.monotonic()`` seconds, ``None`` for none) passes; after either, the connection cannot be used any more.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -32,12 +32,12 @@ class Connection:
         self._sock.close()
 
     def hang_up(self) -> None:
-        """Wake up whoever reads or writes here, with an ``EOFError``."""
+        """Shut down the socket: pending reads and writes raise ``EOFError``."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def quiet(self) -> bool:
-        """Nothing to read and not hung up: what an idle worker's connection looks like."""
+        """Return whether there is nothing to read and the other end is open, as for an idle worker."""
         return not _poll(self._sock, select.POLLIN, 0)
 
     def send(self, payload: bytes, deadline: float | None) -> None:

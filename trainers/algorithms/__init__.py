@@ -1,4 +1,4 @@
-"""Algorithms of reinforcement learning: what to sample, rewards to per-token advantages, a loss."""
+"""Reinforcement learning algorithms: what to sample, per-token advantages from rewards, and the loss."""
 
 from trainers.algorithms.table import Algorithm, Asked, Draw, Signals, Targets, make_algorithm
 

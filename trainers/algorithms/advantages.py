@@ -1,7 +1,7 @@
-"""Rewards to advantages: pure functions of numpy arrays, each a formula with its source.
+"""Advantages from rewards: pure functions of numpy arrays, each a formula with its source.
 
 B is the number of episodes, T the number of decisions (turns or tokens) of one agent in one episode, in order, N the
-number of sampled tokens. ``group_B`` holds any labels; equal labels, one group.
+number of sampled tokens. ``group_B`` holds arbitrary labels; episodes with equal labels form a group.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ _STD_EPSILON = 1e-6
 
 
 def group_relative(reward_B: FloatArray, group_B: LabelArray, *, normalize_std: bool = False) -> FloatArray:
-    """GRPO: reward minus the mean of its group, optionally over (standard deviation of the group + 1e-6).
+    """Compute GRPO advantages: reward minus the group's mean, optionally divided by (standard deviation of the group
+    + 1e-6).
 
-    DeepSeekMath (Shao et al. 2024), equation 3; without the deviation: Dr. GRPO (Liu et al. 2025).
+    DeepSeekMath (Shao et al. 2024), equation 3; without the division: Dr. GRPO (Liu et al. 2025).
 
     >>> group_relative(np.array([1.0, 0.0, 5.0]), np.array([0, 0, 1])).tolist()
     [0.5, -0.5, 0.0]
@@ -38,9 +39,10 @@ def group_relative(reward_B: FloatArray, group_B: LabelArray, *, normalize_std: 
 
 
 def leave_one_out(reward_B: FloatArray, group_B: LabelArray) -> FloatArray:
-    """RLOO: reward minus the mean of the others of its group, which is n/(n-1) times (reward - group mean).
+    """Compute RLOO advantages: reward minus the mean of the group's others, equal to n/(n-1) times (reward - group
+    mean).
 
-    Ahmadian et al. 2024. An episode alone in its group has nothing to be compared with: 0.
+    Ahmadian et al. 2024. A single episode in a group has nothing to compare with and gets 0.
     """
     adv_B = np.zeros(len(reward_B))
     for members in _groups(group_B):
@@ -51,9 +53,9 @@ def leave_one_out(reward_B: FloatArray, group_B: LabelArray) -> FloatArray:
 
 
 def greedy_baseline(reward_B: FloatArray, group_B: LabelArray, greedy_B: BoolArray) -> FloatArray:
-    """ReMax: reward minus the reward of the greedy episode of the same group; 0 for the greedy ones themselves.
+    """Compute ReMax advantages: reward minus the reward of the group's greedy episode; 0 for greedy episodes.
 
-    Li et al. 2023, equation 7. A group whose greedy episode was lost has no baseline: 0.
+    Li et al. 2023, equation 7. Groups without a greedy episode, for example because it failed, get 0.
     """
     adv_B = np.zeros(len(reward_B))
     for members in _groups(group_B):
@@ -65,12 +67,12 @@ def greedy_baseline(reward_B: FloatArray, group_B: LabelArray, greedy_B: BoolArr
 
 
 def batch_baseline(reward_B: FloatArray, counted_B: BoolArray) -> FloatArray:
-    """REINFORCE with the mean of the batch, of those that count, as its baseline (Williams 1992)."""
+    """Compute REINFORCE advantages with the batch mean over ``counted_B`` as the baseline (Williams 1992)."""
     return reward_B - reward_B[counted_B].mean() if counted_B.any() else np.zeros(len(reward_B))
 
 
 def discounted(reward_T: FloatArray, gamma: float) -> FloatArray:
-    """Discounted returns: ``G_t = r_t + gamma * G_{t+1}``, with nothing after the last.
+    """Compute discounted returns: ``G_t = r_t + gamma * G_{t+1}``, with 0 after the last decision.
 
     Per turn: ReBN (GEM, Liu et al. 2025); per token: REINFORCE++ (Hu 2025).
 
@@ -83,17 +85,17 @@ def discounted(reward_T: FloatArray, gamma: float) -> FloatArray:
 def generalized(
     reward_T: FloatArray, value_T: FloatArray, final_value: float, *, gamma: float, lam: float
 ) -> FloatArray:
-    """Generalised advantages, ``A_t = delta_t + gamma * lam * A_{t+1}``, ``delta_t = r_t + gamma * V_{t+1} - V_t``.
+    """Compute GAE: ``A_t = delta_t + gamma * lam * A_{t+1}``, ``delta_t = r_t + gamma * V_{t+1} - V_t``.
 
-    Schulman et al. 2015, equation 16; with turns as decisions: Turn-PPO (2025). What the environment says between two
-    decisions is no decision: the last token of a turn bootstraps from the first of the next.
+    Schulman et al. 2015, equation 16; with turns as decisions: Turn-PPO (2025). Environment tokens between two
+    decisions are not decisions: the last token of a turn bootstraps from the first token of the next turn.
 
     Args:
-        reward_T: What followed each decision.
-        value_T: Value of the state each was taken in.
-        final_value: Value of the state after the last: 0 where the episode terminated.
-        gamma: Discount.
-        lam: Mixture of returns and values.
+        reward_T: Reward after each decision.
+        value_T: Value of the state of each decision.
+        final_value: Value of the state after the last decision: 0 if the episode terminated.
+        gamma: Discount factor.
+        lam: Interpolation between returns (1) and values (0).
     """
     adv_T = np.zeros(len(reward_T))
     after, next_value = 0.0, final_value
@@ -104,12 +106,12 @@ def generalized(
 
 
 def whitening(value_N: FloatArray) -> tuple[float, float]:
-    """Shift and scale that bring these numbers to mean 0 and deviation 1; those that are all the same, to 0."""
+    """Return shift and scale that normalize the values to mean 0 and standard deviation 1; constant values become 0."""
     return (float(value_N.mean()), 1.0 / (float(value_N.std()) + _STD_EPSILON)) if len(value_N) else (0.0, 1.0)
 
 
 def kl_cost(logp_N: FloatArray, ref_logp_N: FloatArray, estimator: Literal["k1", "k2", "k3"]) -> FloatArray:
-    """Estimate per token of KL(policy || reference), to be taken from the reward; see
+    """Estimate KL(policy || reference) per token, to be subtracted from the reward; see
     :func:`trainers.algorithms.losses.kl_to_reference`."""
     log_ratio_N = logp_N - ref_logp_N
     if estimator == "k1":
@@ -118,7 +120,9 @@ def kl_cost(logp_N: FloatArray, ref_logp_N: FloatArray, estimator: Literal["k1",
 
 
 def varied(reward_B: FloatArray, group_B: LabelArray) -> BoolArray:
-    """Whether the rewards of the episode's group differ: where they do not, there is nothing to learn."""
+    """Return for each episode whether the rewards of its group differ; otherwise the group carries no learning
+    signal.
+    """
     varied_B = np.zeros(len(reward_B), dtype=bool)
     for members in _groups(group_B):
         varied_B[members] = np.ptp(reward_B[members]) > 0
@@ -126,7 +130,9 @@ def varied(reward_B: FloatArray, group_B: LabelArray) -> BoolArray:
 
 
 def explained_variance(value_N: FloatArray, return_N: FloatArray) -> float:
-    """``1 - Var(return - value) / Var(return)``: 1 foretells all, 0 as much as a constant, below 0 misleads."""
+    """Compute ``1 - Var(return - value) / Var(return)``: 1 is a perfect prediction, 0 no better than a constant, < 0
+    worse.
+    """
     spread = float(np.var(return_N)) if len(return_N) else 0.0
     return 1.0 - float(np.var(return_N - value_N)) / spread if spread > 0 else 0.0
 

@@ -1,4 +1,4 @@
-"""An algorithm applied to each role by itself, so that it never compares one role's rewards with another's."""
+"""Applies an algorithm to each role separately, so that rewards of different roles are never compared."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from trainers.samples import Sample
 
 
 def targets_by_role(algorithm: Algorithm, samples: Sequence[Sample], signals: Signals) -> Targets:
-    """What each sampled token is to learn; baselines and deviations of a batch are those of the role alone.
+    """Compute the targets of each sampled token; batch baselines and standard deviations are computed per role.
 
-    The numbers to log are means over the roles, and with ``/{role}`` behind their names those of each.
+    The logged numbers are means over the roles and, with the suffix ``/{role}``, the numbers of each role.
     """
     roles = sorted({sample.role for sample in samples})
     if len(roles) < 2:

@@ -1,4 +1,4 @@
-"""Who gets credit: for each algorithm, a batch of samples to what each sampled token is to learn."""
+"""Credit assignment: for each algorithm, the targets of each sampled token from a batch of samples."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from trainers.samples import Sample
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Samples, and what is known of them. Lists have one entry per sample.
+    """Samples and their measurements. Lists have one entry per sample.
 
     Attributes:
         samples: The episodes.
-        keep_B: Those that are trained on: only they count in the statistics of the batch.
-        cost: What each sampled token pays on the way (the KL in the reward).
-        values: Of the state in which each token was sampled, where there is a value head.
+        keep_B: Which episodes are trained on: only those count in batch statistics.
+        cost: Cost of each sampled token, subtracted from its reward (the KL term in the reward).
+        values: Value of the state in which each token was sampled, if there is a value head.
     """
 
     samples: Sequence[Sample]
@@ -42,7 +42,7 @@ class Batch:
 
     @property
     def reward_B(self) -> FloatArray:
-        """What each episode earned in all."""
+        """Total reward of each episode, minus the costs."""
         return np.array(
             [sample.reward - cost_N.sum() for sample, cost_N in zip(self.samples, self.cost, strict=True)], np.float64
         )
@@ -77,18 +77,18 @@ def _reinforce(batch: Batch, config: AlgorithmConfig) -> PerToken:
 
 
 def _alike(batch: Batch, adv_B: FloatArray) -> PerToken:
-    """Every sampled token of an episode gets the episode's advantage."""
+    """Assign the episode's advantage to every sampled token."""
     return {"adv": [np.full(sample.num_sampled, adv) for sample, adv in zip(batch.samples, adv_B, strict=True)]}
 
 
 @dataclass(frozen=True, slots=True)
 class _Decisions:
-    """The decisions of one agent in one episode, in order: its turns, or its tokens.
+    """The decisions of one agent in one episode, in order: its turns or its tokens.
 
     Attributes:
         sample: Index of the episode.
-        tokens: Sampled tokens of each decision, as positions among those of the sample.
-        reward_T: What followed each, with the cost of its tokens.
+        tokens: Sampled tokens of each decision, as indices into the sampled tokens of the sample.
+        reward_T: Reward after each decision, minus the cost of its tokens.
     """
 
     sample: int
@@ -146,8 +146,9 @@ def _ppo(batch: Batch, config: AlgorithmConfig) -> PerToken:
     for each in decisions:
         sample = batch.samples[each.sample]
         value_T = batch.values[each.sample][[tokens[0] for tokens in each.tokens]]
-        # Where a limit cut the episode off, the last state that the head judged stands for the one after it: that one
-        # no prompt was made of, and what follows the end of a reply the head has never learnt to judge.
+        # For a truncated episode, the value of the last state the head was evaluated in stands for the value of the
+        # next state: no prompt was built for that state, and the head is not trained on states after the end of a
+        # reply.
         final = 0.0 if sample.terminated else float(value_T[-1])
         values.append(value_T)
         advantages.append(generalized(each.reward_T, value_T, final, gamma=config.gamma, lam=config.gae_lambda))
@@ -166,13 +167,13 @@ def _nothing(batch: Batch) -> list[FloatArray]:
 
 
 def _spread(per_token: list[FloatArray], decisions: _Decisions, value_T: FloatArray) -> None:
-    """Every token of a decision gets the decision's value."""
+    """Assign the value of each decision to all its tokens."""
     for tokens, value in zip(decisions.tokens, value_T, strict=True):
         per_token[decisions.sample][tokens] = value
 
 
 def _batch_whitening(batch: Batch, decisions: list[_Decisions], values: list[FloatArray]) -> tuple[float, float]:
-    """Over the decisions of the episodes that are trained on."""
+    """Return shift and scale over the decisions of the episodes that are trained on."""
     counted = [value_T for each, value_T in zip(decisions, values, strict=True) if batch.keep_B[each.sample]]
     return whitening(np.concatenate(counted) if counted else np.zeros(0))
 
@@ -187,4 +188,4 @@ CREDIT: dict[str, Credit] = {
     "rebn": _rebn,
     "ppo": _ppo,
 }
-"""The algorithms by name."""
+"""Credit functions by algorithm name."""

@@ -1,4 +1,4 @@
-"""Greedy episodes that need not be played again: ReMax's baseline of a task, as long as the same weights stand."""
+"""Cache of greedy episodes: ReMax's baseline of a task is reused as long as the weights are the same."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from trainers.samples import Sample
 
 
 class GreedyEpisodes:
-    """Holds the greedy samples of the present weights, by task. Its state goes into checkpoints."""
+    """Greedy samples of the current weights, by task. The state is stored in checkpoints."""
 
     def __init__(self) -> None:
         self._version = -1
-        self._by_task: dict[int, list[Sample]] = {}  # one for each agent that is trained
+        self._by_task: dict[int, list[Sample]] = {}  # one per trained agent
 
     def known(self, task: int, version: int) -> bool:
-        """Whether these weights have played the task greedily before."""
+        """Return whether there is a greedy episode of the task with these weights."""
         return version == self._version and task in self._by_task
 
     def complete(self, samples: Sequence[Sample], groups: Mapping[str, int], version: int) -> list[Sample]:
-        """The samples, and for each group without a greedy one that of the same task and weights, if there is one.
+        """Add the cached greedy samples to each group without a greedy sample, for the same task and weights.
 
         Args:
-            samples: Those of one round of rollouts.
+            samples: The samples of one round of rollouts.
             groups: The task of each of its groups.
-            version: The weights that played them.
+            version: Version of the weights they were sampled with.
         """
         if version != self._version:
             self._version, self._by_task = version, {}

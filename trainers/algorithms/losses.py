@@ -1,8 +1,7 @@
-"""Losses per sampled token: pure functions of tensors, blind to where the advantages come from.
+"""Losses per sampled token: pure functions of tensors, independent of how advantages are computed.
 
-N is the number of sampled tokens, S of sequences. How tokens are weighed against each other is decided where the batch
-is made; tokens whose gradient a loss takes away stay in the mean, as clipped ones always did. The old log-probs are
-the sampler's.
+N is the number of sampled tokens, S of sequences. Token weights are determined during batching; tokens without
+gradient (for example clipped ones) still count in the mean. The old log-probs are the sampler's.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ def clipped_surrogate(
     high: float,
     dual: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """PPO's clipped objective, negated, with the sampler's log-probs as the old ones.
+    """Compute PPO's clipped objective, negated, with the sampler's log-probs as the old ones.
 
     ``-min(ratio * A, clip(ratio, 1 - low, 1 + high) * A)`` (Schulman et al. 2017, equation 7; separate bounds: DAPO,
-    Yu et al. 2025); with ``dual``, for a negative A, no more than ``-dual * A`` (Ye et al. 2020, equation 5).
+    Yu et al. 2025); with ``dual``, for a negative A, at most ``-dual * A`` (Ye et al. 2020, equation 5).
 
     Returns:
-        Loss per token, and 1.0 where the clip took the gradient away.
+        Loss per token, and 1.0 where clipping removed the gradient.
     """
     return _clipped(torch.exp(logp_N - sampler_logp_N), adv_N, low, high, dual)
 
@@ -36,14 +35,15 @@ def clipped_surrogate(
 def sequence_surrogate(
     logp_N: Tensor, sampler_logp_N: Tensor, adv_N: Tensor, sequence_N: Tensor, *, low: float, high: float
 ) -> tuple[Tensor, Tensor]:
-    """GSPO: the clipped objective with the ratio of the whole sequence, to the power of one over its length.
+    """Compute GSPO's loss: the clipped objective with the ratio of the whole sequence, to the power of one over its
+    length.
 
-    In the form per token (Zheng et al. 2025, equation 14, GSPO-token): the value of the sequence's ratio with the
-    gradient of the token's log-prob. With one advantage per sequence and every sequence weighed alike it is
+    This is the per-token form (Zheng et al. 2025, equation 14, GSPO-token): the value of the sequence's ratio with
+    the gradient of the token's log-prob. With one advantage per sequence and equally weighted sequences it is
     equation 5.
 
     Returns:
-        Loss per token, and 1.0 where the clip took the gradient away.
+        Loss per token, and 1.0 where clipping removed the gradient.
     """
     ratio_N = sequence_ratio(logp_N, sampler_logp_N, sequence_N) * torch.exp(logp_N - logp_N.detach())
     return _clipped(ratio_N, adv_N, low, high, None)
@@ -52,8 +52,9 @@ def sequence_surrogate(
 def clipped_weight(
     logp_N: Tensor, sampler_logp_N: Tensor, adv_N: Tensor, *, low: float, high: float
 ) -> tuple[Tensor, Tensor]:
-    """CISPO: ``-clip(ratio, 1 - low, 1 + high) * A * logp``, no gradient through the weight (MiniMax-M1 2025,
-    equation 4).
+    """Compute CISPO's loss ``-clip(ratio, 1 - low, 1 + high) * A * logp``, without gradient through the weight.
+
+    MiniMax-M1 2025, equation 4.
 
     Returns:
         Loss per token, and 1.0 where the weight was clipped.
@@ -66,23 +67,26 @@ def clipped_weight(
 def divergence_masked(
     logp_N: Tensor, sampler_logp_N: Tensor, adv_N: Tensor, *, threshold: float
 ) -> tuple[Tensor, Tensor]:
-    """DPPO: ``-ratio * A``, without the tokens whose probability has already moved further than ``threshold`` in the
-    direction the advantage asks for (total variation of the token alone).
+    """Compute DPPO's loss ``-ratio * A`` without tokens whose probability has already moved too far.
+
+    A token is dropped if its probability has changed by more than ``threshold`` in the direction of the advantage
+    (total variation of the token alone).
 
     Returns:
         Loss per token, and 1.0 where the token was dropped.
     """
     moved_N = (torch.exp(logp_N) - torch.exp(sampler_logp_N)).detach()
     dropped_N = ((adv_N > 0) & (moved_N > threshold)) | ((adv_N < 0) & (moved_N < -threshold))
-    # Not multiplied by a mask: the ratio of a dropped token may be infinite, and its gradient with it.
+    # Not multiplied by a mask: the ratio of a dropped token may be infinite, and so its gradient.
     log_ratio_N = torch.where(dropped_N, 0.0, logp_N - sampler_logp_N)
     loss_N = torch.where(dropped_N, 0.0, -torch.exp(log_ratio_N) * adv_N)
     return loss_N, dropped_N.to(logp_N.dtype)
 
 
 def weighted_reinforce(logp_N: Tensor, sampler_logp_N: Tensor, adv_N: Tensor) -> tuple[Tensor, Tensor]:
-    """REINFORCE with importance weights, ``-ratio * A * logp``, no gradient through the weight; it is truncated by
-    :func:`importance_factor`.
+    """Compute REINFORCE with importance weights: ``-ratio * A * logp``, without gradient through the weight.
+
+    :func:`importance_factor` truncates the weight.
 
     Returns:
         Loss per token, and 0.0: nothing is clipped.
@@ -100,19 +104,19 @@ def importance_factor(
     mode: Literal["token-truncate", "token-mask", "sequence-mask"],
     by_sequence: bool = False,
 ) -> Tensor:
-    """What to multiply losses by that are proportional to the ratio, so that it counts at most ``cap``.
+    """Compute the factor of losses proportional to the ratio that limits the ratio to ``cap``.
 
-    Truncated importance sampling: Ionides 2008; for what sampler and trainer compute differently: Yao et al. 2025.
-    The masks drop what is outside ``[1 / cap, cap]``; by sequence the ratio is the geometric mean per token, so that
-    long sequences are not masked for being long.
+    Truncated importance sampling: Ionides 2008; for numerical differences of sampler and trainer: Yao et al. 2025.
+    The masks drop ratios outside ``[1 / cap, cap]``. The ratio of a sequence is the geometric mean per token, so
+    that long sequences are not masked because of their length.
 
     Args:
-        logp_N: Present log-probs.
-        sampler_logp_N: Those the tokens were drawn with.
+        logp_N: Current log-probs.
+        sampler_logp_N: Log-probs the tokens were sampled with.
         sequence_N: The sequence of each token.
-        cap: Above 1.
+        cap: Largest ratio, above 1.
         mode: Truncate tokens, or mask tokens or sequences.
-        by_sequence: The loss uses the ratio of the sequence (GSPO).
+        by_sequence: Whether the loss uses the ratio of the sequence (GSPO).
     """
     ratio_N = torch.exp(logp_N - sampler_logp_N).detach()
     if by_sequence or mode == "sequence-mask":
@@ -124,7 +128,7 @@ def importance_factor(
 
 @torch.no_grad()
 def sequence_ratio(logp_N: Tensor, sampler_logp_N: Tensor, sequence_N: Tensor) -> Tensor:
-    """For each token the ratio of its whole sequence, to the power of one over its length (GSPO, equation 7)."""
+    """Return for each token the ratio of its whole sequence, to the power of one over its length (GSPO, equation 7)."""
     _, index_N = torch.unique(sequence_N, return_inverse=True)
     count_S = torch.bincount(index_N).to(logp_N.dtype)
     total_S = torch.zeros_like(count_S).index_add_(0, index_N, logp_N - sampler_logp_N)
@@ -132,10 +136,11 @@ def sequence_ratio(logp_N: Tensor, sampler_logp_N: Tensor, sequence_N: Tensor) -
 
 
 def clipped_value_loss(value_N: Tensor, old_value_N: Tensor, return_N: Tensor, *, clip: float) -> Tensor:
-    """Half the squared error of the value; a value that has moved further than ``clip`` from the old one gets no
-    gradient towards the return, unless it moved away from it. 0 for no limit.
+    """Compute half the squared error of the value, clipped around the old value.
 
-    ``max((V - R)^2, (clip(V, V_old - clip, V_old + clip) - R)^2) / 2``: the PPO of OpenAI Baselines (2017).
+    A value that has moved further than ``clip`` from the old one gets no gradient towards the return, unless it
+    moved away from the return. 0 for no limit. ``max((V - R)^2, (clip(V, V_old - clip, V_old + clip) - R)^2) / 2``:
+    the PPO of OpenAI Baselines (2017).
     """
     error_N = (value_N - return_N).square()
     if clip > 0:
@@ -147,11 +152,11 @@ def clipped_value_loss(value_N: Tensor, old_value_N: Tensor, return_N: Tensor, *
 def kl_to_reference(
     logp_N: Tensor, ref_logp_N: Tensor, estimator: Literal["k1", "k2", "k3"], *, straight_through: bool = False
 ) -> Tensor:
-    """Estimate per token of KL(policy || reference) from tokens the policy drew (Schulman, "Approximating KL", 2020).
+    """Estimate KL(policy || reference) per token from the policy's own samples (Schulman, "Approximating KL", 2020).
 
-    As a loss only k2 has the expected gradient of the KL; k3 is never negative and is what GRPO uses; k1 has the
-    expected value of the KL and, as a loss, a gradient that is 0 on average. ``straight_through`` gives the value of
-    the estimator the gradient of k2.
+    As a loss, only k2 has the expected gradient of the KL; k3 is never negative and is what GRPO uses; k1 has the
+    expected value of the KL and, as a loss, a gradient that is 0 on average. ``straight_through`` combines the
+    estimator's value with the gradient of k2.
     """
     log_ratio_N = logp_N - ref_logp_N
     k2_N = 0.5 * log_ratio_N.square()

@@ -1,6 +1,6 @@
-"""An algorithm is three small functions: what to sample, rewards to advantages, and a loss. This is their table.
+"""``Algorithm``: three functions, which define what to sample, the advantages and the loss.
 
-The loop, the model, batching, checkpoints and logging do not know which algorithm runs.
+The training loop, model, batching, checkpoints and logging do not depend on the algorithm.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainers.algorithms.greedy_episodes import GreedyEpisodes
 from trainers.config import AlgorithmConfig, SamplingConfig, ValueConfig
 from trainers.samples import Sample
 
-if TYPE_CHECKING:  # those read the targets made here
+if TYPE_CHECKING:  # these import the targets defined here
     from trainers.batching import MicroBatch
     from trainers.model import TokenOutputs
 
@@ -33,36 +33,37 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What the model says of the samples before the update, for algorithms that ask for it.
+    """The model's outputs for the samples before the update, for algorithms that request them.
 
     Lists have one entry per sample, arrays one value per sampled token, its sequences in order.
 
     Attributes:
-        values: The value head's, at the state in which each token was sampled.
-        ref_logp: Log-probs by the reference model.
+        values: The value head's value of the state in which each token was sampled.
+        ref_logp: Log-probs under the reference model.
     """
 
     values: list[FloatArray] | None = None
     ref_logp: list[FloatArray] | None = None
 
     def of(self, chosen: Sequence[int]) -> Signals:
-        """Those of some of the samples."""
+        """Return the signals of the chosen samples."""
         return Signals(_chosen(self.values, chosen), _chosen(self.ref_logp, chosen))
 
 
 Asked = Literal["values", "ref_logp"]
-"""What an algorithm may ask to be measured before the update; the fields of :class:`Signals`."""
+"""What an algorithm can request to be computed before the update; the fields of :class:`Signals`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What an algorithm makes of a batch of samples.
+    """What an algorithm computes from a batch of samples.
 
     Attributes:
         keep_B: Which samples to train on.
-        per_token: By name, for each sample one value per sampled token, its sequences in order; ``"adv"`` always, and
-            where there is a value head ``"value"``, ``"return"`` and ``"decision"``, 1.0 at the tokens it judges.
-        numbers: What to log of it.
+        per_token: By name, for each sample one value per sampled token, its sequences in order. Always ``"adv"``;
+            with a value head also ``"value"``, ``"return"`` and ``"decision"``, which is 1.0 at tokens with a value
+            target.
+        numbers: Metrics to log.
     """
 
     keep_B: BoolArray
@@ -70,7 +71,7 @@ class Targets:
     numbers: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, chosen: Sequence[int]) -> Targets:
-        """Those of some of the samples, without the numbers."""
+        """Return the targets of the chosen samples, without the numbers."""
         per_token = {name: [values[index] for index in chosen] for name, values in self.per_token.items()}
         return Targets(self.keep_B[list(chosen)], per_token)
 
@@ -80,16 +81,16 @@ def _chosen(values: list[FloatArray] | None, chosen: Sequence[int]) -> list[Floa
 
 
 class Algorithm:
-    """The three functions, with the options they read. Its state goes into checkpoints.
+    """An algorithm with its options. Its state is stored in checkpoints.
 
     Args:
-        config: The options.
-        value: Those of the value head; read by PPO alone.
-        max_tokens: Most tokens an episode may sample: the constant of ``aggregation=constant``.
+        config: Options of the algorithm.
+        value: Options of the value head; used only by PPO.
+        max_tokens: Maximum number of sampled tokens per episode: the constant of ``aggregation=constant``.
 
     Attributes:
-        asks: What it needs to know of the samples before the update.
-        aggregation: How tokens are weighed against each other.
+        asks: Signals that the algorithm needs before the update.
+        aggregation: How the token losses are weighted.
     """
 
     def __init__(self, config: AlgorithmConfig, value: ValueConfig, max_tokens: int) -> None:
@@ -105,30 +106,34 @@ class Algorithm:
         self._greedy = GreedyEpisodes() if config.name == "remax" else None
 
     def plan(self) -> Sequence[Draw]:
-        """What to sample for a task of which nothing is known."""
+        """Return what to sample for a task without cached episodes."""
         drawn = [Draw()] * self.config.group_size
         return [*drawn, Draw(greedy=True)] if self._greedy is not None else drawn
 
     def plans(self, tasks: Sequence[int], version: int) -> list[Sequence[Draw]]:
-        """What to sample for each task: the plan, without what the weights of this version have played already."""
+        """Return what to sample for each task: the plan without greedy episodes that are cached for this weight
+        version.
+        """
         plan = self.plan()
         without = [draw for draw in plan if not draw.greedy]
         greedy = self._greedy
         return [without if greedy is not None and greedy.known(task, version) else plan for task in tasks]
 
     def complete(self, samples: Sequence[Sample], groups: Mapping[str, int], version: int) -> list[Sample]:
-        """The samples of a round with what :meth:`plans` left out because it was known.
+        """Add the cached episodes that :meth:`plans` omitted to the samples of a round.
 
         Args:
-            samples: The round's.
+            samples: The samples of the round.
             groups: The task of each group of the round.
-            version: Of the weights that played them.
+            version: Version of the weights they were sampled with.
         """
         return list(samples) if self._greedy is None else self._greedy.complete(samples, groups, version)
 
     def informative(self, samples: Sequence[Sample]) -> BoolArray:
-        """Which samples to train on: none that were greedy, sampled nothing, or were cut off where those are masked;
-        nor groups without variance, where only differences within groups teach anything."""
+        """Return which samples to train on.
+
+        Excluded are greedy samples, samples without sampled tokens, truncated samples if ``overlong=mask``, and
+        groups without variance if only differences within groups carry a learning signal."""
         keep_B = np.array([not sample.greedy and sample.num_sampled > 0 for sample in samples], dtype=bool)
         if self.config.overlong == "mask":
             keep_B &= ~np.array([sample.overlong for sample in samples], dtype=bool)
@@ -144,10 +149,10 @@ class Algorithm:
         return self.config.name in ("grpo", "dr-grpo", "rloo", "remax")
 
     def targets(self, samples: Sequence[Sample], signals: Signals) -> Targets:
-        """Rewards to what each sampled token is to learn.
+        """Compute the targets of each sampled token from the rewards.
 
         Raises:
-            ValueError: Something that the algorithm asks for was not measured.
+            ValueError: A signal that the algorithm needs is missing.
         """
         for name in self.asks:
             if getattr(signals, name) is None:
@@ -158,7 +163,7 @@ class Algorithm:
         return Targets(keep_B, per_token, _numbers(keep_B, per_token))
 
     def loss(self, outputs: TokenOutputs, batch: MicroBatch) -> tuple[Tensor, Tensor]:
-        """The loss per sampled token, and 1.0 where its gradient was taken away or its weight truncated."""
+        """Compute the loss per sampled token, and 1.0 where its gradient was removed or its weight truncated."""
         config = self.config
         loss_N, clipped_N = self._loss(outputs.logp_N, batch, config)
         cap = config.importance_cap or (_REINFORCE_CAP if config.loss == "reinforce" else None)
@@ -175,7 +180,7 @@ class Algorithm:
         return factor_N * loss_N, clipped_N.maximum((factor_N < 1).to(clipped_N.dtype))
 
     def value_loss(self, outputs: TokenOutputs, batch: MicroBatch) -> Tensor:
-        """The value head's loss per sampled token; 0 at tokens it does not judge.
+        """Compute the value head's loss per sampled token; 0 at tokens without a value target.
 
         Raises:
             ValueError: The model has no value head.
@@ -194,7 +199,7 @@ class Algorithm:
             self._greedy.load_state_dict(state["greedy"])
 
     def _cost(self, samples: Sequence[Sample], signals: Signals) -> list[FloatArray]:
-        """What each sampled token pays for leaving the reference, where that is part of the reward."""
+        """Return the KL cost of each sampled token, if it is part of the reward."""
         if signals.ref_logp is None:
             return [np.zeros(sample.num_sampled) for sample in samples]
         return [
@@ -206,7 +211,7 @@ class Algorithm:
 def make_algorithm(
     config: AlgorithmConfig, value: ValueConfig | None = None, sampling: SamplingConfig | None = None
 ) -> Algorithm:
-    """The algorithm a configuration names; further sections are their defaults where they are left out."""
+    """Create the algorithm of a configuration; sections that are ``None`` get their defaults."""
     limits = sampling or SamplingConfig()
     return Algorithm(config, value or ValueConfig(), limits.max_response_tokens or limits.max_tokens)
 
@@ -220,11 +225,11 @@ def _own_aggregation(config: AlgorithmConfig) -> Literal["token-mean", "sequence
 _REINFORCE_CAP = 2.0
 
 TokenLoss = Callable[[Tensor, "MicroBatch", AlgorithmConfig], tuple[Tensor, Tensor]]
-"""Log-probs of a micro-batch's tokens to the loss of each and 1.0 where the token was clipped."""
+"""A function from the log-probs of a microbatch's tokens to the loss per token and 1.0 where the token was clipped."""
 
 
 def _bounds(config: AlgorithmConfig, low: float, high: float) -> dict[str, float]:
-    """The clip's bounds: those of the options, else these."""
+    """Return the clip bounds: those of the options, else these defaults."""
     return {
         "low": low if config.clip_low is None else config.clip_low,
         "high": high if config.clip_high is None else config.clip_high,
@@ -273,7 +278,7 @@ def _sampler_logp(sample: Sample) -> FloatArray:
 
 
 def _numbers(keep_B: BoolArray, per_token: Mapping[str, list[FloatArray]]) -> dict[str, float]:
-    """What shows whether the advantages, and the values below them, make sense."""
+    """Compute diagnostics of the advantages and, with a value head, of the values."""
     kept = {
         name: np.concatenate([np.zeros(0), *(values[i] for i in np.flatnonzero(keep_B))])
         for name, values in per_token.items()

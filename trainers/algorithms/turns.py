@@ -1,4 +1,4 @@
-"""The turns of a sample in the order they were played, whichever branch of the conversation holds their tokens."""
+"""The turns of a sample in the order they were taken, independent of the sequence that contains their tokens."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from trainers.samples import Sample
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One decision: the tokens sampled in it and what they brought.
+    """One decision: the tokens sampled in it and their reward.
 
     Attributes:
-        tokens: Positions of its tokens among the sampled tokens of the sample, in the order they were sampled.
-        reward: What the environment paid for it, shaping included.
+        tokens: Indices of its tokens among the sampled tokens of the sample, in the order they were sampled.
+        reward: The environment's reward for it, including shaping.
     """
 
     tokens: NDArray[np.int64]
@@ -24,8 +24,8 @@ class Turn:
 
 
 def turns_of(sample: Sample) -> list[list[Turn]]:
-    """For each agent its turns in order. A turn in which nothing was sampled decided nothing: the one before gets its
-    reward, or, where there is none before, the one after."""
+    """Return the turns of each agent in order. The reward of a turn without sampled tokens is added to the previous
+    turn or, if there is none, to the next one."""
     tokens: dict[tuple[int, int], NDArray[np.int64]] = {}
     start = 0
     for sequence, trajectory in zip(sample.sequences, sample.trajectory_S, strict=True):

@@ -1,4 +1,4 @@
-"""From samples to what goes through the model at once."""
+"""Conversion of samples to microbatches."""
 
 from trainers.batching.costs import Costs
 from trainers.batching.microbatch import MicroBatch, make_micro_batches

@@ -1,10 +1,10 @@
-"""Token sequences to micro-batches: bounded by tokens, padded, packed or as a trie, the same every time.
+"""Deterministic conversion of token sequences to microbatches with limited tokens: padded, packed or as a trie.
 
-The weight of each token is fixed here, over the whole batch, so that accumulating gradients over micro-batches gives
-the gradient of the whole batch whatever the token budget and the layout. What sequences begin with alike can be
-computed once: the prompt of a group, the turns that branches of a conversation share, whole episodes that are the same.
+Each token's weight is determined over the whole batch, so that gradient accumulation over microbatches gives the
+gradient of the whole batch for any token budget and layout. Common prefixes can be computed once: the prompt of a
+group, the turns shared by branches of a conversation, identical episodes.
 
-B rows of sequences, T tokens with padding, N sampled tokens of all of them.
+B rows of sequences, T tokens with padding, N sampled tokens of all sequences.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ Aggregation = Literal["token-mean", "sequence-mean"]
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """What goes through the model at once.
+    """The tokens of one forward pass.
 
     Attributes:
-        ids_BT: Token ids: a sequence a row, padded on the right, or one row with sequences side by side.
+        ids_BT: Token ids: one sequence per row, padded on the right, or one row with several packed sequences.
         row_N: Row of each sampled token.
-        column_N: Its column.
-        source_N: The column whose logits predict it: that of the token before it in its sequence.
+        column_N: Column of each sampled token.
+        source_N: Column whose logits predict the token: that of the preceding token in its sequence.
         sampler_logp_N: The sampler's log-prob.
-        weight_N: Share in the mean over the whole batch; they sum to 1 over all micro-batches of an optimizer step.
-        position_BT: Position of each token in its own sequence; ``None`` where that is its column everywhere.
-        end_BT: Sequences laid out side by side form a tree, written down depth first: token ``j`` is seen by itself and
-            by the columns after it up to ``end_BT[b, j]``, excluded. ``None`` where that is the end of the row, which
-            needs no mask in a causal model: nothing looks at the padding.
-        sequence_N: Which of the rows given each sampled token belongs to, as an index into them.
+        weight_N: Weight in the mean over the whole batch; the weights of all microbatches of an optimizer step sum
+            to 1.
+        position_BT: Position of each token in its own sequence; ``None`` if it always equals the column.
+        end_BT: Packed sequences form a tree, stored depth first: token ``j`` is visible to itself and to the columns
+            after it up to ``end_BT[b, j]``, exclusive. ``None`` if that is the end of the row for all tokens, which
+            needs no mask in a causal model: no token attends to the padding.
+        sequence_N: Index of the input row of each sampled token.
         last_S: Row and column ``(S, 2)`` of the last token of each sequence here, in the order of ``sequence_S``.
-        sequence_S: The rows given that are laid out here.
+        sequence_S: Indices of the input rows in this microbatch.
         targets: By name, one value per sampled token.
     """
 
@@ -61,7 +62,7 @@ class MicroBatch:
     end_BT: Tensor | None = None
 
     def to(self, device: torch.device) -> MicroBatch:
-        """The same on another device."""
+        """Copy the microbatch to another device."""
         moved: dict[str, Any] = {
             name: value.to(device, non_blocking=True)
             for name in self.__slots__
@@ -79,20 +80,21 @@ def make_micro_batches(
     share_prompts: bool = False,
     costs: Costs = GENERIC,
 ) -> list[MicroBatch]:
-    """All rows of one optimizer step, in micro-batches of at most the given number of padded tokens, largest first.
+    """Convert all rows of one optimizer step to microbatches of at most the given number of padded tokens, largest
+    first.
 
-    A sequence longer than that gets a micro-batch of its own. No rows make no micro-batches.
+    A longer sequence gets a microbatch of its own. Without rows there are no microbatches.
 
     Args:
-        rows: What to learn from.
-        tokens_per_microbatch: Padded tokens at most.
-        aggregation: Every token alike, or every sequence.
-        share_prompts: Lay sequences out side by side where that saves time, and compute what they begin with alike
-            once. The gradient is the same. Only for models that can be shown trees.
-        costs: What the choice of the layouts is predicted from.
+        rows: The sequences to train on.
+        tokens_per_microbatch: Maximum number of padded tokens.
+        aggregation: Equal weight per token, or per sequence.
+        share_prompts: Whether to pack sequences where that saves time, and to compute common prefixes once. The
+            gradient is the same. Only for models with tree attention.
+        costs: Cost model for the choice of the layouts.
 
     Raises:
-        ValueError: A sequence has no tokens, or its first one is marked as sampled.
+        ValueError: A sequence has no tokens, or its first token is marked as sampled.
     """
     layouts = plan(rows, tokens=tokens_per_microbatch, costs=costs, share=share_prompts) if rows else []
     return lay_out(rows, layouts, aggregation)
@@ -101,10 +103,10 @@ def make_micro_batches(
 def lay_out(
     rows: Sequence[Row], layouts: Sequence[Layout], aggregation: Aggregation = "token-mean"
 ) -> list[MicroBatch]:
-    """The micro-batches of a plan.
+    """Build the microbatches of a plan.
 
     Raises:
-        ValueError: A sequence has no tokens, or its first one is marked as sampled.
+        ValueError: A sequence has no tokens, or its first token is marked as sampled.
     """
     marked = [np.flatnonzero(np.asarray(row.sequence.mask)) for row in rows]
     for row, marked_M in zip(rows, marked, strict=True):
@@ -124,7 +126,7 @@ def lay_out(
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Tokens in their places; for each sequence its index, its row, and the column of each of its tokens."""
+    """Token ids in their layout; for each sequence its index, its row, and the column of each of its tokens."""
 
     ids_BT: IntArray
     sequences: list[tuple[int, int, IntArray]]

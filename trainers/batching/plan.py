@@ -1,7 +1,8 @@
-"""Which sequences go through the model together, and how they are laid out: padded, packed, or as a trie.
+"""Assigns sequences to microbatches and chooses their layout: padded, packed, or as a trie.
 
-Three plans are made and the one that is predicted to take the least time is kept: all sequences in padded rows; all in
-forests, where sequences that share nothing stand packed side by side; those that share in forests and the rest padded.
+Of three plans, the one with the lowest predicted time is used: all sequences in padded rows; all sequences in
+forests, where unrelated sequences are packed next to each other; or sequences with common prefixes in forests and
+the rest padded.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from trainers.batching.trie import Forest, Sorted, grow, join
 
 @dataclass(frozen=True, slots=True)
 class Padded:
-    """A row each, padded to the longest.
+    """One sequence per row, padded to the longest.
 
     Attributes:
         sequences: Indices of the rows, longest first.
-        length: Of the longest.
+        length: Length of the longest sequence.
     """
 
     sequences: tuple[int, ...]
@@ -35,15 +36,15 @@ Layout = Padded | Forest
 
 
 def plan(rows: Sequence[Row], *, tokens: int, costs: Costs, share: bool) -> list[Layout]:
-    """Layouts that hold all rows and at most so many tokens each, largest first; the same for the same rows.
+    """Choose layouts that contain all rows with at most ``tokens`` tokens each, largest first. Deterministic.
 
-    A sequence longer than that gets one of its own.
+    A longer sequence gets a layout of its own.
 
     Args:
         rows: The sequences.
-        tokens: Columns times rows at most, padding counted.
-        costs: What is predicted from.
-        share: Whether the model can be shown trees.
+        tokens: Maximum of columns times rows, including padding.
+        costs: Cost model of the predictions.
+        share: Whether the model has tree attention.
     """
     lengths = np.array([len(row.sequence) for row in rows], dtype=np.int64)
     padded = pad(lengths, range(len(rows)), tokens, costs)
@@ -60,33 +61,33 @@ def plan(rows: Sequence[Row], *, tokens: int, costs: Costs, share: bool) -> list
 
 
 def predicted(layout: Layout, costs: Costs) -> float:
-    """Seconds of forward and backward pass."""
+    """Predict the seconds of forward and backward pass."""
     if isinstance(layout, Forest):
         return costs.tree(layout.spans())
     return costs.padded(len(layout.sequences), layout.length)
 
 
 def columns(layout: Layout) -> int:
-    """Tokens that go through the model, padding counted."""
+    """Return the number of tokens in the forward pass, including padding."""
     return layout.length if isinstance(layout, Forest) else len(layout.sequences) * layout.length
 
 
 def pad(lengths: np.ndarray, chosen: Sequence[int], tokens: int, costs: Costs) -> list[Layout]:
-    """Cut the sequences, sorted by length, where it is predicted to take the least time.
+    """Split the sequences, sorted by length, into padded microbatches with the lowest predicted time.
 
-    Many cuts save padding, and few save the overhead of a micro-batch. Of plans that cost the same the more even one is
-    taken.
+    More splits save padding, fewer splits save the overhead per microbatch. Among plans of equal cost the most even
+    one is chosen.
     """
     order = sorted(chosen, key=lambda index: (-int(lengths[index]), index))
     size = lengths[order]
-    # best[i] is the cost of what comes from place i on, cut[i] where the run that begins there ends.
+    # best[i] is the cost of the sequences from i on, cut[i] the end of the microbatch that begins at i.
     best, cut = np.zeros(len(order) + 1), np.zeros(len(order), dtype=np.int64)
     for first in range(len(order) - 1, -1, -1):
         length = int(size[first])
         most = min(len(order) - first, max(1, tokens // max(1, length)))
         count = np.arange(1, most + 1)
         one = costs.padded(1, length) - costs.padded(0, length)
-        # A hair of a penalty that grows with the square of the size makes equal plans even.
+        # A tiny penalty, quadratic in the size, prefers even plans among equal ones.
         uneven = costs.batch * 1e-3 * (count * length / tokens) ** 2
         cost = costs.padded(0, length) + count * one + uneven + best[first + 1 : first + most + 1]
         choice = int(cost.argmin())
@@ -101,8 +102,10 @@ def pad(lengths: np.ndarray, chosen: Sequence[int], tokens: int, costs: Costs) -
 
 
 def fill(bundles: Sequence[Forest], tokens: int) -> list[Layout]:
-    """Forests in as few rows of at most so many columns as it takes, each bundle in the emptiest, largest bundle first
-    (longest processing time first: Graham 1969)."""
+    """Pack forests into as few rows of at most ``tokens`` columns as possible.
+
+    Each bundle is added to the row with the fewest columns, largest bundle first (longest processing time first:
+    Graham 1969)."""
     large = [bundle for bundle in bundles if bundle.length > tokens]
     rest = sorted((bundle for bundle in bundles if bundle.length <= tokens), key=lambda bundle: -bundle.length)
     count = -(-sum(bundle.length for bundle in rest) // tokens)
@@ -119,7 +122,9 @@ def fill(bundles: Sequence[Forest], tokens: int) -> list[Layout]:
 
 
 def _bundles(rows: Sequence[Row], tokens: int, costs: Costs) -> list[Forest]:
-    """A forest for each set of sequences that share what is worth sharing, in parts where it would be too large."""
+    """Build a forest for each set of sequences with a prefix worth sharing, in several parts if it would be too
+    large.
+    """
     together = Sorted.of(rows)
     forest = grow(together, costs.saves)
     root: list[int] = []
@@ -136,8 +141,8 @@ def _bundles(rows: Sequence[Row], tokens: int, costs: Costs) -> list[Forest]:
         if bundle.length <= tokens or count == 1:
             bundles.append(bundle)
             continue
-        # As many parts as it takes if each keeps what all share; cut so that they come out even, or nearby where less
-        # is shared: what is shared across a cut is computed twice.
+        # The number of parts needed if each repeats the prefix common to all. They are split evenly, or nearby where
+        # less is shared: a prefix shared across the split is computed twice.
         shared = int(part.common[1:].min())
         parts = max(2, -(-(bundle.length - shared) // max(1, tokens - shared)))
         goal, leeway = max(1, round(count * (parts // 2) / parts)), count // (4 * parts)
@@ -148,5 +153,5 @@ def _bundles(rows: Sequence[Row], tokens: int, costs: Costs) -> list[Forest]:
 
 
 def _largest_first(layouts: list[Layout]) -> list[Layout]:
-    """Memory peaks at once, not after an hour."""
+    """Sort the largest layout first, so that running out of memory shows immediately and not after an hour."""
     return sorted(layouts, key=lambda layout: -columns(layout))

@@ -1,4 +1,4 @@
-"""Samples to rows: each token sequence with what its sampled tokens are to learn, and their split into mini-batches."""
+"""Conversion of samples to rows: each token sequence with the targets of its sampled tokens, split into minibatches."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from trainers.samples import Sample
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One sequence with what its sampled tokens are to learn.
+    """One sequence with the targets of its sampled tokens.
 
     Attributes:
         sequence: The tokens.
-        targets: By name (``"adv"``, ``"return"``, ``"ref_logp"`` …) one value per sampled token.
-        role: Whose words they are.
+        targets: By name (``"adv"``, ``"return"``, ``"ref_logp"`` …), one value per sampled token.
+        role: Role of the agent.
     """
 
     sequence: TokenSequence
@@ -30,10 +30,10 @@ class Row:
 
 
 def rows_of(samples: Sequence[Sample], targets: Mapping[str, Sequence[FloatArray]]) -> list[Row]:
-    """One row per sequence that has sampled tokens; each target holds a sample's values, its sequences in order.
+    """Create one row per sequence with sampled tokens; each target has a sample's values, its sequences in order.
 
     Raises:
-        ValueError: The values do not match the sampled tokens one to one.
+        ValueError: The number of values differs from the number of sampled tokens.
     """
     rows = []
     for index, sample in enumerate(samples):
@@ -56,7 +56,7 @@ def rows_of(samples: Sequence[Sample], targets: Mapping[str, Sequence[FloatArray
 def split_for_minibatches(
     samples: Sequence[Sample], targets: Mapping[str, Sequence[FloatArray]], parts: int
 ) -> list[list[Row]]:
-    """The rows of each optimizer step of one pass: whole groups, in order, as even as they divide."""
+    """Split the rows of one pass into optimizer steps: whole groups, in order, as even as possible."""
     groups = list(dict.fromkeys(sample.group_id for sample in samples))
     part_of = {group: index * parts // len(groups) for index, group in enumerate(groups)}
     split: list[list[Row]] = []

@@ -1,4 +1,4 @@
-"""Sequences that begin alike, as a forest in one row: what they share is written once, depth first."""
+"""Prefix forest of sequences in one row: shared prefixes are stored once, depth first."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ IntArray = NDArray[np.int64]
 
 @dataclass(slots=True)
 class Node:
-    """Tokens that the same sequences go through.
+    """Consecutive tokens shared by the same sequences.
 
     Attributes:
-        start, stop, end: Its columns are ``start`` to ``stop``; those of its subtree go on to ``end``.
-        depth: Position of its first token in those sequences.
-        sequence: One of the sequences, as an index into the rows.
-        parent: Index of the node before it on the path, or -1.
+        start, stop, end: The node has the columns ``start`` to ``stop``; its subtree extends to ``end``.
+        depth: Position of its first token in the sequences.
+        sequence: Index of one of the sequences in the rows.
+        parent: Index of the parent node, or -1.
     """
 
     start: int
@@ -35,22 +35,22 @@ class Node:
 
 @dataclass(slots=True)
 class Forest:
-    """Nodes, depth first; and for each sequence laid out the node it ends with."""
+    """Nodes, depth first, and for each sequence the index of its last node."""
 
     nodes: list[Node] = field(default_factory=list)
     last: dict[int, int] = field(default_factory=dict)
 
     @property
     def length(self) -> int:
-        """Columns."""
+        """Number of columns."""
         return self.nodes[-1].stop if self.nodes else 0
 
     def spans(self) -> list[tuple[int, int, int]]:
-        """Start, stop and end of each node."""
+        """Return start, stop and end of each node."""
         return [(node.start, node.stop, node.end) for node in self.nodes]
 
     def path(self, sequence: int) -> list[Node]:
-        """The nodes a sequence goes through, first to last."""
+        """Return the nodes of a sequence, first to last."""
         path, index = [], self.last[sequence]
         while index >= 0:
             path.append(self.nodes[index])
@@ -60,12 +60,12 @@ class Forest:
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """Sequences in lexical order, where those that begin alike are neighbours.
+    """Sequences in lexicographic order, so that sequences with a common prefix are adjacent.
 
     Attributes:
         order: Indices of the rows.
-        length: Length of each, in that order.
-        common: How many tokens each begins with as the one before it does; 0 for the first.
+        length: Length of each sequence, in that order.
+        common: Length of the prefix that each shares with the previous sequence; 0 for the first.
     """
 
     order: IntArray
@@ -74,7 +74,7 @@ class Sorted:
 
     @classmethod
     def of(cls, rows: Sequence[Row], chosen: Sequence[int] | None = None) -> Sorted:
-        """Of all rows, or of those chosen."""
+        """Sort all rows, or the chosen ones."""
         chosen = range(len(rows)) if chosen is None else chosen
         order = sorted(chosen, key=lambda index: (rows[index].sequence.ids, index))
         ids = [np.asarray(rows[index].sequence.ids) for index in order]
@@ -82,7 +82,7 @@ class Sorted:
         return cls(np.array(order, dtype=np.int64), np.array([len(i) for i in ids]), np.array(common, dtype=np.int64))
 
     def part(self, low: int, high: int) -> Sorted:
-        """Those from one place to before another."""
+        """Return the sequences from ``low`` to ``high``, exclusive."""
         common = self.common[low:high].copy()
         common[:1] = 0
         return Sorted(self.order[low:high], self.length[low:high], common)
@@ -95,7 +95,7 @@ def _common(before: IntArray, after: IntArray) -> int:
 
 
 def join(forests: Sequence[Forest]) -> Forest:
-    """Several forests in one row."""
+    """Concatenate several forests in one row."""
     joined = Forest()
     for forest in forests:
         column, index = joined.length, len(joined.nodes)
@@ -115,16 +115,15 @@ def join(forests: Sequence[Forest]) -> Forest:
 
 
 def grow(rows: Sorted, saves: Callable[[int], bool]) -> Forest:
-    """The forest of sorted sequences.
+    """Build the forest of sorted sequences.
 
     Args:
         rows: The sequences.
-        saves: Whether to write so many columns once less is worth another node. What is not is written anew in each
-            branch, so that a few tokens that happen to be the same do not shatter a sequence.
+        saves: Whether sharing this many columns is worth an additional node. Otherwise the tokens are repeated in
+            each branch, so that a few tokens that are equal by coincidence do not fragment a sequence.
     """
     forest = Forest()
-    # What is still to be written, next last: (first, after the last, depth of what is written, parent); a lone number
-    # closes that node.
+    # Stack of the work left: (first, end, depth already stored, parent); an int closes that node.
     todo: list[tuple[int, int, int, int] | int] = [(0, len(rows.order), 0, -1)] if len(rows.order) else []
     while todo:
         item = todo.pop()
@@ -133,7 +132,7 @@ def grow(rows: Sorted, saves: Callable[[int], bool]) -> Forest:
             continue
         low, high, depth, parent = item
         shared = int(rows.common[low + 1 : high].min()) if high - low > 1 else int(rows.length[low])
-        # Those that end here come first: they are what the others begin with.
+        # Sequences that end here come first, since they are a prefix of the others.
         ending = int((rows.length[low:high] == shared).sum())
         inner = low + ending
         edges = [inner, *(inner + 1 + np.flatnonzero(rows.common[inner + 1 : high] == shared)).tolist(), high]

@@ -1,8 +1,7 @@
-"""Every option of training, as frozen dataclasses, a file a section; reading them from YAML and the command line lives
-in `settings`.
+"""All training options as frozen dataclasses, one file per section.
 
-Each section has its own check beside it. An option that would do nothing under the other settings is an error, not a
-silence: see :func:`validate`.
+Each section's check is in its file. An option that would have no effect under the other settings is an error; see
+:func:`validate`. :mod:`trainers.settings` reads configurations from YAML and the command line.
 """
 
 from trainers.config.algorithm import AlgorithmConfig, EntropyConfig

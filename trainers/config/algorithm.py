@@ -1,4 +1,4 @@
-"""What is sampled for a task, how rewards become advantages, the loss, and how curiosity is kept."""
+"""Options of the algorithm: sampling per task, advantages, loss and entropy."""
 
 from __future__ import annotations
 
@@ -10,102 +10,108 @@ from trainers.config.checks import default, idle, positive
 
 @dataclass(frozen=True)
 class AlgorithmConfig:
-    """What is sampled for a task, how rewards become advantages, and the loss.
+    """What is sampled per task, how rewards become advantages, and the loss.
 
-    Whatever the loss, the "old" log-probs are the sampler's: those the tokens were drawn with. Ratios therefore cover
-    several updates from one batch, sampling ahead of the update, and whatever the sampler computes otherwise.
+    For every loss, the "old" log-probs are the sampler's: those the tokens were sampled with. The ratios therefore
+    account for several updates on one batch, for sampling ahead of the update, and for numerical differences between
+    sampler and trainer.
     """
 
     name: Literal["grpo", "dr-grpo", "rloo", "remax", "reinforce", "reinforce++", "rebn", "ppo"] = "grpo"
-    """`grpo`: reward minus the mean of the group. `dr-grpo`: the same, never over the deviation, and every token's
-    weight the same constant. `rloo`: minus the mean of the others. `remax`: minus the reward of the greedy episode.
-    `reinforce`: minus the mean of the batch. `reinforce++`: discounted returns of tokens, whitened over the batch.
-    `rebn`: discounted returns of turns, whitened over the batch. `ppo`: generalised advantages by a value head."""
+    """``grpo``: reward minus the mean of the group. ``dr-grpo``: the same, never divided by the standard deviation, and
+    with the same constant weight for every token. ``rloo``: reward minus the mean of the other episodes of the group.
+    ``remax``: reward minus the reward of the greedy episode. ``reinforce``: reward minus the mean of the batch.
+    ``reinforce++``: discounted returns per token, whitened over the batch. ``rebn``: discounted returns per turn,
+    whitened over the batch. ``ppo``: generalized advantage estimation with a value head."""
     group_size: int = 8
     """Stochastic episodes per task."""
     groups_per_step: int = 16
     """Tasks per step."""
     normalize_std: bool = False
-    """Divide GRPO's advantages by the standard deviation of the group, as the original does."""
+    """Divide GRPO's advantages by the standard deviation of the group, as in the original paper."""
     drop_zero_variance: bool = True
-    """Leave groups out whose episodes all got the same reward: they carry no gradient, and with the KL term or the
-    entropy bonus they would only dilute those that do."""
+    """Drop groups whose episodes all got the same reward: they carry no policy gradient, and with the KL term or the
+    entropy bonus they would only dilute the other groups."""
     dynamic_sampling: int = 0
-    """Most further rounds of rollouts in a step, each with as many new tasks as there were groups whose episodes all
-    got the same reward (DAPO); 0 for none."""
+    """Maximum number of additional rollout rounds per step, each with as many new tasks as there were groups whose
+    episodes all got the same reward (DAPO); 0 for none."""
     gamma: float = 1.0
-    """Discount per turn (`rebn`, `ppo` by turns) or per token (`reinforce++`, `ppo` by tokens). The others compare
-    whole episodes, and later turns of different episodes have no baseline in common: they take 1 only."""
+    """Discount per turn (``rebn``, ``ppo`` by turns) or per token (``reinforce++``, ``ppo`` by tokens). The other
+    algorithms compare whole episodes, and later turns of different episodes share no baseline: they accept only 1."""
     gae_level: Literal["turn", "token"] = "turn"
-    """What PPO's value head judges: the state before each turn, or before each sampled token."""
+    """What PPO's value head estimates the value of: the state before each turn, or before each sampled token."""
     gae_lambda: float = 1.0
-    """PPO's mixture: 1 trusts the returns alone and takes the value head for a baseline, 0 trusts the value head
-    alone. Less than 1 pays once `value/explained_variance` is well above 0: before that it is a bias."""
+    """Lambda of GAE: 1 uses the returns alone, with the value head as a baseline; 0 relies on the value head alone.
+    Less than 1 helps once ``value/explained_variance`` is well above 0; before that it adds bias."""
     whiten: bool = True
-    """Bring PPO's advantages to mean 0 and deviation 1 over the batch."""
+    """Normalize PPO's advantages to mean 0 and standard deviation 1 over the batch."""
     loss: Literal["clip", "gspo", "cispo", "dppo", "reinforce"] = "clip"
-    """`clip`: PPO's clipped ratio. `gspo`: the ratio of the whole sequence, clipped. `cispo`: the clipped ratio as a
-    weight, so that every token keeps a gradient. `dppo`: tokens are dropped by how far their probability moved.
-    `reinforce`: the ratio as a truncated weight."""
+    """``clip``: PPO's clipped ratio. ``gspo``: the clipped ratio of the whole sequence. ``cispo``: the clipped ratio as
+    a weight, so that every token keeps a gradient. ``dppo``: drops tokens by how far their probability changed.
+    ``reinforce``: the ratio as a truncated weight."""
     clip_low: float | None = None
-    """A ratio below 1 - clip_low gets no gradient where the advantage is negative (`cispo`: the least weight). None
-    for the loss's own: 0.2, `gspo` 3e-4, `cispo` 1, which is no bound."""
+    """A ratio below 1 - clip_low gets no gradient where the advantage is negative (``cispo``: the smallest weight).
+    None for the loss's own default: 0.2, ``gspo`` 3e-4, ``cispo`` 1, which is no bound."""
     clip_high: float | None = None
-    """A ratio above 1 + clip_high gets no gradient where the advantage is positive (`cispo`: the largest weight). None
-    for the loss's own: 0.28, `gspo` 4e-4, `cispo` 4."""
+    """A ratio above 1 + clip_high gets no gradient where the advantage is positive (``cispo``: the largest weight).
+    None for the loss's own default: 0.28, ``gspo`` 4e-4, ``cispo`` 4."""
     dual_clip: float | None = None
-    """With a negative advantage, ratios above this get no gradient either; 3 is usual."""
+    """With a negative advantage, ratios above this value get no gradient either; 3 is common."""
     dppo_threshold: float = 0.2
-    """How far a token's probability may move from the sampler's before `loss=dppo` drops it."""
+    """Largest difference between a token's probability and the sampler's before ``loss=dppo`` drops the token."""
     importance_cap: float | None = None
-    """Largest ratio to the sampler that counts in full; see `importance_mode`. None for no limit, and for 2 with
-    `loss=reinforce`."""
+    """Largest ratio to the sampler's probabilities that is used in full; see ``importance_mode``. None for no limit,
+    and for 2 with ``loss=reinforce``."""
     importance_mode: Literal["token-truncate", "token-mask", "sequence-mask"] = "token-truncate"
-    """`token-truncate`: a larger ratio counts as the cap. `token-mask`: a token whose ratio is outside [1/cap, cap]
-    counts nothing. `sequence-mask`: nor does a whole sequence whose ratio (geometric mean per token) is outside."""
+    """``token-truncate``: a larger ratio is truncated to the cap. ``token-mask``: a token whose ratio is outside
+    [1/cap, cap] is masked. ``sequence-mask``: a sequence whose ratio (geometric mean per token) is outside that range
+    is masked as well."""
     aggregation: Literal["token-mean", "sequence-mean", "constant"] | None = None
-    """`token-mean` weighs every sampled token of the whole batch alike; `sequence-mean` every episode's sequence;
-    `constant` divides each sequence's sum by the most tokens it may have (`sampling.max_response_tokens`, else
-    `sampling.max_tokens`). None for `constant` with `dr-grpo`, `sequence-mean` with `gspo`, else `token-mean`."""
+    """``token-mean`` weights every sampled token of the whole batch equally; ``sequence-mean`` the sequence of every
+    episode; ``constant`` divides each sequence's sum by the maximum number of tokens (``sampling.max_response_tokens``,
+    else ``sampling.max_tokens``). None for ``constant`` with ``dr-grpo``, ``sequence-mean`` with ``gspo``, else
+    ``token-mean``."""
     epochs: int = 1
     """Passes over each batch of episodes."""
     minibatches: int = 1
     """Optimizer steps per pass."""
     kl: float = 0.0
-    """Weight of the KL to the reference; 0 for none. The reference is the model with adapters off, or, in full
-    fine-tuning, a frozen copy."""
+    """Weight of the KL divergence from the reference model; 0 for none. The reference is the model with adapters
+    disabled or, in full fine-tuning, a frozen copy."""
     kl_in: Literal["loss", "reward"] = "loss"
-    """Where it counts: as a term of the loss, or taken from the reward of every token."""
+    """Where the KL divergence is applied: as a term of the loss, or subtracted from the reward of every token."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     """Schulman's estimators: k1 = log-ratio, k2 = half its square, k3 = exp(-x) - 1 + x."""
     kl_straight_through: bool = False
-    """As a loss: the estimator's value with the gradient of k2, whose mean is that of the KL."""
+    """In the loss: use the estimator's value with the gradient of k2, whose mean is the gradient of the KL
+    divergence."""
     overlong: Literal["keep", "mask"] = "keep"
-    """`mask` leaves out episodes that a limit of tokens or time cut off: their reward says nothing of what was
-    written."""
+    """``mask`` excludes episodes that were truncated by a token or time limit: their reward does not evaluate the
+    sampled text."""
     overlong_penalty: float = 0.0
-    """Taken from the reward of an episode as long as `sampling.max_response_tokens`; less within the buffer before."""
+    """Subtracted from the reward of an episode as long as ``sampling.max_response_tokens``; less within the buffer
+    before it."""
     overlong_buffer: int = 0
-    """Tokens before the limit over which the penalty grows from 0 to `overlong_penalty`."""
+    """Number of tokens before the limit over which the penalty grows from 0 to ``overlong_penalty``."""
     format_penalty: float = 0.0
-    """Taken from the reward, times the share of the episode's turns whose reply could not be parsed."""
+    """Subtracted from the reward, multiplied by the fraction of the episode's turns whose reply could not be parsed."""
 
 
 @dataclass(frozen=True)
 class EntropyConfig:
-    """Keeping the policy from collapsing early: an entropy bonus, fixed or steered towards a target."""
+    """Entropy bonus against early collapse of the policy: fixed, or controlled towards a target."""
 
     bonus: float = 0.0
-    """Weight of the mean token entropy in the objective: fixed, or where it starts if there is a target."""
+    """Weight of the mean token entropy in the objective; with a target, the initial weight."""
     target: float | None = None
-    """Mean entropy per sampled token to hold, in nats; the weight then grows by `rate` while entropy is below it and
-    shrinks while it is above. None for a fixed weight."""
+    """Target for the mean entropy per sampled token, in nats. The weight grows by ``rate`` per step while the entropy
+    is below the target and shrinks while it is above. None for a fixed weight."""
     target_until: float = 0.7
-    """The target falls linearly to 0 over this share of the steps."""
+    """The target decreases linearly to 0 over this fraction of the steps."""
     rate: float = 0.15
     """Relative change of the weight per step."""
     max_bonus: float = 0.1
-    """Largest weight the target may lead to."""
+    """Upper limit of the weight if a target is set."""
 
 
 _COMPARING = ("drop_zero_variance", "dynamic_sampling")
@@ -120,7 +126,7 @@ READ_BY_ALGORITHM: dict[str, tuple[str, ...]] = {
     "rebn": ("gamma",),
     "ppo": ("gamma", "gae_level", "gae_lambda", "whiten"),
 }
-"""Options that only some algorithms read, by who does. What stands in no row of the three tables, all read."""
+"""Options that only some algorithms read, by algorithm. Options in none of the three tables are always read."""
 
 READ_BY_LOSS: dict[str, tuple[str, ...]] = {
     "clip": ("clip_low", "clip_high", "dual_clip"),
@@ -129,7 +135,7 @@ READ_BY_LOSS: dict[str, tuple[str, ...]] = {
     "dppo": ("dppo_threshold",),
     "reinforce": (),
 }
-"""The same for losses."""
+"""Options that only some losses read, by loss."""
 
 READ_WITH: dict[str, str] = {
     "kl_in": "kl",
@@ -138,14 +144,14 @@ READ_WITH: dict[str, str] = {
     "importance_mode": "importance_cap",
     "overlong_buffer": "overlong_penalty",
 }
-"""Options that are read only if another one is set."""
+"""Options that are read only if another option is set."""
 
 
 _WHY = {
     "gamma": ", which compares whole episodes: later turns of different ones have no baseline in common (rebn, "
     "reinforce++ and ppo discount)",
 }
-"""What is worth saying of an option beyond that nobody reads it."""
+"""Additional explanation for the error message about an option without effect."""
 
 
 def check_algorithm(algorithm: AlgorithmConfig, problems: list[str]) -> None:
@@ -165,7 +171,7 @@ def check_algorithm(algorithm: AlgorithmConfig, problems: list[str]) -> None:
 
 
 def _check_idle(algorithm: AlgorithmConfig, problems: list[str]) -> None:
-    """What the present algorithm, loss or other options do not read may not be set."""
+    """Report options that are set although the algorithm, the loss or other options make them ineffective."""
     for table, chosen, option in (
         (READ_BY_ALGORITHM, algorithm.name, "name"),
         (READ_BY_LOSS, algorithm.loss, "loss"),
@@ -174,7 +180,7 @@ def _check_idle(algorithm: AlgorithmConfig, problems: list[str]) -> None:
             why = f"with algorithm.{option}={chosen}{_WHY.get(name, '')}"
             idle(algorithm, "algorithm.", (name,), why, problems)
     for name, needed in READ_WITH.items():
-        capped = needed == "importance_cap" and algorithm.loss == "reinforce"  # which has a cap of its own
+        capped = needed == "importance_cap" and algorithm.loss == "reinforce"  # ``reinforce`` has a default cap
         if getattr(algorithm, needed) == default(algorithm, needed) and not capped:
             idle(algorithm, "algorithm.", (name,), f"without algorithm.{needed}", problems)
     if algorithm.kl and algorithm.kl_straight_through:

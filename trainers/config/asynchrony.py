@@ -1,4 +1,4 @@
-"""Playing the next step's episodes while the model learns from this one's."""
+"""Options for collecting the next step's episodes while the model trains on the current ones."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from trainers.config.checks import idle
 
 @dataclass(frozen=True)
 class AsynchronyConfig:
-    """Playing the next step's episodes while the model learns from this one's: they are drawn by weights one update
-    older, which the loss corrects for by its ratio to the sampler's log-probs."""
+    """Collection of the next step's episodes during the update of the current step. They are sampled with weights
+    one update older; the loss corrects for this by the ratio to the sampler's log-probs."""
 
     steps_ahead: Literal[0, 1] = 0
-    """`1` plays step n + 1 during the update of step n. A step then takes as long as the slower of the two."""
+    """``1`` collects the episodes of step n + 1 during the update of step n. A step then takes as long as the slower
+    of the two."""
     max_staleness: int = 1
-    """Episodes with a token drawn by weights that more than this many pushes have replaced are dropped and counted:
-    a sampler that lost a push is noticed before anything is learnt from it."""
+    """Episodes with a token sampled from weights more than this many weight syncs old are dropped and counted. This
+    detects a sampler that missed a weight sync before its episodes are trained on."""
 
 
 def check_asynchrony(asynchrony: AsynchronyConfig, problems: list[str], *, deterministic: bool) -> None:

@@ -1,4 +1,4 @@
-"""What of a run survives a crash."""
+"""Options of checkpoints."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from trainers.config.checks import idle
 
 @dataclass(frozen=True)
 class CheckpointConfig:
-    """What survives a crash."""
+    """How often checkpoints are written and which are kept."""
 
     every: int = 10
     """Steps between checkpoints; 0 for none."""
     keep: int = 2
-    """Newest checkpoints kept."""
+    """Number of newest checkpoints to keep."""
     best: str = "validation/success"
-    """Metric of the validations; the checkpoint of the step where it was largest is kept whatever its age, and its
-    model written to `best_model`. Empty for none."""
+    """Validation metric; the checkpoint of the step with its largest value is kept regardless of age, and its model
+    is written to ``best_model``. Empty for none."""
 
 
 def check_checkpoint(checkpoint: CheckpointConfig, problems: list[str], *, resume: bool, validates: bool) -> None:

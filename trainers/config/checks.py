@@ -1,4 +1,4 @@
-"""What every check of options uses: one error that lists all problems, and a few sentences they share."""
+"""Helpers shared by all option checks, and the error that lists all problems."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 
 class ConfigError(ValueError):
-    """An option that is unknown, impossible, or would do nothing; names it and the way out."""
+    """An option is unknown, impossible, or would have no effect. The message names the option and how to fix it."""
 
 
 def positive(section: object, prefix: str, names: tuple[str, ...], problems: list[str]) -> None:
-    """Options that must be above 0; ``None`` is let through."""
+    """Report options that are not above 0; ``None`` is accepted."""
     for name in names:
         value = getattr(section, name)
         if value is not None and not value > 0:
@@ -18,21 +18,22 @@ def positive(section: object, prefix: str, names: tuple[str, ...], problems: lis
 
 
 def idle(section: object, prefix: str, names: tuple[str, ...], unless: str, problems: list[str]) -> None:
-    """Options that were set although nothing reads them under the other settings."""
+    """Report options that were set although nothing reads them under the other settings."""
     for name in names:
         if getattr(section, name) != default(section, name):
             problems.append(f"{prefix}{name}={getattr(section, name)!r} does nothing {unless}; leave it out")
 
 
 def default(section: object, name: str) -> Any:
-    """What an option is if nobody sets it."""
+    """Return the default of an option."""
     return getattr(type(section)(), name)
 
 
 def raise_if_any(problems: list[str]) -> None:
-    """
+    """Raise an error that lists all problems, if there are any.
+
     Raises:
-        ConfigError: There are problems; all of them are listed.
+        ConfigError: There are problems.
     """
     if problems:
         raise ConfigError("the configuration cannot be used:\n" + "\n".join(f"  - {problem}" for problem in problems))

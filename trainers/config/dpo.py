@@ -1,4 +1,4 @@
-"""Direct preference optimization as one dataclass, and the check of its options against each other."""
+"""Options of direct preference optimization (DPO) as one dataclass, and their validation."""
 
 from __future__ import annotations
 
@@ -22,51 +22,55 @@ from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning
 
 @dataclass(frozen=True)
 class PreferenceConfig:
-    """Which answer is preferred to which."""
+    """Where preference pairs come from and how they are built."""
 
     file: Files = ""
-    """Pairs (`{"prompt": ..., "chosen": ..., "rejected": ...}`, strings or messages) or saved episodes, one a row:
-    JSONL, JSON or Parquet files, patterns such as `runs/rl/episodes/*.jsonl`, or `hf:repo[:config][@split]`."""
+    """Pairs (``{"prompt": ..., "chosen": ..., "rejected": ...}``, strings or messages) or saved episodes, one per row:
+    JSONL, JSON or Parquet files, patterns such as ``runs/rl/episodes/*.jsonl``, or ``hf:repo[:config][@split]``."""
     pairs: Literal["best_worst", "all"] = "best_worst"
-    """Pairs made of the episodes of a group: the best with the worst, or each with every one of a lower reward."""
+    """Pairs built from the episodes of a group: the best with the worst, or each episode with every one of lower
+    reward."""
     pairs_per: Literal["group", "task"] = "group"
-    """Episodes that are compared: of one group of one training step, or of a task over all files."""
+    """Which episodes are compared: those of one group of one training step, or those of a task over all files."""
     min_margin: float = 0.0
-    """Episodes are compared if their rewards differ by more than this; equal ones never are."""
+    """Episodes are paired if their rewards differ by more than this value; episodes of equal reward never are."""
     strings: Literal["chat", "raw"] = "chat"
-    """A prompt and answers that are plain strings: `chat` makes them a user's message and its reply, in the model's
-    chat template; `raw` puts one behind the other as they stand."""
+    """How to format a prompt and answers that are plain strings: ``chat`` makes them a user message and its reply in
+    the model's chat template; ``raw`` concatenates them unchanged."""
 
 
 @dataclass(frozen=True)
 class DpoConfig:
-    """Direct preference optimization: the model learns which of two answers is the better one."""
+    """Options of direct preference optimization: training the model on pairs of a better and a worse answer."""
 
     output: str = "runs/dpo"
-    """Folder of the run; the model is written to its `model` folder."""
+    """Output folder of the run; the model is written to its ``model`` folder."""
     steps: int | None = None
-    """Optimizer steps, in place of `epochs`."""
+    """Number of optimizer steps; an alternative to ``epochs``."""
     epochs: int | None = None
-    """Passes over the pairs; one where neither is given."""
+    """Number of passes over the pairs; 1 if neither ``epochs`` nor ``steps`` is given."""
     pairs_per_step: int = 16
     """Pairs per optimizer step."""
     beta: float = 0.1
-    """How dear it is to move away from the reference: the factor of the log-ratios."""
+    """Strength of the penalty for moving away from the reference: the factor of the log-ratios."""
     loss: Literal["sigmoid", "ipo", "hinge"] = "sigmoid"
-    """`sigmoid`: Rafailov et al. 2023, equation 7. `ipo`: Azar et al. 2023, equation 17. `hinge`: Zhao et al. 2023."""
+    """``sigmoid``: Rafailov et al. 2023, equation 7. ``ipo``: Azar et al. 2023, equation 17. ``hinge``: Zhao et al.
+    2023."""
     label_smoothing: float = 0.0
-    """Share of the pairs that are taken to be labelled the wrong way round (conservative DPO, Mitchell 2023)."""
+    """Assumed fraction of pairs with swapped labels (conservative DPO, Mitchell 2023)."""
     length_normalized: bool | None = None
-    """Mean log-prob of an answer's tokens in place of their sum; none for the mean with `ipo` and the sum elsewhere."""
+    """Use the mean log-prob of an answer's tokens in place of their sum; none for the mean with ``ipo`` and the sum
+    otherwise."""
     rpo_alpha: float = 0.0
-    """Weight of the chosen answer's negative log-likelihood per token, beside the preference (Pang et al. 2024)."""
+    """Weight of the chosen answer's negative log-likelihood per token, added to the preference loss (Pang et al.
+    2024)."""
     reference: str = ""
-    """Folder or hub id of the reference model; empty for the model as it is before the first step."""
+    """Folder or hub id of the reference model; empty for the model before the first step."""
     seed: int = 0
     resume: bool = False
-    """Go on from the newest whole checkpoint in `output`; from the start if there is none."""
+    """Resume from the newest complete checkpoint in ``output``; start from the beginning if there is none."""
     threads: int = 1
-    """Threads of torch."""
+    """Number of torch threads."""
     model: ModelConfig = field(default_factory=ModelConfig)
     preferences: PreferenceConfig = field(default_factory=PreferenceConfig)
     length: LengthConfig = field(default_factory=LengthConfig)
@@ -77,7 +81,7 @@ class DpoConfig:
 
 
 def validate_dpo(config: DpoConfig) -> list[str]:
-    """As :func:`validate`, for direct preference optimization."""
+    """Check the options of a DPO run; see :func:`validate`."""
     problems: list[str] = []
     if not config.preferences.file:
         problems.append("preferences.file is missing: pairs or saved episodes (see `rllm-gym dpo --help`)")

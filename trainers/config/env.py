@@ -1,4 +1,4 @@
-"""Which environment the model acts in, as which agent, and how its replies are drawn."""
+"""Options of the environment, the agent and sampling."""
 
 from __future__ import annotations
 
@@ -11,54 +11,56 @@ from trainers.config.json_object import JsonObject
 
 @dataclass(frozen=True)
 class EnvConfig:
-    """Which environment the model acts in, and as which agent."""
+    """The environment and the agent that acts in it."""
 
     id: str = ""
-    """Gymnasium id of the environment; `rllm-gym list` shows those that come with this package. `module:id` imports
-    the module first, for environments of your own."""
+    """Gymnasium id of the environment; ``rllm-gym list`` shows the ones in this package. ``module:id`` imports the
+    module first, for your own environments."""
     kwargs: JsonObject = field(default_factory=dict)
-    """Keyword arguments of the environment, for training, validation and test alike."""
+    """Keyword arguments of the environment, for training, validation and test."""
     train_kwargs: JsonObject = field(default_factory=dict)
-    """Further ones for training. `split="train"` is added where the environment takes a `split`."""
+    """Additional keyword arguments for training. ``split="train"`` is added if the environment accepts a ``split``."""
     validation_kwargs: JsonObject = field(default_factory=dict)
-    """Further ones for validation. `split="validation"` is added where the environment takes a `split`."""
+    """Additional keyword arguments for validation. ``split="validation"`` is added if the environment accepts a
+    ``split``."""
     workflow: str = ""
-    """Workflow class as `module:Class`, for episodes of several agents; see `roles`. Its tasks are those of the
-    environment or game `env.id`. Empty for one agent that plays the environment."""
+    """Workflow class as ``module:Class``, for episodes with several agents; see ``roles``. Its tasks are those of the
+    environment or game ``env.id``. Empty for a single agent."""
     workflow_kwargs: JsonObject = field(default_factory=dict)
     """Keyword arguments of the workflow."""
     agent: str = ""
-    """Agent class as `module:Class`; empty for the one that fits the environment."""
+    """Agent class as ``module:Class``; empty for the default agent of the environment."""
     agent_kwargs: JsonObject = field(default_factory=dict)
     """Keyword arguments of the agent."""
     workers: Literal["thread", "process", "ray"] = "thread"
-    """Where environments live. Threads are faster; processes survive environments that crash or hang; ray spreads such
+    """Where environments run. Threads are faster; processes isolate crashes and hangs; ray distributes such
     processes over the Ray cluster at RAY_ADDRESS."""
     max_turns: int | None = None
-    """Fewer turns than the environment allows; none keeps the environment's own limit. With a workflow: replies in one
-    episode, of all agents together."""
+    """Maximum number of turns, if below the environment's own limit; none for the environment's limit. With a
+    workflow: the number of replies per episode, of all agents together."""
     step_timeout: float = 60.0
-    """Seconds one step, reset or close of the environment may take."""
+    """Timeout in seconds for one step, reset or close of the environment."""
     episode_timeout: float = 600.0
-    """Seconds a whole episode may take."""
+    """Timeout in seconds for a whole episode."""
     retries: int = 2
-    """Fresh environments tried after the world broke, before the episode is dropped and counted."""
+    """Number of retries with a new environment after an environment fault. After the last one the episode is dropped
+    and counted."""
     parallel: int = 128
-    """Episodes under way at once."""
+    """Number of concurrent episodes."""
 
 
 @dataclass(frozen=True)
 class SamplingConfig:
-    """How replies are drawn while training."""
+    """Sampling of replies during training."""
 
     temperature: float = 1.0
-    """Above 0. The log-probs trained on are those at this temperature."""
+    """Sampling temperature, above 0. The log-probs that the loss uses are those at this temperature."""
     max_tokens: int = 64
-    """Longest reply of one turn, in tokens."""
+    """Maximum length of the reply of one turn, in tokens."""
     max_response_tokens: int | None = None
-    """Most tokens sampled in one episode, over all its turns; none for what the context leaves."""
+    """Maximum number of sampled tokens per episode, over all its turns; none for what fits in the context."""
     context_length: int | None = None
-    """Longest conversation in tokens; none for what the model was made for."""
+    """Maximum length of a conversation in tokens; none for the context length of the model."""
 
 
 def check_env(env: EnvConfig, problems: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Keyword arguments of something else as an option: a YAML mapping, or JSON on the command line."""
+"""``JsonObject``: an option that holds keyword arguments, as a YAML mapping or as JSON on the command line."""
 
 from __future__ import annotations
 
@@ -29,4 +29,4 @@ JsonObject = Annotated[
         str_from_instance=lambda value: [json.dumps(dict(value))],
     ),
 ]
-"""Keyword arguments of something else: a YAML mapping, or JSON on the command line."""
+"""Keyword arguments as an option: a YAML mapping, or JSON on the command line."""

@@ -1,4 +1,4 @@
-"""The model that is trained, its adapters and the precision of its base, and a tiny one made on the spot."""
+"""Options of the trained model: its adapters, the precision of its base, and a tiny model created for tests."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from trainers.config.checks import idle, positive
 
 @dataclass(frozen=True)
 class LoraConfig:
-    """Low-rank adapters; used with `model.tuning=lora` and `qlora`."""
+    """Low-rank adapters, used with ``model.tuning=lora`` and ``qlora``."""
 
     rank: int = 32
     """Rank of the adapters."""
     alpha: float = 32.0
     """The adapters' output is scaled by alpha / rank."""
     targets: str = "all-linear"
-    """`all-linear` (all but the output head), or names of modules separated by commas."""
+    """``all-linear`` (all except the output head), or names of modules separated by commas."""
     variant: Literal["lora", "rslora", "dora"] = "lora"
-    """`lora` (Hu et al. 2021). `rslora` scales by alpha / sqrt(rank), so that higher ranks learn at the same rate
-    (Kalajdzievski 2023). `dora` learns the length of each row of a weight apart from its direction (Liu et al. 2024):
-    often a little better, a third slower."""
+    """``lora`` (Hu et al. 2021). ``rslora`` scales by alpha / sqrt(rank), so that higher ranks learn at the same rate
+    (Kalajdzievski 2023). ``dora`` learns the magnitude of each row of a weight separately from its direction (Liu et
+    al. 2024): often slightly better, a third slower."""
 
 
 @dataclass(frozen=True)
@@ -29,29 +29,29 @@ class ModelConfig:
     """The model that is trained."""
 
     path: str = ""
-    """A Hugging Face folder or hub id. Required, except where a tiny model is made (`rllm-gym sft --tiny.enabled`)."""
+    """A Hugging Face folder or hub id. Required unless a tiny model is created (``rllm-gym sft --tiny.enabled``)."""
     tuning: Literal["full", "lora", "qlora"] = "lora"
-    """`lora` trains low-rank adapters on all linear layers; `qlora` does so on a base in 4 bits (NF4, doubly quantised:
-    about 0.52 bytes a weight, Dettmers et al. 2023); `full` trains every weight."""
+    """``lora`` trains low-rank adapters on all linear layers; ``qlora`` does so on a 4-bit base (NF4 with double
+    quantization: about 0.52 bytes per weight, Dettmers et al. 2023); ``full`` trains every weight."""
     lora: LoraConfig = field(default_factory=LoraConfig)
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """`bfloat16` computes in bfloat16; trained weights stay float32. On CPUs float32 is faster."""
+    """``bfloat16`` computes in bfloat16; trained weights stay in float32. On CPUs float32 is faster."""
     device: str = "auto"
-    """`auto` takes a GPU where there is one; else `cpu`, `cuda`, `cuda:1` …"""
+    """``auto`` uses a GPU if there is one; otherwise ``cpu``, ``cuda``, ``cuda:1`` …"""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
     reference: Literal["copy", "bfloat16", "cpu"] = "copy"
-    """How full fine-tuning keeps the reference of the KL term: a frozen `copy`; one in `bfloat16`, of half the size; or
-    on the `cpu`, from where it is computed, slowly, without taking memory of the GPU. Adapters need none: the
-    reference is the model with adapters off."""
+    """How full fine-tuning stores the reference model of the KL term: a frozen ``copy``; a copy in ``bfloat16``, half
+    the size; or a copy on the ``cpu``, which is slow to evaluate but takes no GPU memory. Adapters need no copy: the
+    reference is the model with adapters disabled."""
 
 
 @dataclass(frozen=True)
 class TinyConfig:
-    """A tiny model made on the spot; see :func:`trainers.tiny_model.make_tiny_model`."""
+    """A tiny randomly initialized model; see :func:`trainers.tiny_model.make_tiny_model`."""
 
     enabled: bool = False
-    """Make one in the run's folder and start from it, in place of `model.path`."""
+    """Create a tiny model in the run's folder and start from it instead of ``model.path``."""
     architecture: Literal["qwen2", "llama"] = "qwen2"
     hidden_size: int = 96
     num_layers: int = 2
@@ -61,14 +61,16 @@ class TinyConfig:
     vocab_size: int = 512
     init_std: float = 0.08
     rope_theta: float = 10_000.0
-    """Base of the rotary position embedding; short texts are told apart better with a small one."""
+    """Base of the rotary position embedding; a small one distinguishes positions of short texts better."""
     seed: int = 0
 
 
 def check_model(model: ModelConfig, problems: list[str], *, required: bool, reference: bool = False) -> None:
-    """
+    """Check the options of the model.
+
     Args:
-        reference: A KL term asks for a reference model.
+        required: Whether ``model.path`` must be set.
+        reference: Whether a KL term needs a reference model.
     """
     if required and not model.path:
         problems.append("model.path is missing: a Hugging Face folder or hub id (`rllm-gym sft` makes a tiny one)")

@@ -1,4 +1,4 @@
-"""What fine-tuning on files has in common, whatever its loss: which files, how long, how much of it is held back."""
+"""Options shared by all fine-tuning on files: input files, example length and held-out data."""
 
 from __future__ import annotations
 
@@ -14,36 +14,38 @@ Files = str | tuple[str, ...]
 
 @dataclass(frozen=True)
 class LengthConfig:
-    """How long an example may be, and what becomes of a longer one. How many were too long is always said."""
+    """Maximum length of an example, and how longer ones are handled. The number of too long examples is always
+    reported.
+    """
 
     max_tokens: int | None = None
-    """Longest example in tokens, prompt and replies together; none for what the model was made for."""
+    """Maximum length of an example in tokens, prompt and replies together; none for the context length of the model."""
     too_long: Literal["error", "drop", "cut_left", "cut_right"] = "error"
-    """Stop, leave the example out, or take tokens away at its beginning or at its end."""
+    """Raise an error, drop the example, or cut tokens at its beginning or its end."""
 
 
 @dataclass(frozen=True)
 class HeldOutConfig:
-    """Measuring on examples that are not trained on: loss and perplexity."""
+    """Evaluation on held-out examples: loss and perplexity."""
 
     fraction: float = 0.0
-    """Share of the tasks (or prompts) of the files that is held back; all examples of a task go to the same side."""
+    """Fraction of the tasks (or prompts) of the files that is held out; all examples of a task are on the same side."""
     file: Files = ""
-    """In place of a fraction: files like those trained on."""
+    """Files with held-out examples, as an alternative to ``fraction``; same formats as the training files."""
     every: int = 25
-    """Steps between two measurements. The first comes before the first step, the last after the last."""
+    """Steps between evaluations. There is one before the first step and one after the last."""
 
 
 @dataclass(frozen=True)
 class KeepConfig:
-    """What survives a crash, and which model is kept."""
+    """Checkpoints, and which model is kept."""
 
     every: int = 100
     """Steps between checkpoints; 0 for none."""
     keep: int = 2
-    """Newest checkpoints kept."""
+    """Number of newest checkpoints to keep."""
     best: bool = False
-    """Write the model whose held-out loss was the lowest to `best_model`, beside the last one."""
+    """Write the model with the lowest held-out loss to ``best_model``, in addition to the final model."""
 
 
 def check_length(length: LengthConfig, problems: list[str]) -> None:
@@ -74,5 +76,5 @@ def check_keep(checkpoint: KeepConfig, validation: HeldOutConfig, problems: list
 
 
 def check_no_reference(model: ModelConfig, problems: list[str]) -> None:
-    """Neither loss keeps a second model beside the one that learns."""
+    """Report ``model.reference``: neither SFT nor DPO keeps a second model in memory during training."""
     idle(model, "model.", ("reference",), "without a KL term", problems)

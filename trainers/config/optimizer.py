@@ -1,4 +1,4 @@
-"""From gradients to new weights: the optimizer, its schedule, and how much goes through the model at once."""
+"""Options of the optimizer, its schedule and the microbatch size."""
 
 from __future__ import annotations
 
@@ -14,38 +14,40 @@ class OptimizerConfig:
     """AdamW with warm-up and decay."""
 
     name: Literal["adamw", "adamw8bit", "paged_adamw", "paged_adamw8bit"] = "adamw"
-    """`adamw` keeps 8 bytes of state per trained weight, `adamw8bit` about 2 (Dettmers et al. 2022; tensors below 4096
-    elements stay in 32 bits). The paged ones let the state move to the CPU's memory where the GPU's is short; on a CPU
-    they are the same as the others."""
+    """``adamw`` keeps 8 bytes of state per trained weight, ``adamw8bit`` about 2 (Dettmers et al. 2022; tensors below
+    4096 elements stay in 32 bits). The paged variants can move the state to CPU memory when GPU memory is short; on
+    a CPU they are the same as the others."""
     lr: float = 2e-4
-    """Peak learning rate. LoRA wants about ten times the rate of full fine-tuning."""
+    """Peak learning rate. LoRA needs about ten times the rate of full fine-tuning."""
     lora_plus_ratio: float = 1.0
-    """The adapters' B matrices learn at this multiple of the rate (LoRA+, Hayou et al. 2024, who use 16)."""
+    """Ratio of the learning rate of the adapters' B matrices to ``lr`` (LoRA+, Hayou et al. 2024, who use 16)."""
     beta1: float = 0.9
     beta2: float = 0.95
     weight_decay: float = 0.0
     """Not applied to norms, biases and embeddings."""
     warmup_steps: int = 5
-    """Steps of linear warm-up."""
+    """Number of linear warm-up steps."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """How the rate falls from its peak to `final_lr_fraction` at the last step."""
+    """How the learning rate decays from its peak to ``final_lr_fraction`` at the last step."""
     final_lr_fraction: float = 0.1
-    """Share of the peak that is left at the last step."""
+    """Fraction of the peak learning rate at the last step."""
     max_grad_norm: float = 1.0
-    """Gradients are scaled down to this norm."""
+    """Gradients with a larger norm are scaled down to this norm."""
     tokens_per_microbatch: int = 16384
-    """Padded tokens that go through the model at once: less needs less memory and gives the same gradient."""
+    """Padded tokens per forward pass: a smaller value needs less memory and gives the same gradient."""
     tokens_per_chunk: int | None = None
-    """Sampled tokens whose logits exist at once, at most; none for as many as fit a few megabytes."""
+    """Maximum number of sampled tokens whose logits are in memory at once; none for as many as fit in a few
+    megabytes."""
     max_bad_steps: int = 5
-    """Steps in a row that teach nothing because something is broken, before the run stops: loss or gradient are not
-    finite (each is skipped and counted), or not one episode came to an end."""
+    """Number of consecutive failed steps before the run stops. A step fails if its loss or gradient is not finite
+    (it is then skipped and counted), or if no episode was completed."""
 
 
 def check_optimizer(optimizer: OptimizerConfig, problems: list[str], *, tuning: str) -> None:
-    """
+    """Check the options of the optimizer.
+
     Args:
-        tuning: ``model.tuning``, under which some options do nothing.
+        tuning: ``model.tuning``, which makes some options ineffective.
     """
     names = ("lr", "max_grad_norm", "tokens_per_microbatch", "tokens_per_chunk", "max_bad_steps", "lora_plus_ratio")
     positive(optimizer, "optimizer.", names, problems)
@@ -65,8 +67,9 @@ def check_optimizer(optimizer: OptimizerConfig, problems: list[str], *, tuning: 
 
 
 def learning_rate_warnings(model: ModelConfig, optimizer: OptimizerConfig) -> list[str]:
-    """Rates that are rarely meant. Those of full fine-tuning are judged in :func:`trainers.optimizers.rate_warning`,
-    where the size of the model is known: a tiny one learns at rates that ruin a real one."""
+    """Return warnings about unusual learning rates. Rates for full fine-tuning are checked in
+    :func:`trainers.optimizers.rate_warning`, where the model size is known: a tiny model learns at rates that would
+    ruin a large one."""
     if model.tuning != "full" and optimizer.lr < 1e-6:
         return [f"optimizer.lr={optimizer.lr:g} with LoRA learns nothing one could see; usual are 1e-5 … 1e-3"]
     return []

@@ -1,4 +1,4 @@
-"""Who plays as what in a workflow: which adapter each role speaks with, which are trained, and frozen opponents."""
+"""Options of the roles of a workflow: which adapter each role uses, which roles are trained, and frozen opponents."""
 
 from __future__ import annotations
 
@@ -15,39 +15,40 @@ from trainers.config.model import ModelConfig
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 BASE = "base"
-"""The name under which a sampler serves the model as it was before training."""
+"""The name under which a sampler serves the model before training."""
 _RESERVED = (BASE, "default", "shared")
 
 
 @dataclass(frozen=True)
 class RoleConfig:
-    """How one role of a workflow is played."""
+    """Options of one role of a workflow."""
 
     adapter: Literal["shared", "own", "base"] = "shared"
-    """`shared`: by the weights that all roles with this word share (one adapter, or in full fine-tuning the model).
-    `own`: by an adapter of its own on the same base. `base`: by the model as it was before training."""
+    """``shared``: the weights shared by all roles with this setting (one adapter or, in full fine-tuning, the model).
+    ``own``: a separate adapter on the same base. ``base``: the model before training."""
     trainable: bool | None = None
-    """Whether what it says is learnt from; none for yes, except with `adapter: base`, which never is, and for the role
-    of frozen opponents. `false` with `shared`: it plays with the newest weights, and only the other roles teach
-    them."""
+    """Whether the model trains on the replies of this role. None for yes, except with ``adapter: base``, which is
+    never trained, and for the role of frozen opponents. ``false`` with ``shared``: the role uses the newest shared
+    weights, but only the other roles train them."""
     max_tokens: int | None = None
-    """Longest reply of one turn of this role, in tokens; none for `sampling.max_tokens`."""
+    """Maximum length of the reply of one turn of this role, in tokens; none for ``sampling.max_tokens``."""
 
 
 @dataclass(frozen=True)
 class OpponentsConfig:
-    """Self-play against frozen copies of the policy: a pool of what it was at earlier steps."""
+    """Self-play against frozen copies of the policy: a pool of its weights at earlier steps."""
 
     role: str = ""
-    """The role that they play. Empty for no pool."""
+    """The role that the copies take. Empty for no pool."""
     of: str = ""
-    """The role whose weights are copied; empty where only one set of weights is trained."""
+    """The role whose weights are copied; empty if only one set of weights is trained."""
     pool: int = 4
-    """Most copies kept. Which of them an episode meets is the same for all episodes of a group."""
+    """Maximum number of copies. All episodes of a group use the same copy."""
     every: int = 20
-    """Steps between two copies; the first is the model before training."""
+    """Steps between two copies; the first copy is the model before training."""
     evict: Literal["oldest", "random"] = "oldest"
-    """Which copy goes when there is one too many: the oldest, or one drawn by the run's seed (never the newest)."""
+    """Which copy is removed from a full pool: the oldest, or one chosen at random with the run's seed (never the
+    newest)."""
 
 
 def _read_roles(words: list[str]) -> dict[str, RoleConfig]:
@@ -82,11 +83,11 @@ Roles = Annotated[
 
 @dataclass(frozen=True)
 class Cast:
-    """The roles of a run, resolved. Roles that no option mentions are shared and trained.
+    """The resolved roles of a run. Roles that no option mentions are shared and trained.
 
     Attributes:
-        config: By role, what the options say.
-        opponents: The role of frozen opponents, ``""`` for none.
+        config: Options by role.
+        opponents: Options of the frozen opponents; ``opponents.role`` is ``""`` for none.
     """
 
     config: Mapping[str, RoleConfig]
@@ -96,23 +97,25 @@ class Cast:
         return self.config.get(name) or RoleConfig()
 
     def trainable(self, name: str) -> bool:
-        """Whether what the role says is learnt from."""
+        """Return whether the role's replies are trained on."""
         role = self.role(name)
         if name == self.opponents.role or role.adapter == "base":
             return False
         return role.trainable is None or role.trainable
 
     def weights(self, name: str) -> str:
-        """Under which name a sampler serves the role: ``""`` for the shared weights. Opponents have a pool instead."""
+        """Return the name under which a sampler serves the role: ``""`` for the shared weights. Opponents have a
+        pool instead.
+        """
         role = self.role(name)
         return {"shared": "", "own": name, "base": BASE}[role.adapter]
 
     def adapters(self, roles: tuple[str, ...]) -> tuple[str, ...]:
-        """The sets of weights that are trained, by the name a sampler serves them under."""
+        """Return the sets of weights that are trained, by the names a sampler serves them under."""
         return tuple(dict.fromkeys(self.weights(name) for name in roles if self.trainable(name)))
 
     def served(self, roles: tuple[str, ...]) -> tuple[str, ...]:
-        """All sets of weights that some role is played with, the pool of opponents left out."""
+        """Return all sets of weights that some role uses, without the pool of opponents."""
         return tuple(dict.fromkeys(self.weights(name) for name in roles if name != self.opponents.role))
 
 
@@ -124,7 +127,7 @@ def check_roles(
     *,
     workflow: str,
 ) -> None:
-    """Of options alone; what roles the workflow has shows when it is loaded: :func:`check_cast`."""
+    """Check the options alone; :func:`check_cast` checks them against the roles of the loaded workflow."""
     if not workflow:
         if roles:
             problems.append("roles without env.workflow: one agent alone plays an environment; name the workflow")
@@ -158,7 +161,7 @@ def check_roles(
 
 
 def opponent_warnings(opponents: OpponentsConfig, steps: int) -> list[str]:
-    """Of a pool that would never be more than the model before training."""
+    """Warn about a pool that would never contain more than the model before training."""
     if not opponents.role or opponents.every < steps:
         return []
     return [
@@ -196,10 +199,10 @@ def _check_role(name: str, role: RoleConfig, model: ModelConfig, problems: list[
 
 
 def check_cast(cast: Cast, roles: tuple[str, ...], sampler: Any, model: ModelConfig) -> None:
-    """Whether the options fit the roles that the workflow has.
+    """Check that the options match the roles of the workflow.
 
     Raises:
-        ConfigError: They name others, nobody is trained, or the sampler cannot serve them.
+        ConfigError: The options name other roles, no role is trained, or the sampler cannot serve the roles.
     """
     problems: list[str] = []
     known = ", ".join(roles)

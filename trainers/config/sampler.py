@@ -1,4 +1,4 @@
-"""What draws the replies while the model learns."""
+"""Options of the sampler, which generates the replies during training."""
 
 from __future__ import annotations
 
@@ -12,35 +12,36 @@ from trainers.config.model import ModelConfig
 
 @dataclass(frozen=True)
 class SamplerConfig:
-    """What draws the replies while the model learns."""
+    """The sampler, which generates the replies during training."""
 
     backend: Literal["torch", "vllm", "vllm-server", "openai"] = "torch"
-    """`torch`: embedded in this process, needs nothing else. `vllm`: vLLM in this process, much faster on a GPU.
-    `vllm-server`: vLLM in a process of its own, whose death the run survives. `openai`: an endpoint that somebody else
-    runs, takes token ids and loads LoRA adapters."""
+    """``torch``: built in, runs in this process, no dependencies. ``vllm``: vLLM in this process, much faster on a GPU.
+    ``vllm-server``: vLLM in a separate process; the run survives a crash of it. ``openai``: an endpoint operated by
+    others that accepts token ids and loads LoRA adapters."""
     restarts: int = 2
-    """How often in a row a sampler that died is replaced by a fresh one with the present weights; what it was drawing
-    is drawn again."""
+    """Number of consecutive restarts of a sampler that died, with the current weights. Requests in progress are
+    repeated."""
     merge_adapters: bool = False
-    """Push adapters merged into the base, as whole weights: each push is slower and each token faster. vLLM needs it
-    for DoRA."""
+    """Sync adapters merged into the base, as whole weights: each weight sync is slower and each token faster. vLLM
+    requires it for DoRA."""
     gpu_memory: float = 0.5
-    """Share of a GPU's memory that vLLM takes for weights and cache."""
+    """Fraction of a GPU's memory that vLLM uses for weights and cache."""
     cache_gib: float = 1.0
-    """GiB of keys and values that vLLM holds on a CPU."""
+    """Size of vLLM's key-value cache on a CPU, in GiB."""
     probe_tolerance: float | None = None
-    """Largest difference between vLLM's and the trainer's log-probs of a probe text, compared after every push. None
-    for what rounding explains."""
+    """Largest allowed difference between vLLM's and the trainer's log-probs of a probe text, compared after every
+    weight sync. None for a tolerance that covers rounding."""
     engine_args: JsonObject = field(default_factory=dict)
-    """Further arguments of `vllm.EngineArgs`."""
+    """Additional arguments of ``vllm.EngineArgs``."""
     timeout: float = 600.0
-    """Seconds without a sign of life after which vLLM counts as hung, or that one request to the endpoint may take."""
+    """Seconds without any sign of progress before vLLM is considered hung; for an endpoint, the timeout of one
+    request."""
     url: str = ""
-    """The endpoint, such as `http://localhost:8000/v1`. Its key is read from OPENAI_API_KEY."""
+    """URL of the endpoint, for example ``http://localhost:8000/v1``. The API key is read from OPENAI_API_KEY."""
     model: str = ""
     """Name of the base model at the endpoint."""
     adapter_folder: str = ""
-    """A folder that the endpoint can read, too: adapters are written there and loaded from it."""
+    """A folder that the endpoint can read as well: adapters are written there and loaded from it."""
 
 
 _VLLM = ("merge_adapters", "gpu_memory", "cache_gib", "probe_tolerance", "engine_args", "timeout")
@@ -51,7 +52,7 @@ READ_BY_BACKEND: dict[str, tuple[str, ...]] = {
     "vllm-server": _VLLM,
     "openai": ("url", "model", "adapter_folder", "timeout"),
 }
-"""Options that only some backends read, by who does."""
+"""Options that only some backends read, by backend."""
 
 
 def check_sampler(sampler: SamplerConfig, model: ModelConfig, problems: list[str], *, deterministic: bool) -> None:

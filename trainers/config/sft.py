@@ -1,4 +1,4 @@
-"""Supervised fine-tuning as one dataclass, and the check of its options against each other."""
+"""Options of supervised fine-tuning (SFT) as one dataclass, and their validation."""
 
 from __future__ import annotations
 
@@ -24,67 +24,68 @@ from trainers.config.optimizer import OptimizerConfig, check_optimizer, learning
 
 @dataclass(frozen=True)
 class DemonstrationConfig:
-    """What the supervised fine-tuning imitates: files, or a policy acting in the environment."""
+    """The demonstrations to train on: files, or a policy acting in the environment."""
 
     file: Files = ""
-    """Saved episodes, chats (`{"messages": [...]}`) or `{"prompt": ..., "completion": ...}`, one a row: JSONL, JSON or
-    Parquet files, patterns such as `runs/rl/episodes/*.jsonl`, or `hf:repo[:config][@split]`; several where given."""
+    """Saved episodes, chats (``{"messages": [...]}``) or ``{"prompt": ..., "completion": ...}``, one per row: JSONL,
+    JSON or Parquet files, patterns such as ``runs/rl/episodes/*.jsonl``, or ``hf:repo[:config][@split]``; one or
+    several."""
     policy: str = ""
-    """`module:function`, called as function(env, rng) with the unwrapped environment before each turn; it returns the
-    reply to imitate."""
+    """``module:function``, called as function(env, rng) with the unwrapped environment before each turn; it returns
+    the reply to train on."""
     policy_kwargs: JsonObject = field(default_factory=dict)
-    """Further keyword arguments of the policy."""
+    """Additional keyword arguments of the policy."""
     per_task: int = 1
-    """Episodes the policy plays of each task, one after the other: several replies where the policy is random say more
-    of what it would do than one."""
+    """Number of consecutive episodes of the policy per task. For a random policy, several episodes represent its
+    distribution better than one."""
     successful_only: bool = False
-    """Imitate only episodes that solved their task."""
+    """Use only episodes that solved their task."""
     min_reward: float | None = None
-    """Imitate only saved episodes with at least this reward."""
+    """Use only saved episodes with at least this reward."""
     best: int | None = None
-    """Imitate only so many saved episodes of each task, those with the highest rewards (the earlier among equals)."""
+    """Use only this many saved episodes per task, those with the highest rewards (the earlier one among equals)."""
     best_per: Literal["task", "group"] = "task"
-    """What `best` counts in: all episodes of a task, or those of one group of one training step."""
+    """The unit of ``best``: all episodes of a task, or those of one group of one training step."""
     distinct: bool = False
-    """Imitate what is the same, token for token, only once."""
+    """Use demonstrations with identical tokens only once."""
     train_on: Literal["all", "last"] = "all"
-    """Imitate every reply of a conversation, or only its last one."""
+    """Train on every reply of a conversation, or only on the last one."""
     strings: Literal["chat", "raw"] = "chat"
-    """A prompt and a completion that are plain strings: `chat` makes them a user's message and its reply, in the
-    model's chat template; `raw` puts one behind the other as they stand."""
+    """How to format a prompt and a completion that are plain strings: ``chat`` makes them a user message and its reply
+    in the model's chat template; ``raw`` concatenates them unchanged."""
 
 
 @dataclass(frozen=True)
 class StopConfig:
-    """The rule that ends the fine-tuning early: good enough on validation tasks. It never sees a test task."""
+    """Early stopping by the success rate on validation tasks. Test tasks are never used."""
 
     metric: Literal["none", "greedy_success", "sampled_success"] = "none"
-    """Success rate on validation tasks at temperature 0, or at 1; `none` trains for all steps."""
+    """Success rate on validation tasks at temperature 0, or at temperature 1; ``none`` trains for all steps."""
     at_least: float = 0.7
-    """The rate that ends it."""
+    """Success rate at which training stops."""
     every: int = 25
     """Steps between two measurements."""
     tasks: int = 128
-    """Validation tasks measured on."""
+    """Number of validation tasks."""
 
 
 @dataclass(frozen=True)
 class SftConfig:
-    """Supervised fine-tuning on demonstrations: the model learns to say what they say, where they say it."""
+    """Options of supervised fine-tuning: training the model to reproduce the replies of demonstrations."""
 
     output: str = "runs/sft"
-    """Folder of the run; the model is written to its `model` folder."""
+    """Output folder of the run; the model is written to its ``model`` folder."""
     steps: int = 250
-    """Most optimizer steps."""
+    """Maximum number of optimizer steps."""
     epochs: int | None = None
-    """In place of `steps`: passes over the demonstrations of the files."""
+    """Number of passes over the demonstrations of the files; an alternative to ``steps``."""
     demonstrations_per_step: int = 16
     """Episodes or chats per optimizer step."""
     seed: int = 0
     resume: bool = False
-    """Go on from the newest whole checkpoint in `output`; from the start if there is none."""
+    """Resume from the newest complete checkpoint in ``output``; start from the beginning if there is none."""
     threads: int = 1
-    """Threads of torch."""
+    """Number of torch threads."""
     env: EnvConfig = field(default_factory=EnvConfig)
     model: ModelConfig = field(default_factory=lambda: ModelConfig(tuning="full"))
     tiny: TinyConfig = field(default_factory=TinyConfig)
@@ -99,7 +100,7 @@ class SftConfig:
 
 
 def validate_sft(config: SftConfig) -> list[str]:
-    """As :func:`validate`, for supervised fine-tuning."""
+    """Check the options of an SFT run; see :func:`validate`."""
     problems: list[str] = []
     tiny, measured = config.tiny, config.stop.metric != "none"
     _check_demonstrations(config.demonstrations, bool(config.validation.file), problems)

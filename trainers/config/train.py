@@ -1,4 +1,4 @@
-"""Reinforcement learning as one dataclass, and the check of its options against each other."""
+"""Options of reinforcement learning as one dataclass, and their validation."""
 
 from __future__ import annotations
 
@@ -18,50 +18,51 @@ from trainers.config.value import ValueConfig, check_value
 
 @dataclass(frozen=True)
 class CurriculumConfig:
-    """Which tasks come up."""
+    """Selection of the training tasks."""
 
     replay_fraction: float = 0.0
-    """Share of each step's groups taken from earlier training tasks that are not solved yet."""
+    """Fraction of each step's groups that repeat earlier training tasks that are not solved yet."""
     replay_solved_at: float = 1.0
-    """A task counts as solved once this share of its group succeeded."""
+    """A task counts as solved once this fraction of its group succeeded."""
 
 
 @dataclass(frozen=True)
 class ValidationConfig:
-    """Measuring on tasks that are not trained on."""
+    """Validation on tasks that are not trained on."""
 
     every: int = 10
-    """Steps between validations; 0 for none. The last step is always followed by one."""
+    """Steps between validations; 0 for none. There is always one after the last step."""
     tasks: int = 64
-    """How many validation tasks."""
+    """Number of validation tasks."""
     samples: int = 1
-    """Episodes per task at the training temperature, for success and pass@k."""
+    """Episodes per task at the training temperature, for success rate and pass@k."""
     greedy: bool = False
-    """One more episode per task at temperature 0."""
+    """Run one additional episode per task at temperature 0."""
     save_episodes: bool = True
-    """Write the validation episodes beside the run, for the report."""
+    """Write the validation episodes to the run's folder, for the report."""
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Reinforcement learning of one model on one environment."""
+    """Options of reinforcement learning of one model on one environment."""
 
     output: str = "runs/train"
-    """Folder of the run: metrics, TensorBoard logs, checkpoints, the final model."""
+    """Output folder of the run: metrics, TensorBoard logs, checkpoints, the final model."""
     steps: int = 100
-    """Training steps: rollout, update, push."""
+    """Number of training steps: rollout, update, weight sync."""
     seed: int = 0
-    """Decides the tasks, the dynamics, the sampled tokens and the adapters' first weights."""
+    """Seed of the tasks, the environments' dynamics, the sampled tokens and the initial weights of the adapters."""
     resume: bool = False
-    """Go on from the newest whole checkpoint in `output`; from the start if there is none."""
+    """Resume from the newest complete checkpoint in ``output``; start from the beginning if there is none."""
     deterministic: bool = False
-    """On a CPU: the same bits on every run and across a resume, at some speed."""
+    """On a CPU: bitwise identical results on every run and across a resume; slower."""
     threads: int = 1
-    """Threads of torch. One is safe on a busy machine; as many as idle cores is faster for larger models."""
+    """Number of torch threads. One is safe on a busy machine; the number of idle cores is faster for larger models."""
     env: EnvConfig = field(default_factory=EnvConfig)
     roles: Roles = field(default_factory=dict)
-    """How the roles of `env.workflow` are played, by name; `adapter`, `trainable` and `max_tokens` of each. What is not
-    mentioned is played by the shared weights, and trained. On the command line all of them, in place of the file's."""
+    """Options of the roles of ``env.workflow``, by name: ``adapter``, ``trainable`` and ``max_tokens`` of each. Roles
+    that are not mentioned use the shared weights and are trained. On the command line the option replaces all roles of
+    the file."""
     opponents: OpponentsConfig = field(default_factory=OpponentsConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
@@ -75,19 +76,19 @@ class TrainConfig:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     asynchrony: AsynchronyConfig = field(default_factory=AsynchronyConfig)
     save_episodes_every: int = 0
-    """Steps between training episodes written beside the run; 0 for none."""
+    """Steps between training episodes written to the run's folder; 0 for none."""
     progress: bool = True
-    """A live display of the run, where the output is a terminal."""
+    """Show a live display of the run if the output is a terminal."""
 
 
 def validate(config: TrainConfig) -> list[str]:
     """Check the options of a run against each other.
 
     Returns:
-        Warnings: choices that are allowed and rarely meant.
+        Warnings about choices that are allowed but rarely intended.
 
     Raises:
-        ConfigError: An option is impossible or would do nothing; all of them are listed.
+        ConfigError: An option is impossible or would have no effect; the message lists all problems.
     """
     problems: list[str] = []
     algorithm, model = config.algorithm, config.model

@@ -1,4 +1,4 @@
-"""PPO's value head: how it learns, and how much of that the policy feels."""
+"""Options of PPO's value head: how it is trained, and whether its loss also trains the policy."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from trainers.config.checks import idle, positive
 
 @dataclass(frozen=True)
 class ValueConfig:
-    """A linear layer on the model's last hidden states that foretells the return (`algorithm.name=ppo`)."""
+    """A linear layer on the model's last hidden states that predicts the return (``algorithm.name=ppo``)."""
 
     lr: float = 1e-3
-    """Its own peak learning rate; warm-up and decay are the optimizer's. One step of Adam moves a value by about this
-    times the width of the model: what is too high shows in `value/explained_variance` far below 0."""
+    """Peak learning rate of the value head; warm-up and decay are the optimizer's. One step of Adam changes a value
+    by about this rate times the hidden size of the model. If it is too high, ``value/explained_variance`` is far below
+    0."""
     detach: bool = True
-    """Leave the hidden states as the policy made them; if not, the value loss shapes the model as well."""
+    """Detach the hidden states, so that the value loss trains only the head; otherwise it trains the model as well."""
     weight: float = 0.5
-    """Weight of the value loss beside the policy's, where both shape the model (`detach=False`)."""
+    """Weight of the value loss relative to the policy loss, if both train the model (``detach=False``)."""
     clip: float = 0.2
-    """How far a value may move from what it was before the update until it gets no gradient; 0 for no limit. It counts
-    where a batch is used for several steps."""
+    """How far a value may move from its value before the update until it gets no gradient; 0 for no limit. It has an
+    effect only if a batch is used for several steps."""
     extra_steps: int = 10
-    """Further optimizer steps of the head alone on each batch, from the hidden states that the update has computed
-    anyway: they cost next to nothing, and one step a batch lags behind a policy that learns."""
+    """Additional optimizer steps of the head alone on each batch, on the hidden states that the update has computed
+    anyway. They cost almost nothing; with only one step per batch the head lags behind a policy that is learning."""
     warmup_steps: int = 5
-    """Steps at the beginning in which only the value head learns."""
+    """Number of steps at the beginning in which only the value head is trained."""
 
 
 def check_value(value: ValueConfig, algorithm: AlgorithmConfig, problems: list[str]) -> None:

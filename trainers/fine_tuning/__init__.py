@@ -1,1 +1,1 @@
-"""Fine-tuning on fixed examples: demonstrations to imitate (SFT), pairs to prefer one of (DPO)."""
+"""Fine-tuning on fixed examples: supervised on demonstrations (SFT), or on preference pairs (DPO)."""

@@ -1,7 +1,8 @@
-"""What supervised fine-tuning imitates, as turns of text and as token sequences: from files, or from a policy at play.
+"""Demonstrations for supervised fine-tuning, as turns of text and as token sequences: from files, or from a policy.
 
-A turn is what the model is shown and what it should reply. An episode whose token ids are known is imitated id for id;
-other turns become tokens with the renderer that serves the model later, so that the formats are identical.
+A turn is the model's input and the reply to train on. Episodes with known token ids are trained on with exactly
+these ids; other turns are tokenized with the renderer that is later used for sampling, so that the formats are
+identical.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from trainers.fine_tuning.row_files import rows_of_files
 from trainers.rollouts import World
 
 DemonstrationPolicy = Callable[..., str]
-"""``policy(env, rng, **kwargs)``: the reply to imitate in the present state of the unwrapped environment."""
+"""``policy(env, rng, **kwargs)`` returns the reply to train on in the current state of the unwrapped environment."""
 
 Strings = Literal["chat", "raw"]
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One reply to imitate.
+    """One reply to train on.
 
     Attributes:
-        messages: The messages the model is given, OpenAI form.
-        reply: What it should say.
-        tools: JSON of the tools it is offered.
-        message: The reply as the conversation goes on with it, where that is more than the text (tool calls).
-        tokens: The ids it was sampled with, where they are known.
-        weight: How much it counts; at 0 it is context alone.
-        raw_prompt: In place of ``messages``: a text without a chat template.
+        messages: The input messages, in OpenAI's format.
+        reply: The reply to train on.
+        tools: JSON of the offered tools.
+        message: The reply as a message of the conversation, if it is more than its text (tool calls).
+        tokens: The token ids it was sampled with, if known.
+        weight: Weight of its tokens in the loss; with 0 it is only context.
+        raw_prompt: Instead of ``messages``: a text without a chat template.
     """
 
     messages: tuple[Mapping[str, Any], ...]
@@ -58,12 +59,12 @@ class Demonstration:
     """The turns of one episode or chat, in order.
 
     Attributes:
-        turns: What the model is shown and what it replies.
-        success: The episode solved its task.
-        task: Names the task of an episode; of a chat, what it begins with. Empty where a policy plays.
-        group: Names the group of an episode within a run.
-        reward: Of the episode; ``None`` for a chat.
-        where: The row it was read from.
+        turns: Inputs and replies.
+        success: Whether the episode solved its task.
+        task: Key of the task of an episode, or the first prompt of a chat. Empty for the episodes of a policy.
+        group: Key of an episode's group within a run.
+        reward: Reward of the episode; ``None`` for a chat.
+        where: The file and row it was read from.
     """
 
     turns: tuple[Turn, ...]
@@ -75,19 +76,19 @@ class Demonstration:
 
     @property
     def texts(self) -> list[str]:
-        """Every text in it once: what a tokenizer may learn from."""
+        """Every text of the demonstration once, to train a tokenizer on."""
         last = self.turns[-1]
         shown = [last.raw_prompt] if last.raw_prompt is not None else [_text_of(message) for message in last.messages]
         return [*shown, last.reply]
 
 
 class Player:
-    """Makes demonstrations: a policy acts in the real environment, through the real agent. Close it.
+    """Generates demonstrations: a policy acts in the environment through the agent. Call :meth:`close`.
 
     Args:
         world: Environment and agent.
-        policy: Gives each reply.
-        policy_kwargs: Further keyword arguments of the policy.
+        policy: Returns each reply.
+        policy_kwargs: Additional keyword arguments of the policy.
     """
 
     def __init__(self, world: World, policy: DemonstrationPolicy, policy_kwargs: Mapping[str, Any]) -> None:
@@ -101,7 +102,7 @@ class Player:
         self._env: Any = gymnasium.make(make, **kwargs) if isinstance(make, str) else make(**kwargs)
 
     def play(self, task: Any, seed: int) -> Demonstration:
-        """One episode on a task; the same arguments give the same one."""
+        """Run one episode on a task. Deterministic for the same arguments."""
         agent = self._make_agent()
         agent.reset()
         rng = random.Random(seed)
@@ -125,24 +126,25 @@ class Player:
         self._env.close()
 
 
-# From files ---------------------------------------------------------------------------------------------------
+# Reading files
 
 
 def read_demonstrations(
     files: Files | Path, *, strings: Strings = "chat", option: str = "demonstrations.file"
 ) -> list[Demonstration]:
-    """Demonstrations from rows: saved episodes, chats with ``messages`` (and ``tools``), prompts with ``completion``.
+    """Read demonstrations from rows: saved episodes, chats with ``messages`` (and ``tools``), prompts with
+    ``completion``.
 
-    A row may have a ``weight``, and so may an assistant's message (0 makes it context). Episodes that tell nothing
-    about the model, because the world or the agent broke, are left out.
+    A row may have a ``weight``, and so may an assistant message (0 makes it context). Episodes with an environment
+    fault or an agent error are excluded.
 
     Args:
         files: See :func:`~trainers.fine_tuning.row_files.rows_of_files`.
-        strings: What a prompt and a completion that are plain strings are: a user's message and its reply, or text.
-        option: Where the files were named, for messages.
+        strings: Whether a prompt and a completion that are strings are a user message and its reply, or plain text.
+        option: The option with the files, for error messages.
 
     Raises:
-        ConfigError: A row is none of these; names the line. Or there is nothing to imitate.
+        ConfigError: A row has none of these formats (the message names the line), or there is nothing to train on.
     """
     demonstrations: list[Demonstration] = []
     for where, row in rows_of_files(str(files) if isinstance(files, Path) else files, option):
@@ -175,10 +177,10 @@ def _from_row(row: Mapping[str, Any], where: str, strings: Strings) -> Iterator[
 
 
 def demonstrations_of_episode(row: Mapping[str, Any], where: str) -> Iterator[Demonstration]:
-    """One demonstration per agent of a saved episode; none where the world or the agent broke.
+    """Yield one demonstration per agent of a saved episode; none after an environment fault or an agent error.
 
     Raises:
-        ValueError: It was written under another schema.
+        ValueError: The episode has a different schema version.
     """
     if row.get("schema_version") != SCHEMA_VERSION:
         raise ValueError(f"schema_version is {row.get('schema_version')!r}; this version reads {SCHEMA_VERSION}")
@@ -189,7 +191,7 @@ def demonstrations_of_episode(row: Mapping[str, Any], where: str) -> Iterator[De
         turns = tuple(
             Turn(tuple(step.chat_completions), step.model_response, tokens=step.tokens) for step in trajectory.steps
         )
-        if turns and trajectory.trainable:  # a frozen opponent is nobody to imitate
+        if turns and trajectory.trainable:  # frozen opponents are not trained on
             yield Demonstration(
                 turns,
                 episode.success,
@@ -201,10 +203,10 @@ def demonstrations_of_episode(row: Mapping[str, Any], where: str) -> Iterator[De
 
 
 def chat_turns(messages: Sequence[Mapping[str, Any]], tools: str = "[]", *, start: int = 0) -> tuple[Turn, ...]:
-    """A turn for every assistant message from number ``start`` on; messages after the last one are not needed.
+    """Return a turn for every assistant message from index ``start`` on; messages after the last one are ignored.
 
     Raises:
-        ValueError: The first message is the assistant's.
+        ValueError: The first message is an assistant message.
     """
     shown = tuple(_with_text_arguments(message) for message in messages)
     turns = []
@@ -219,10 +221,10 @@ def chat_turns(messages: Sequence[Mapping[str, Any]], tools: str = "[]", *, star
 
 
 def completion_turns(prompt: Any, completion: Any, tools: str, strings: Strings) -> tuple[Turn, ...]:
-    """The turns of a completion: strings, or messages that go on from a prompt of messages.
+    """Return the turns of a completion: strings, or messages that continue a prompt of messages.
 
     Raises:
-        ValueError: The prompt is empty, or ends with a reply.
+        ValueError: The prompt is empty, or ends with an assistant message.
     """
     if not prompt:
         raise ValueError("the prompt is empty: there is nothing to reply to")
@@ -236,18 +238,18 @@ def completion_turns(prompt: Any, completion: Any, tools: str, strings: Strings)
 
 
 def tools_of(row: Mapping[str, Any]) -> str:
-    """The tools a row offers, as JSON."""
+    """Return the tools of a row, as JSON."""
     tools = row.get("tools") or "[]"
     return tools if isinstance(tools, str) else json.dumps(tools)
 
 
 def prompt_of(turn: Turn) -> str:
-    """What a conversation begins with: rows with the same are about the same task."""
+    """Return the prompt as a key: rows with the same prompt belong to the same task."""
     return turn.raw_prompt if turn.raw_prompt is not None else json.dumps(turn.messages, sort_keys=True, default=str)
 
 
 def _with_text_arguments(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Tool calls with arguments as OpenAI sends them, as text; data sets often hold objects."""
+    """Convert the arguments of tool calls to strings, as in OpenAI's format; data sets often contain objects."""
     if not message.get("tool_calls"):
         return message
     calls = []
@@ -275,20 +277,20 @@ def _text_of(message: Mapping[str, Any]) -> str:
     return content if isinstance(content, str) else "".join(str(part.get("text", "")) for part in content)
 
 
-# To tokens ----------------------------------------------------------------------------------------------------
+# Tokenization
 
 
 def tokenize(
     demonstration: Demonstration, renderer: ChatRenderer, *, train_on: Literal["all", "last"] = "all"
 ) -> list[TokenSequence]:
-    """One sequence per branch of the conversation; the replies, each with the token that ends a turn, are marked.
+    """Tokenize a demonstration to one sequence per branch; the replies, each with its end-of-turn token, are marked.
 
-    An episode that this tokenizer's model sampled keeps its own ids. Nothing but replies is ever marked: neither what
-    the system, the user or a tool said, nor what the chat template writes between messages.
+    Episodes sampled with the same tokenizer keep their ids. Only replies are marked: not the messages of system,
+    user or tools, nor the tokens that the chat template adds between messages.
 
     Args:
         demonstration: The turns.
-        renderer: Renders what has no ids.
+        renderer: Tokenizes turns without ids.
         train_on: Mark every reply, or only that of the last turn.
     """
     turns = demonstration.turns
@@ -302,7 +304,7 @@ def tokenize(
         prefix = renderer.append_written(asked, turn.message or Message("assistant", turn.reply))
         span = prefix.sampled[-1]
         ids = prefix.ids[span.start : span.end]
-        if turn.tokens is not None and turn.tokens.finish_reason == "length":  # nobody ended this reply
+        if turn.tokens is not None and turn.tokens.finish_reason == "length":  # a truncated reply has no end of turn
             ids = ids[:-1]
             prefix = renderer.append_sampled(asked, ids, turn.reply)
         steps.append(Step(tokens=TurnTokens(asked.context_ids, ids, (0.0,) * len(ids), branch=asked.branch)))
@@ -313,8 +315,8 @@ def tokenize(
 
 
 def keeps_ids(demonstration: Demonstration, renderer: ChatRenderer) -> bool:
-    """Whether every turn has token ids, and this tokenizer reads the same in them: a model of another family sampled
-    with other ids, and its texts have to be encoded anew."""
+    """Return whether every turn has token ids with the same meaning in this tokenizer. Ids of another model family
+    differ, and its texts have to be tokenized again."""
     tokenizer = renderer.tokenizer
     pieces = [(turn, turn.tokens) for turn in demonstration.turns if turn.tokens is not None]
     if len(pieces) < len(demonstration.turns):
@@ -335,7 +337,9 @@ def _reads_the_same(turn: Turn, tokens: TurnTokens, tokenizer: Any) -> bool:
 
 
 def _steers_the_same(pieces: Sequence[tuple[Turn, TurnTokens]], renderer: ChatRenderer) -> bool:
-    """Models of one family may share all tokens but the special ones: those in the ids are those of the template."""
+    """Return whether the special tokens in the ids are those of the chat template; models of one family may share
+    all other tokens.
+    """
     tokenizer = renderer.tokenizer
     special = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
     ends = {renderer.end_of_turn_id, tokenizer.eos_token_id, tokenizer.pad_token_id}
@@ -344,7 +348,7 @@ def _steers_the_same(pieces: Sequence[tuple[Turn, TurnTokens]], renderer: ChatRe
     try:
         known = ends.union(renderer.extend(None, pieces[-1][0].messages).ids)
     except ValueError:
-        return True  # this renderer could not write the conversation anew anyway
+        return True  # this renderer could not tokenize the conversation again anyway
     return all(special.intersection(tokens.context_ids) <= known for _, tokens in pieces)
 
 
@@ -353,8 +357,8 @@ def _decoded(tokenizer: Any, ids: Sequence[int], *, skip: bool) -> str:
 
 
 def _letters(text: str) -> str:
-    """A text without what tokenizers and templates may change on its way there and back: white space, the form of its
-    accents, characters that are none."""
+    """Normalize what tokenizers and templates may change in a round trip: white space, the Unicode form of accents,
+    invalid characters."""
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return "".join(unicodedata.normalize("NFC", text).replace("\ufffd", "").split())
 
@@ -362,7 +366,7 @@ def _letters(text: str) -> str:
 def _raw_tokens(turn: Turn, tokenizer: Any) -> TurnTokens:
     prompt = tokenizer.encode(turn.raw_prompt)
     if tokenizer.eos_token_id is not None and prompt[-1:] == [tokenizer.eos_token_id]:
-        prompt = prompt[:-1]  # some tokenizers end every text
+        prompt = prompt[:-1]  # some tokenizers append it to every text
     ids = tokenizer.encode(turn.reply, add_special_tokens=False)
     if tokenizer.eos_token_id is not None:
         ids.append(tokenizer.eos_token_id)
@@ -370,7 +374,7 @@ def _raw_tokens(turn: Turn, tokenizer: Any) -> TurnTokens:
 
 
 def _unmark(sequence: TokenSequence, marked: set[int]) -> TokenSequence:
-    """Only the turns in ``marked`` are learnt."""
+    """Unmark all turns except those in ``marked``."""
     if marked.issuperset(turn for turn in sequence.turns if turn >= 0):
         return sequence
     mask = tuple(int(turn in marked) for turn in sequence.turns)

@@ -1,7 +1,7 @@
-"""Direct preference optimization (Rafailov et al. 2023): which of two answers is the better one is learnt from pairs.
+"""Direct preference optimization (Rafailov et al. 2023): training on pairs of a better and a worse answer.
 
-The reference is the model as it is before the first step, so its log-probs are computed once, then, and no second model
-is kept beside the one that learns.
+The reference is the model before the first step. Its log-probs are computed once, before training, so that no second
+model is kept in memory.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from trainers.run.run import limit_threads
 
 _log = logging.getLogger(__name__)
 
-# Pairs whose reference log-probs are computed at once.
+# Number of pairs whose reference log-probs are computed at once.
 _PAIRS_AT_ONCE = 256
 
-# Seconds one rank may wait for another.
+# Timeout between ranks, in seconds.
 _PATIENCE = 600.0
 
 _COLUMNS = {
@@ -49,14 +49,14 @@ _COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class DpoResult:
-    """What a run left behind.
+    """Result of a run.
 
     Attributes:
-        output: Its folder.
+        output: Folder of the run.
         model: The final model: a PEFT adapter or a Hugging Face folder. ``None`` if the run was interrupted.
-        steps: Complete steps.
-        validation: Numbers of the last measurement.
-        interrupted: It was asked to stop (SIGTERM), saved a checkpoint and stopped.
+        steps: Number of complete steps.
+        validation: Metrics of the last evaluation.
+        interrupted: Whether the run was stopped by SIGTERM, after it saved a checkpoint.
     """
 
     output: Path
@@ -70,12 +70,12 @@ def dpo(config: DpoConfig) -> DpoResult:
     """Train a model on preferences.
 
     Args:
-        config: Every option.
+        config: All options.
 
     Raises:
-        ConfigError: The configuration or a pair cannot be used.
-        CheckpointError: There are checkpoints to resume from and none is whole, or one cannot be written.
-        TrainingDiverged: Loss or gradient were not finite several times in a row.
+        ConfigError: The configuration or a pair is invalid.
+        CheckpointError: There are checkpoints to resume from but none is complete, or one cannot be written.
+        TrainingDiverged: Loss or gradient were not finite in several consecutive steps.
     """
     for warning in validate_dpo(config):
         _log.warning("%s", warning)
@@ -106,11 +106,11 @@ def dpo(config: DpoConfig) -> DpoResult:
 
 @dataclass(slots=True)
 class _Data:
-    """Pairs to train on and to measure on, with the reference's log-probs as far as they are known.
+    """Pairs for training and evaluation, with the known log-probs of the reference.
 
     Attributes:
-        ref_train: ``(pairs, 2)``; NaN where they are not known yet.
-        ref_held_out: Likewise.
+        ref_train: Log-probs ``(pairs, 2)``; NaN if not computed yet.
+        ref_held_out: The same for the held-out pairs.
     """
 
     train: list[TokenPair]
@@ -175,14 +175,17 @@ def _run(config: DpoConfig, run: OfflineRun, learner: Learner, data: _Data) -> D
 def prefer(
     learner: Learner, step: int, pairs: Sequence[TokenPair], ref_logp_P2: Tensor, loss: PreferenceLoss
 ) -> tuple[UpdateStats, dict[str, float]]:
-    """One optimizer step down the mean loss of the pairs; its numbers, and means over the pairs before the step.
+    """Take one optimizer step on the mean loss of the pairs.
 
     Args:
-        learner: What learns.
-        step: Of the run, from 0.
+        learner: The learner.
+        step: Step of the run, from 0.
         pairs: P pairs.
-        ref_logp_P2: Log-probs of their answers by the reference.
+        ref_logp_P2: Log-probs of their answers under the reference.
         loss: The loss.
+
+    Returns:
+        Statistics of the update, and means of the pairs' metrics before the step.
     """
     policy = learner.policy
     batches = PairBatches(pairs, policy, learner.budget(sum(pair.num_tokens for pair in pairs)))
@@ -197,7 +200,7 @@ def prefer(
 
 @torch.no_grad()
 def _measure(learner: Learner, data: _Data, loss: PreferenceLoss) -> dict[str, float]:
-    """Loss and means over the pairs that are not trained on."""
+    """Compute the loss and mean metrics of the held-out pairs."""
     policy = learner.policy
     batches = PairBatches(data.held_out, policy, learner.config.tokens_per_microbatch)
     logp_P2 = batches.logp(lambda batch: policy.outputs(batch).logp_N)
@@ -206,13 +209,13 @@ def _measure(learner: Learner, data: _Data, loss: PreferenceLoss) -> dict[str, f
     return {"loss": loss(*given).mean().item(), **measured}
 
 
-# The reference -----------------------------------------------------------------------------------------------
+# Reference
 
 
 def _complete_reference(
     config: DpoConfig, run: OfflineRun, learner: Learner, data: _Data, trained: Sequence[int]
 ) -> None:
-    """Compute what is not known of the reference's log-probs, of the pairs that come up and of those held back."""
+    """Compute the missing log-probs of the reference for the pairs that will be used and the held-out ones."""
     missing = [index for index in sorted(trained) if bool(data.ref_train[index].isnan().any())]
     missing_held_out = [index for index in range(len(data.held_out)) if bool(data.ref_held_out[index].isnan().any())]
     if not missing and not missing_held_out:
@@ -231,8 +234,8 @@ def _complete_reference(
 
 @contextlib.contextmanager
 def _reference(config: DpoConfig, policy: Policy, *, moved: bool) -> Iterator[tuple[Policy, LogProbs]]:
-    """The reference, for as long as it is needed: another model, the policy with its adapters off, or the policy itself
-    as long as it has not ``moved``; after a resume, what it was made from."""
+    """Provide the reference: another model, the policy with adapters disabled, or the policy itself as long as it
+    has not ``moved``; after a resume, the original model."""
     if not config.reference and policy.adapted:
         yield policy, policy.reference_logprobs
         return

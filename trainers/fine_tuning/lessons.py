@@ -1,4 +1,4 @@
-"""Which demonstrations come up in which step of a fine-tuning: chosen, tokenized, in an order that needs no memory."""
+"""Selects, tokenizes and orders the demonstrations of a fine-tuning run, in a shuffled order that needs no memory."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from trainers.fine_tuning.tokenized import LengthLimit, Tokens, fingerprint, hel
 from trainers.rollouts import World, load_object
 
 Lesson = tuple[Tokens, ...]
-"""One demonstration as token sequences, one per branch of the conversation; each has something to learn."""
+"""One demonstration as token sequences, one per branch of the conversation, each with tokens to train on."""
 
 
 def select(demonstrations: Sequence[Demonstration], options: DemonstrationConfig) -> list[Demonstration]:
-    """Rejection sampling from saved episodes: those that succeeded, with enough reward, the best of each task.
+    """Select saved episodes by rejection sampling: successful ones, with enough reward, the best of each task.
 
     Raises:
-        ConfigError: Nothing is left, or the options ask for episodes and there are only chats.
+        ConfigError: None is left, or the options require episodes and there are only chats.
     """
     asked = [
         name
@@ -43,7 +43,7 @@ def select(demonstrations: Sequence[Demonstration], options: DemonstrationConfig
     if not kept:
         raise ConfigError(f"no episode in {options.file!r} was successful (demonstrations.successful_only)")
     if options.min_reward is not None:
-        # A chat has no reward, and nobody would put one into the file who did not want it learnt.
+        # A chat has no reward and was chosen by the author of the file, so it is always kept.
         kept = [each for each in kept if each.reward is None or each.reward >= options.min_reward]
         if not kept:
             raise ConfigError(f"no episode in {options.file!r} has the reward demonstrations.min_reward asks for")
@@ -67,10 +67,10 @@ def _best(demonstrations: Sequence[Demonstration], number: int, per: str) -> lis
 def tokenize_lesson(
     demonstration: Demonstration, options: DemonstrationConfig, renderer: ChatRenderer, limit: LengthLimit
 ) -> Lesson | None:
-    """One demonstration as tokens; ``None`` if it is too long.
+    """Tokenize one demonstration; ``None`` if it is too long.
 
     Raises:
-        ConfigError: It cannot be rendered, or is too long where that is an error.
+        ConfigError: It cannot be rendered, or it is too long and ``length.too_long=error``.
     """
     try:
         sequences = tokenize(demonstration, renderer, train_on=options.train_on)
@@ -84,10 +84,10 @@ def tokenize_lesson(
 
 
 def read_lessons(files: Files, config: SftConfig, renderer: ChatRenderer, limit: LengthLimit) -> list[Lesson]:
-    """All demonstrations of files that are measured on; nothing is selected.
+    """Read all demonstrations of the evaluation files, without selection.
 
     Raises:
-        ConfigError: They cannot be used.
+        ConfigError: They are invalid.
     """
     options = config.demonstrations
     read = read_demonstrations(files, strings=options.strings, option="validation.file")
@@ -98,12 +98,12 @@ def read_lessons(files: Files, config: SftConfig, renderer: ChatRenderer, limit:
 
 
 class FileLessons:
-    """All demonstrations of the files, over and over, in a new order each time.
+    """All demonstrations of the files, repeatedly, in a new order in each pass.
 
     Attributes:
-        position: Demonstrations dealt so far.
-        held_out: Lessons to measure on; empty without ``validation.fraction``.
-        notes: What a person should know of the selection.
+        position: Number of demonstrations returned so far.
+        held_out: Examples for evaluation; empty without ``validation.fraction``.
+        notes: Information about the selection for the user.
     """
 
     def __init__(self, config: SftConfig) -> None:
@@ -124,15 +124,15 @@ class FileLessons:
         self._demonstrations = kept
 
     def texts(self, number: int) -> list[str]:
-        """Texts of the first demonstrations that will come up."""
+        """Return texts of the first demonstrations in the order of training."""
         order = Epochs(len(self._demonstrations), self._config.seed, "demonstrations")
         return [text for index in order.span(0, number) for text in self._demonstrations[index].texts]
 
     def tokenize(self, renderer: ChatRenderer, limit: LengthLimit) -> None:
-        """Make lessons of all demonstrations, whose texts are forgotten.
+        """Tokenize all demonstrations, and free their texts.
 
         Raises:
-            ConfigError: One cannot be used, or none is left.
+            ConfigError: A demonstration is invalid, or none is left.
         """
         encoded = sum(
             any(turn.tokens is not None for turn in each.turns) and not keeps_ids(each, renderer)
@@ -164,23 +164,23 @@ class FileLessons:
 
     @property
     def size(self) -> int:
-        """Lessons of one pass."""
+        """Number of examples per pass."""
         return len(self._lessons)
 
     def next(self, number: int) -> list[Lesson]:
-        """The next ones."""
+        """Return the next examples."""
         start, self.position = self.position, self.position + number
         return [self._lessons[index] for index in self._order.span(start, self.position)]
 
 
 class PolicyLessons:
-    """Fresh demonstrations by a policy at play, task after task. Close it.
+    """New demonstrations from a policy, task after task. Call :meth:`close`.
 
     Attributes:
-        position: Demonstrations played so far, those that failed included.
+        position: Number of demonstrations generated so far, including failed ones.
     """
 
-    size = 0  # it has no end
+    size = 0  # unlimited
     notes: tuple[str, ...] = ()
     held_out: tuple[Lesson, ...] = ()
 
@@ -194,18 +194,18 @@ class PolicyLessons:
         self.fingerprint = f"{options.policy} {sorted(options.policy_kwargs.items())!r}"
 
     def texts(self, number: int) -> list[str]:
-        """Texts of the first demonstrations, without using them up."""
+        """Return texts of the first demonstrations, without consuming them."""
         return [text for index in range(number) for text in self._play(index).texts]
 
     def tokenize(self, renderer: ChatRenderer, limit: LengthLimit) -> None:
-        """What turns the demonstrations to come into lessons."""
+        """Set the renderer and length limit for later demonstrations."""
         self._renderer, self._limit = renderer, limit
 
     def next(self, number: int) -> list[Lesson]:
-        """The next ones.
+        """Return the next examples.
 
         Raises:
-            ConfigError: The policy succeeds too rarely, or what it does is too long.
+            ConfigError: The policy succeeds too rarely, or its demonstrations are too long.
         """
         chosen: list[Lesson] = []
         for failures in count():

@@ -1,4 +1,4 @@
-"""What fine-tuning on fixed examples is, whatever its loss: folder, logs, checkpoints, the order of the examples."""
+"""Common parts of fine-tuning on fixed examples, for any loss: folder, logs, checkpoints, order of the examples."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ from trainers.settings import to_mapping, write_yaml
 
 @dataclass(frozen=True, slots=True)
 class Epochs:
-    """The order of the examples: each once per pass, every pass in another order, a pure function of position.
+    """The order of the examples: each once per pass, shuffled differently in each pass, a pure function of the
+    position.
 
     Attributes:
-        size: How many examples there are.
-        seed: Decides the orders.
-        name: Keeps orders of different data apart.
+        size: Number of examples.
+        seed: Seed of the orders.
+        name: Separates the orders of different data.
     """
 
     size: int
@@ -39,7 +40,7 @@ class Epochs:
     name: str
 
     def __getitem__(self, number: int) -> int:
-        """The example that comes up as number ``number`` of the run, from 0."""
+        """Return the index of the example at position ``number`` of the run, from 0."""
         epoch, position = divmod(number, self.size)
         return shuffled(position, self.size, key=stream_seed(self.name, self.seed, epoch))
 
@@ -48,10 +49,10 @@ class Epochs:
 
 
 def open_folder(config: SftConfig | DpoConfig, opened: contextlib.ExitStack, ranks: Ranks) -> Path:
-    """The run's folder, held by the first rank until ``opened`` ends.
+    """Create and lock the run's folder on the first rank until ``opened`` ends, and return its path.
 
     Raises:
-        ConfigError: It holds a run already, and this one is not to go on from it.
+        ConfigError: The folder contains a run and ``resume`` is not set.
     """
     output = Path(config.output)
     if not ranks.leads:
@@ -65,24 +66,24 @@ def open_folder(config: SftConfig | DpoConfig, opened: contextlib.ExitStack, ran
 
 
 class OfflineRun:
-    """Logs and checkpoints of one run; use it with ``with``. Asked to, it goes on from a checkpoint if there is one.
+    """Logs and checkpoints of one run, optionally resumed from a checkpoint. Use it as a context manager.
 
     Args:
-        config: Every option.
-        learner: What learns; its tensors go into checkpoints.
-        steps: Optimizer steps of the whole run.
-        title: What a person sees it called.
+        config: All options.
+        learner: The learner, whose tensors are stored in checkpoints.
+        steps: Number of optimizer steps of the whole run.
+        title: Name of the run in the display.
         columns: Metrics to show, with their captions.
-        fingerprints: Of what may not change across a resume.
-        sandbox_tier: Where model-written programs run, for the manifest.
+        fingerprints: Fingerprints of what must be unchanged after a resume.
+        sandbox_tier: Sandbox tier of model-written programs, for the manifest.
 
     Attributes:
-        output: Its folder.
-        step: Complete steps.
-        stopping: SIGTERM came: the run ends after the present step, with a checkpoint.
-        clock: Seconds by phase.
-        memory: Plain values that go into checkpoints and come back; the caller's.
-        validation: Numbers of the last measurement.
+        output: Folder of the run.
+        step: Number of complete steps.
+        stopping: Whether SIGTERM was received: the run ends after the current step, with a checkpoint.
+        clock: Seconds per phase.
+        memory: The caller's plain values, stored in checkpoints and restored from them.
+        validation: Metrics of the last evaluation.
     """
 
     def __init__(
@@ -127,15 +128,15 @@ class OfflineRun:
             self._display.note(note)
 
     def note(self, text: str) -> None:
-        """A line for whoever watches; nothing where it is empty."""
+        """Print a line, if it is not empty."""
         if text:
             self._display.note(text)
 
     def validate(self, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
-        """Measure on what is held back, if this step is one of those that do, and keep the model if it is the best.
+        """Evaluate on held-out examples if due in this step, and save the model if it is the best.
 
         Args:
-            measure: Gives ``validation/loss`` and whatever else, without prefix.
+            measure: Returns ``loss`` and other metrics, without the prefix ``validation/``.
         """
         due = self.step % self.config.validation.every == 0 or self.step == self.steps
         if not due:
@@ -149,17 +150,17 @@ class OfflineRun:
         return dict(self.validation)
 
     def log_start(self, row: Mapping[str, Any]) -> None:
-        """The row of step 0: what is held back, before anything is learnt."""
+        """Log the row of step 0: the evaluation before training."""
         if self.step == 0 and row:
             self._write(row)
 
     def log(self, row: Mapping[str, Any]) -> None:
-        """Write the row of the present step, with the seconds it took."""
+        """Write the metrics of the current step, including its duration."""
         row = {**row, **{f"seconds/{phase}": seconds for phase, seconds in self.clock.lap().items()}}
         self._write(row)
 
     def update_row(self, update: UpdateStats) -> dict[str, Any]:
-        """The numbers of an update, as they are logged; the step it belongs to is complete."""
+        """Return the metrics of an update, for the step that was just completed."""
         return {
             "loss": update.loss,
             "entropy": update.entropy,
@@ -170,7 +171,8 @@ class OfflineRun:
         } | update.forward.metrics()
 
     def keep(self, *, last: bool = False) -> None:
-        """Write a checkpoint, if one is due: every so many steps, after the last one, and on SIGTERM to any rank.
+        """Write a checkpoint if one is due: at the configured interval, after the last step, and after SIGTERM on
+        any rank.
 
         Raises:
             CheckpointError: It cannot be written.
@@ -184,7 +186,9 @@ class OfflineRun:
                 save_checkpoint(self.output / "checkpoints", self.step, self._state(), keep=options.keep)
 
     def save_model(self, name: str = "model") -> Path:
-        """Write the model into the run's folder; a folder of that name is replaced when the new one is whole."""
+        """Save the model to the run's folder; an existing folder of that name is replaced once the new one is
+        complete.
+        """
         target = self.output / name
         if self._ranks.leads:
             partial = self.output / f"{name}.partial"
@@ -192,7 +196,7 @@ class OfflineRun:
             self._learner.policy.save(partial)
             shutil.rmtree(target, ignore_errors=True)
             partial.rename(target)
-        self._ranks.gather(None)  # it is there when the first of them goes on
+        self._ranks.gather(None)  # no rank continues before it is saved
         return target
 
     def _write(self, row: Mapping[str, Any]) -> None:
@@ -224,7 +228,7 @@ class OfflineRun:
         }
 
     def _restore(self) -> list[str]:
-        """Go on from the newest whole checkpoint; what a person should know of it."""
+        """Resume from the newest complete checkpoint. Returns notes for the user."""
         if not self.config.resume:
             return []
         loaded = load_checkpoint(self.output / "checkpoints")

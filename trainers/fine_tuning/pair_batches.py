@@ -1,4 +1,6 @@
-"""Pairs as micro-batches: the log-probs of whole answers, and losses of pairs whose answers lie in different ones."""
+"""Microbatches of pairs: log-probs of whole answers, and losses of pairs whose answers are in different
+microbatches.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +18,22 @@ from trainers.fine_tuning.preferences import TokenPair
 from trainers.model import Policy, TokenOutputs
 
 LogProbs = Callable[[MicroBatch], Tensor]
-"""The log-prob of each sampled token of a micro-batch."""
+"""A function that computes the log-prob of each sampled token of a microbatch."""
 
 
 class PairBatches:
-    """The pairs of one optimizer step as micro-batches. The two answers of a pair come after each other, so that they
-    mostly share one, and with it the computation of their prompt.
+    """The pairs of one optimizer step as microbatches. The two answers of a pair are adjacent, so that they are
+    usually in the same microbatch and share the computation of their prompt.
 
     Args:
         pairs: The pairs.
-        policy: Says how they may be laid out, and where.
-        tokens_per_microbatch: Padded tokens at most.
+        policy: The model, for its layout options and device.
+        tokens_per_microbatch: Maximum number of padded tokens.
 
     Attributes:
-        batches: The micro-batches; the target ``answer`` says of each token which answer it belongs to: twice the
-            number of its pair, and one more for the rejected one.
-        tokens_P2: Tokens of each answer.
+        batches: The microbatches. Their target ``answer`` is the answer of each token: twice the index of its pair,
+            plus one for the rejected answer.
+        tokens_P2: Number of tokens of each answer.
     """
 
     def __init__(self, pairs: Sequence[TokenPair], policy: Policy, tokens_per_microbatch: int) -> None:
@@ -48,7 +50,7 @@ class PairBatches:
                 share_prompts=policy.shares_prompts,
                 costs=policy.costs,
             ):
-                # Weights are shares in the mean over the rows given, and these are only part of the step's.
+                # Weights are relative to the rows of one call, which are only part of the step's rows.
                 self.batches.append(replace(batch, weight_N=batch.weight_N * share).to(policy.device))
         touching: defaultdict[int, int] = defaultdict(int)
         for batch in self.batches:
@@ -57,13 +59,13 @@ class PairBatches:
         self._touching_P = torch.tensor([touching[index] for index in range(len(pairs))], device=policy.device)
 
     def answer_sums(self, batch: MicroBatch, logp_N: Tensor) -> Tensor:
-        """Sums ``(P, 2)`` of log-probs by answer, over the tokens of one micro-batch."""
+        """Sum the log-probs of one microbatch's tokens by answer, ``(P, 2)``."""
         sums_A = torch.zeros(self.tokens_P2.numel(), dtype=logp_N.dtype, device=logp_N.device)
         return sums_A.index_add(0, batch.targets["answer"].long(), logp_N).view(-1, 2)
 
     @torch.no_grad()
     def logp(self, logprobs: LogProbs, batches: Sequence[MicroBatch] | None = None) -> Tensor:
-        """Log-probs ``(P, 2)`` of the answers, over all micro-batches or those given."""
+        """Compute the log-probs ``(P, 2)`` of the answers, over all microbatches or the given ones."""
         sums_P2 = torch.zeros_like(self.tokens_P2)
         for batch in self.batches if batches is None else batches:
             sums_P2 += self.answer_sums(batch, logprobs(batch))
@@ -72,16 +74,16 @@ class PairBatches:
     def loss_of(
         self, loss: PreferenceLoss, ref_logp_P2: Tensor, logprobs: LogProbs, measured: dict[str, float]
     ) -> Callable[[TokenOutputs, MicroBatch], Tensor]:
-        """The part of one micro-batch in the mean loss over all pairs.
+        """Return a function that computes one microbatch's part of the mean loss over all pairs.
 
-        Where a pair is spread over several micro-batches, each of them needs the log-probs of all. They are computed
-        before, without gradient; the gradients of the parts then add up to that of the whole.
+        If a pair is split over several microbatches, each of them needs the log-probs of the whole pair. They are
+        computed first, without gradient; the gradients of the parts then sum to the gradient of the whole.
 
         Args:
             loss: The loss.
-            ref_logp_P2: Log-probs of the answers by the reference.
-            logprobs: Those of the present policy.
-            measured: Means over the pairs, added up here.
+            ref_logp_P2: Log-probs of the answers under the reference.
+            logprobs: Computes the log-probs under the current policy.
+            measured: Accumulates the mean metrics over the pairs.
         """
         spread = [batch for batch in self.batches if bool((self._touches(batch) > 1).any())]
         whole_P2 = self.logp(logprobs, spread) if spread else torch.zeros_like(self.tokens_P2)
@@ -93,7 +95,7 @@ class PairBatches:
             chosen = touched_P > 0
             logp_P2, ref_P2, tokens_P2 = (here_P2 + elsewhere_P2)[chosen], ref_logp_P2[chosen], self.tokens_P2[chosen]
             loss_P = loss(logp_P2, ref_P2, tokens_P2)
-            # The value of a spread pair is counted once, its gradient in each part.
+            # The value of a split pair counts once in total, its gradient in each part.
             share_P = 1.0 / (touched_P[chosen] * len(touched_P))
             for name, value_P in loss.metrics(logp_P2, ref_P2, tokens_P2).items():
                 measured[name] = measured.get(name, 0.0) + (share_P * value_P).sum().item()
@@ -103,14 +105,16 @@ class PairBatches:
         return part
 
     def _touches(self, batch: MicroBatch) -> Tensor:
-        """By pair: 0 where the micro-batch has nothing of it, else how many micro-batches have something of it."""
+        """Return for each pair 0 if the microbatch has none of its tokens, else the number of microbatches that have
+        some.
+        """
         touched_P = torch.zeros_like(self._touching_P)
         touched_P[batch.targets["answer"].long() // 2] = 1
         return touched_P * self._touching_P
 
 
 def _chunks(pairs: Sequence[TokenPair], tokens: int) -> list[list[int]]:
-    """Pairs that go through the model together, longest first: padded, they have at most so many tokens."""
+    """Group pairs for common microbatches, longest first: padded, a group has at most ``tokens`` tokens."""
     order = sorted(range(len(pairs)), key=lambda index: -pairs[index].longest)
     chunks: list[list[int]] = []
     sequences = 0

@@ -1,4 +1,4 @@
-"""What it costs to prefer the wrong one of two answers, and what of it is logged.
+"""Preference losses and their metrics.
 
 P pairs; an answer's log-prob is the sum over its tokens.
 """
@@ -19,7 +19,7 @@ class PreferenceLoss:
     """The loss of each pair.
 
     Args:
-        config: Which loss, and its parameters.
+        config: The loss and its parameters.
     """
 
     config: DpoConfig
@@ -31,7 +31,8 @@ class PreferenceLoss:
         return self.config.loss == "ipo" if given is None else given
 
     def __call__(self, logp_P2: Tensor, ref_logp_P2: Tensor, tokens_P2: Tensor) -> Tensor:
-        """
+        """Compute the loss of each pair.
+
         With the log-ratios to the reference ``h = (log π − log π_ref)(chosen) − (log π − log π_ref)(rejected)``:
 
         - ``sigmoid``: ``−(1 − ε) log σ(β h) − ε log σ(−β h)`` (Rafailov et al. 2023, equation 7; ε: Mitchell 2023);
@@ -40,11 +41,11 @@ class PreferenceLoss:
 
         Args:
             logp_P2: Sum of the log-probs of the chosen and of the rejected answer's tokens.
-            ref_logp_P2: The same by the reference.
-            tokens_P2: How many tokens each has.
+            ref_logp_P2: The same under the reference.
+            tokens_P2: Number of tokens of each answer.
 
         Returns:
-            The loss of each pair.
+            The loss of each pair, ``(P,)``.
         """
         config = self.config
         beta = config.beta
@@ -65,14 +66,14 @@ class PreferenceLoss:
 
     @torch.no_grad()
     def metrics(self, logp_P2: Tensor, ref_logp_P2: Tensor, tokens_P2: Tensor) -> dict[str, Tensor]:
-        """Of each pair: the implicit rewards ``β log(π / π_ref)``, whether that of the chosen one is the larger, the
-        log-probs of the answers."""
+        """Compute for each pair the implicit rewards ``β log(π / π_ref)``, whether the chosen answer's reward is the
+        larger one, and the log-probs of the answers."""
         ratio_P2 = logp_P2 - ref_logp_P2
         if self.normalized:
             ratio_P2 = ratio_P2 / tokens_P2
         reward_P2 = self.config.beta * ratio_P2
         margin_P = reward_P2[:, 0] - reward_P2[:, 1]
-        # Neither is preferred while the model is the reference still: half a point, not none.
+        # While the model equals the reference, neither answer is preferred: count 0.5, not 0.
         right_P = (margin_P > 0).to(margin_P.dtype) + 0.5 * (margin_P == 0).to(margin_P.dtype)
         return {
             "rewards/chosen": reward_P2[:, 0],

@@ -37,14 +37,14 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class TokenPair:
-    """The same as tokens; an answer has several sequences where its agent rewrote the conversation."""
+    """A tokenized pair; an answer has several sequences if its agent rewrote the conversation."""
 
     chosen: tuple[Tokens, ...]
     rejected: tuple[Tokens, ...]
 
     @property
     def num_learnt(self) -> tuple[int, int]:
-        """Tokens of the chosen and of the rejected answer, without prompts."""
+        """Number of tokens of the chosen and of the rejected answer, without prompts."""
         return sum(tokens.num_learnt for tokens in self.chosen), sum(tokens.num_learnt for tokens in self.rejected)
 
     @property
@@ -56,24 +56,24 @@ class TokenPair:
         return max(map(len, (*self.chosen, *self.rejected)))
 
     def content(self) -> bytes:
-        """Equal for pairs of the same answers."""
+        """Return bytes that are equal for pairs of the same answers."""
         return b"||".join(b"|".join(tokens.content() for tokens in side) for side in (self.chosen, self.rejected))
 
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """What files hold.
+    """The pairs of files.
 
     Attributes:
-        pairs: In the order of the files; those of episodes follow.
-        skipped: How often there was no pair to be made, by why.
+        pairs: Pairs in the order of the files, followed by those of episodes.
+        skipped: Number of pairs that could not be built, by reason.
     """
 
     pairs: list[Pair]
     skipped: Counter[str]
 
     def note(self) -> str:
-        """One line about what was skipped; empty if nothing was."""
+        """Return one line about skipped pairs; empty if there are none."""
         if not self.skipped:
             return ""
         reasons = ", ".join(f"{count} {reason}" for reason, count in self.skipped.items())
@@ -81,18 +81,18 @@ class Preferences:
 
 
 def read_preferences(files: Files, options: PreferenceConfig, *, option: str = "preferences.file") -> Preferences:
-    """Pairs from rows: ``chosen`` and ``rejected`` with their ``prompt``, or saved episodes.
+    """Read pairs from rows: ``chosen`` and ``rejected`` with their ``prompt``, or saved episodes.
 
-    An answer is a string or a list of messages. Without ``prompt`` the messages both begin with are the prompt.
-    Episodes are paired within their group where their rewards differ and they were asked the same.
+    An answer is a string or a list of messages. Without ``prompt``, the prompt is the common prefix of the messages.
+    Episodes are paired within their group if their rewards differ and their prompts are the same.
 
     Args:
         files: See :func:`~trainers.fine_tuning.row_files.rows_of_files`.
-        options: How pairs are made.
-        option: Where the files were named, for messages.
+        options: How pairs are built.
+        option: The option with the files, for error messages.
 
     Raises:
-        ConfigError: A row is neither; names the line. Or there is no pair.
+        ConfigError: A row has neither format (the message names the line), or there is no pair.
     """
     pairs: list[Pair] = []
     episodes: list[Demonstration] = []
@@ -136,7 +136,7 @@ def _pair_of_row(row: Mapping[str, Any], where: str, options: PreferenceConfig) 
         if prompt is None:
             raise ValueError("answers that are strings need a prompt")
     elif prompt is None or chosen[0]["role"] != "assistant":
-        # Also where the prompt is given once more as a string: the messages say who said what.
+        # Even if the prompt is repeated as a string: the messages have the roles.
         prompt, chosen, rejected = _split(chosen, rejected)
     if chosen == rejected:
         return None
@@ -149,7 +149,7 @@ def _pair_of_row(row: Mapping[str, Any], where: str, options: PreferenceConfig) 
 
 
 def _split(chosen: Sequence[Any], rejected: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
-    """The messages two conversations begin with, up to where a reply follows, and what each goes on with."""
+    """Split two conversations into their common prefix, which ends before a reply, and their remainders."""
     common = next(
         (index for index, (one, other) in enumerate(zip(chosen, rejected, strict=False)) if one != other),
         min(len(chosen), len(rejected)),
@@ -204,10 +204,10 @@ def _reward(episode: Demonstration) -> float:
 
 
 def tokenize_pair(pair: Pair, renderer: ChatRenderer, limit: LengthLimit) -> TokenPair | None:
-    """A pair as tokens; ``None`` if it is too long.
+    """Tokenize a pair; ``None`` if it is too long.
 
     Raises:
-        ConfigError: It cannot be rendered, or is too long where that is an error.
+        ConfigError: It cannot be rendered, or it is too long and ``length.too_long=error``.
     """
     try:
         chosen, rejected = tokenize(pair.chosen, renderer), tokenize(pair.rejected, renderer)

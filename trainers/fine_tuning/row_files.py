@@ -1,4 +1,4 @@
-"""Rows to learn from: JSONL, JSON, Parquet, the hub; several files or a pattern; each row with where it stands."""
+"""Reads training rows from JSONL, JSON, Parquet or the hub, from one or several files, each with its location."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from trainers.config import ConfigError, Files
 
 
 def rows_of_files(files: Files, option: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every row with a name for people (``"chats.jsonl, line 3"``), file by file in the order given.
+    """Yield every row with its location for messages (``"chats.jsonl, line 3"``), file by file in the given order.
 
-    Lines of JSONL are read as Python's ``json`` reads them, since saved episodes may hold lone surrogates.
+    JSONL lines are parsed with Python's ``json``, since saved episodes may contain lone surrogates.
 
     Args:
         files: Paths, patterns (``episodes/*.jsonl``, ``**`` for any folders) or ``hf:repo[:config][@split]``.
-        option: The option they come from, for messages.
+        option: The option with the files, for error messages.
 
     Raises:
-        ConfigError: A file is missing or a pattern matches none, or a row is no JSON object; names it.
+        ConfigError: A file is missing, a pattern matches no file, or a row is not a JSON object; the message names
+            it.
     """
     for source in [files] if isinstance(files, str | Path) else files:
         for path in [str(source)] if str(source).startswith("hf:") else _expand(str(source), option):
@@ -55,7 +56,7 @@ def _rows(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
         for index, row in enumerate(read_rows(path)):
             yield f"{path}, row {index}", _object(row, f"{path}, row {index}")
     else:
-        # By bytes: text may hold characters at which Python would break a line, and JSON does not.
+        # Read bytes: text may contain characters at which Python breaks lines, but JSON does not.
         with open(path, "rb") as file:
             for number, line in enumerate(file, start=1):
                 if not line.strip():

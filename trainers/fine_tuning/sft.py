@@ -1,6 +1,6 @@
-"""Supervised fine-tuning on demonstrations: the replies are learnt, what they answer is not.
+"""Supervised fine-tuning on demonstrations: the loss covers the replies, not their prompts.
 
-A rule in the configuration may end it, measured on validation tasks alone: neither a lucky seed nor a look at the test.
+Optionally training stops early by a success rate on validation tasks; test tasks are never used for this.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from trainers.tiny_model import make_tiny_model
 
 _log = logging.getLogger(__name__)
 
-# Demonstrations whose texts a tiny model's tokenizer learns its tokens from.
+# Number of demonstrations whose texts a tiny model's tokenizer is trained on.
 _CORPUS = 64
 
-# Where in the run's folder a tiny model lies.
+# Subfolder of the run with the initial tiny model.
 _UNTRAINED = "untrained"
 
 _COLUMNS = {
@@ -49,15 +49,15 @@ _COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class SftResult:
-    """What a fine-tuning left behind.
+    """Result of a fine-tuning run.
 
     Attributes:
-        output: Its folder.
+        output: Folder of the run.
         model: The final model: a Hugging Face folder or a PEFT adapter. ``None`` if the run was interrupted.
-        steps: Optimizer steps it took.
-        stopped: The rule was met before the last step.
-        validation: Numbers of the last measurement.
-        interrupted: It was asked to stop (SIGTERM), saved a checkpoint and stopped.
+        steps: Number of optimizer steps.
+        stopped: Whether the early stopping rule was met.
+        validation: Metrics of the last evaluation.
+        interrupted: Whether the run was stopped by SIGTERM, after it saved a checkpoint.
     """
 
     output: Path
@@ -72,13 +72,13 @@ def sft(config: SftConfig, *, world: World | None = None) -> SftResult:
     """Fine-tune a model on demonstrations.
 
     Args:
-        config: Every option.
-        world: The environment as objects, in place of ``config.env.id``.
+        config: All options.
+        world: The environment as objects, instead of ``config.env.id``.
 
     Raises:
-        ConfigError: The configuration or a demonstration cannot be used.
-        CheckpointError: There are checkpoints to resume from and none is whole, or one cannot be written.
-        TrainingDiverged: Loss or gradient were not finite several times in a row.
+        ConfigError: The configuration or a demonstration is invalid.
+        CheckpointError: There are checkpoints to resume from but none is complete, or one cannot be written.
+        TrainingDiverged: Loss or gradient were not finite in several consecutive steps.
     """
     if world is not None:
         config = replace(config, env=replace(config.env, id=config.env.id or "given"))
@@ -102,7 +102,7 @@ def sft(config: SftConfig, *, world: World | None = None) -> SftResult:
         if config.tiny.enabled:
             if ranks.leads:
                 _make_tiny(config, output, lessons.texts(_CORPUS))
-            ranks.gather(None)  # nobody reads it before it is there
+            ranks.gather(None)  # no rank reads it before it is written
             model = replace(model, path=str(output / _UNTRAINED))
         policy = Policy(model, tokens_per_chunk=config.optimizer.tokens_per_chunk, seed=config.seed)
         renderer = ChatRenderer(policy.tokenizer)
@@ -146,7 +146,7 @@ def _run(
     if run.step == 0 and held_out:
         run.log_start(run.validate(lambda: _measure(learner, held_out)))
     stopped = bool(run.memory.get("stopped", False))
-    # Position in the data: demonstrations that were looked at so far, those that were left out included.
+    # Position in the data: number of demonstrations considered so far, including those left out.
     lessons.position = run.memory.get("position", 0)
     while run.step < run.steps and not stopped:
         with run.clock("demonstrations"):
@@ -161,7 +161,7 @@ def _run(
         if held_out:
             row |= run.validate(lambda: _measure(learner, held_out))
         if config.stop.metric != "none" and (run.step % config.stop.every == 0 or run.step == run.steps):
-            with run.clock("validation"):  # by the first rank alone; the others wait
+            with run.clock("validation"):  # on the first rank only; the others wait
                 (measured, stopped), *_ = learner.ranks.gather(rule.measure(run.step) if rule else ({}, False))
             run.validation |= measured
             row |= measured
@@ -174,14 +174,14 @@ def _run(
 
 
 def imitate(learner: Learner, step: int, lessons: Sequence[Lesson]) -> UpdateStats:
-    """One optimizer step of maximum likelihood: the mean over all learnt tokens, each with its weight."""
+    """Take one optimizer step of maximum likelihood: the weighted mean over all tokens of the replies."""
     batches, norm = _batches(learner, lessons)
     return learner.descend(step, batches, lambda outputs, batch: _loss(outputs, batch) / norm)
 
 
 @torch.no_grad()
 def _measure(learner: Learner, lessons: Sequence[Lesson]) -> dict[str, float]:
-    """The loss on lessons that are not trained on, and its exponential."""
+    """Compute the loss on held-out examples, and its exponential."""
     batches, norm = _batches(learner, lessons)
     loss = 0.0
     for batch in batches:
@@ -195,7 +195,7 @@ def _loss(outputs: TokenOutputs, batch: MicroBatch) -> Tensor:
 
 
 def _batches(learner: Learner, lessons: Sequence[Lesson]) -> tuple[list[MicroBatch], float]:
-    """Micro-batches, and the mean weight of their tokens."""
+    """Return the microbatches and the mean weight of their tokens."""
     rows = [tokens.row() for lesson in lessons for tokens in lesson]
     batches = make_micro_batches(
         rows,
@@ -208,7 +208,7 @@ def _batches(learner: Learner, lessons: Sequence[Lesson]) -> tuple[list[MicroBat
 
 
 class _Rule:
-    """Measures the model on validation tasks and says when it is good enough."""
+    """Early stopping: measures the success rate on validation tasks."""
 
     def __init__(self, config: SftConfig, policy: Policy, world: World) -> None:
         if world.validation is None:
@@ -228,7 +228,7 @@ class _Rule:
         )
 
     def measure(self, step: int) -> tuple[dict[str, float], bool]:
-        """The numbers, and whether they are good enough."""
+        """Return the metrics, and whether training can stop."""
         self._rollouts.push([self._policy.weight_update()])
         greedy = self._stop.metric == "greedy_success"
         episodes, _ = self._rollouts.validate(step, self._stop.tasks, 1, greedy=greedy)
@@ -241,7 +241,7 @@ class _Rule:
 
 
 def _patience(config: SftConfig) -> float:
-    """Seconds one rank may wait for another: while it measures on validation tasks, and some to start."""
+    """Return the timeout in seconds between ranks: the validation in consecutive waves, plus time for the start."""
     waves = -(-2 * config.stop.tasks // config.env.parallel) if config.stop.metric != "none" else 0
     return 600.0 + waves * config.env.episode_timeout
 

@@ -1,4 +1,4 @@
-"""Examples as token ids, small in memory: what of them is learnt, how long they may be, which are held back."""
+"""Compact tokenized examples, their length limit, and the selection of held-out ones."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from trainers.config import ConfigError, LengthConfig
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """A token sequence as arrays, a fifth of its size as a :class:`~rllm_gym.core.TokenSequence`.
+    """A token sequence as arrays, a fifth of the size of a :class:`~rllm_gym.core.TokenSequence`.
 
     Attributes:
         ids_T: Token ids.
-        mask_T: Which are learnt.
-        weight_N: How much each learnt one counts.
+        mask_T: Which tokens are trained on.
+        weight_N: Weight of each token that is trained on.
     """
 
     ids_T: NDArray[np.int32]
@@ -31,10 +31,11 @@ class Tokens:
 
     @classmethod
     def of(cls, sequence: TokenSequence, weights: Sequence[float]) -> Tokens:
-        """
+        """Convert a token sequence.
+
         Args:
             sequence: The tokens.
-            weights: By turn.
+            weights: Weight of each turn.
         """
         mask_T = np.array(sequence.mask, dtype=bool)
         weight_N = np.array(weights, dtype=np.float32)[np.array(sequence.turns)[mask_T]]
@@ -48,7 +49,7 @@ class Tokens:
         return len(self.ids_T)
 
     def row(self) -> Row:
-        """As the learner takes it, with the target ``weight``."""
+        """Return the learner's row, with the target ``weight``."""
         length = len(self)
         zeros = (0.0,) * length
         mask_T = self.mask_T.astype(int)
@@ -63,20 +64,20 @@ class Tokens:
         return Row(sequence, {"weight": self.weight_N.astype(np.float64)})
 
     def content(self) -> bytes:
-        """Equal for sequences of the same ids of which the same are learnt."""
+        """Return bytes that are equal for sequences with the same ids and the same mask."""
         return self.ids_T.tobytes() + self.mask_T.tobytes()
 
 
 class LengthLimit:
-    """Cuts examples to length, or leaves them out, and counts.
+    """Truncates or drops examples that are too long, and counts them.
 
     Args:
-        config: What is to become of those that are too long.
-        context: Longest sequence the model takes, or ``None`` if it does not say.
+        config: How to handle examples that are too long.
+        context: Context length of the model, or ``None`` if unknown.
 
     Attributes:
-        seen: Examples looked at.
-        too_long: How many of them were.
+        seen: Number of examples checked.
+        too_long: Number of examples that were too long.
     """
 
     def __init__(self, config: LengthConfig, context: int | None) -> None:
@@ -87,10 +88,10 @@ class LengthLimit:
         self.too_long = 0
 
     def fit(self, sequences: Sequence[TokenSequence], where: str) -> list[TokenSequence] | None:
-        """The sequences of one example, short enough; ``None`` if it is left out.
+        """Return the sequences of one example, truncated if necessary; ``None`` if it is dropped.
 
         Raises:
-            ConfigError: It is too long, and that is to be an error.
+            ConfigError: It is too long and ``length.too_long=error``.
         """
         self.seen += 1
         limit = self.limit
@@ -111,7 +112,7 @@ class LengthLimit:
         return kept if any(any(sequence.mask) for sequence in kept) else None
 
     def note(self) -> str:
-        """One line about what was too long; empty if nothing was."""
+        """Return one line about examples that were too long; empty if there were none."""
         if not self.too_long:
             return ""
         done = "were left out" if self._config.too_long == "drop" else "were cut, or left out if no reply remained"
@@ -119,23 +120,24 @@ class LengthLimit:
 
 
 def cut(sequence: TokenSequence, length: int, *, keep_start: bool) -> TokenSequence:
-    """The first or the last tokens of a sequence. Nothing precedes the first one, so it is not learnt."""
+    """Return the first or the last tokens of a sequence. The first one is never trained on, since it has no context."""
     part = slice(None, length) if keep_start else slice(max(0, len(sequence) - length), None)
     fields = {name: getattr(sequence, name)[part] for name in TokenSequence.__slots__}
     return replace(sequence, **{**fields, "mask": (0, *fields["mask"][1:])})
 
 
 def context_length(model: Any) -> int | None:
-    """Longest sequence a Hugging Face model was made for, if it says."""
+    """Return the context length of a Hugging Face model, if it is known."""
     length = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return int(length) if length else None
 
 
 def held_back(keys: Sequence[str], fraction: float, seed: int) -> set[str]:
-    """The keys of the examples to measure on: this share of the distinct ones, at least one, chosen by their content.
+    """Select the keys of held-out examples: this fraction of the distinct ones, at least one, chosen by a hash of
+    the content.
 
     Raises:
-        ConfigError: There are too few different ones.
+        ConfigError: There are too few distinct keys.
     """
     distinct = sorted(
         set(keys), key=lambda key: hashlib.sha256(f"{seed} {key}".encode("utf-8", "surrogatepass")).digest()
@@ -150,7 +152,7 @@ def held_back(keys: Sequence[str], fraction: float, seed: int) -> set[str]:
 
 
 def fingerprint(examples: Sequence[bytes]) -> str:
-    """SHA-256 of the examples in order: a run goes on with the data it began with."""
+    """Compute the SHA-256 of the examples in order, to check on resume that the data is unchanged."""
     digest = hashlib.sha256(str(len(examples)).encode())
     for example in examples:
         digest.update(hashlib.sha256(example).digest())

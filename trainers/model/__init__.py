@@ -1,4 +1,4 @@
-"""The model that learns: a Hugging Face causal model with its adapters, and the log-probs of its tokens."""
+"""The trained model: a Hugging Face causal model with its adapters, and the log-probs of its tokens."""
 
 from trainers.model.loading import ModelUnusable, choose_device, load_causal_lm, load_tokenizer
 from trainers.model.policy import Policy, TokenOutputs

@@ -1,4 +1,4 @@
-"""Low-rank adapters on a frozen base, through PEFT: made, and merged into the weights they adapt."""
+"""Low-rank adapters on a frozen base through PEFT: creating, saving and merging them."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ from trainers.model.loading import ModelUnusable
 from trainers.model.quantization import dequantized_weight
 
 ADAPTER = "default"
-"""PEFT's name of the adapter that all share; those of roles have the role's."""
+"""PEFT's name of the shared adapter; adapters of roles have the role's name."""
 
 TRAINED_ON = "trained_on.json"
-"""Beside an adapter whose base was quantised while it was trained: how, and the type it computed in, for which PEFT's
-own file has no place."""
+"""File next to an adapter whose base was quantized during training. It records the quantization and the compute
+dtype, for which PEFT's own file has no field."""
 
 
 def peft_name(adapter: str) -> str:
-    """What PEFT calls the adapter of a role, or ``""``, the one that all share."""
+    """Return PEFT's name of the adapter of a role, or of the shared adapter ``""``."""
     return adapter or ADAPTER
 
 
 def with_adapters(base: Any, config: ModelConfig, seed: int, adapters: Sequence[str] = ("",)) -> Any:
-    """The base with adapters that change nothing yet; only they are trained, and the first is active.
+    """Add adapters to a model. They are initialized to have no effect, only they are trainable, and the first is
+    active.
 
     Args:
         base: The model.
-        config: How it is adapted.
-        seed: Of the adapters' first weights, which differ from adapter to adapter.
-        adapters: Roles that have one of their own; ``""`` is the one that all others share.
+        config: Tuning options.
+        seed: Seed of the adapters' initial weights, which differ from adapter to adapter.
+        adapters: Roles with an adapter of their own; ``""`` is the adapter shared by all others.
 
     Raises:
-        ModelUnusable: The targets do not fit the model, the base is itself an adapter, or a role has the name of one of
-            its parts.
+        ModelUnusable: The targets do not fit the model, the base is itself an adapter, or a role has the name of a
+            module of the model.
     """
     from peft import LoraConfig, get_peft_model
 
@@ -56,7 +57,7 @@ def with_adapters(base: Any, config: ModelConfig, seed: int, adapters: Sequence[
     alpha = float(config.lora.alpha)
     settings = LoraConfig(
         r=config.lora.rank,
-        # PEFT says int and divides like a float.
+        # PEFT annotates int, but float works: it only divides by it.
         lora_alpha=int(alpha) if alpha.is_integer() else alpha,
         target_modules=targets,
         lora_dropout=0.0,
@@ -90,15 +91,15 @@ def with_adapters(base: Any, config: ModelConfig, seed: int, adapters: Sequence[
 
 
 def activate(model: Any, adapter: str) -> None:
-    """Compute with this adapter from now on. All of them stay trained."""
+    """Make this adapter active. All adapters stay trainable."""
     model.set_adapter(peft_name(adapter))
     for name, parameter in model.named_parameters():
         if _ADAPTER_WEIGHT.search(name):
-            parameter.requires_grad_(True)  # PEFT freezes those that are not active
+            parameter.requires_grad_(True)  # PEFT freezes the inactive ones
 
 
 def adapter_of(parameter_name: str) -> str:
-    """Whose parameter it is, by its name in a PEFT model: the name of the role, ``""`` of the shared one."""
+    """Return the role whose adapter has this parameter, by its name in a PEFT model; ``""`` for the shared adapter."""
     match = _ADAPTER_WEIGHT.search(parameter_name)
     if match is None:
         raise ValueError(f"{parameter_name!r} is no weight of an adapter")
@@ -109,7 +110,9 @@ _ADAPTER_WEIGHT = re.compile(r"\.lora_(?:A|B|magnitude_vector)\.(?P<adapter>[^.]
 
 
 def _check_names(base: Any, adapters: Sequence[str]) -> None:
-    """PEFT tells adapters apart by any part of a parameter's name, and would lose weights of one or mix them up."""
+    """Check that no adapter has the name of a module: PEFT matches adapters by any part of a parameter's name, and
+    would lose or mix up weights.
+    """
     parts = {part for name, _ in base.named_parameters() for part in name.split(".")} | _PARTS_OF_PEFT
     if taken := [adapter for adapter in adapters if adapter in parts]:
         raise ModelUnusable(
@@ -122,7 +125,9 @@ _PARTS_OF_PEFT = {"base_model", "base_layer", "lora_A", "lora_B", "lora_magnitud
 
 
 def _short_targets(base: Any) -> list[str]:
-    """The adapted modules as PEFT users write them (``q_proj``), by their full names where a short one fits others."""
+    """Return the adapted modules in PEFT's usual form (``q_proj``), or by full names if a short name matches other
+    modules.
+    """
     layers = {name: hasattr(module, "lora_A") for name, module in base.named_modules() if ".base_layer" not in name}
     adapted = [name for name, has in layers.items() if has]
     ends = {name.rpartition(".")[2] for name in adapted}
@@ -131,9 +136,13 @@ def _short_targets(base: Any) -> list[str]:
 
 
 def save_adapters(model: Any, folder: Path, config: ModelConfig, adapters: Sequence[str]) -> list[Path]:
-    """Write each adapter as PEFT, transformers and vLLM load it: the shared one to the folder, that of a role to a
-    folder of its name in it. The same adapter gives the same bytes. Returns where they lie."""
-    # The embeddings are never trained; PEFT would ask the hub whether they might have been.
+    """Write each adapter in the format of PEFT, transformers and vLLM. The files are reproducible byte for byte.
+
+    The shared adapter is written to the folder itself, the adapter of a role to a subfolder with the role's name.
+
+    Returns:
+        The folder of each adapter."""
+    # The embeddings are never trained; without this option PEFT would query the hub to find out whether they were.
     model.save_pretrained(folder, save_embedding_layers=False)
     folders = [folder / adapter if adapter else folder for adapter in adapters]
     if config.tuning == "qlora":
@@ -144,10 +153,10 @@ def save_adapters(model: Any, folder: Path, config: ModelConfig, adapters: Seque
 
 @torch.no_grad()
 def merged_tensors(model: Any, adapter: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Name and tensor of every weight of the plain model, with an adapter in it, one at a time.
+    """Yield name and tensor of every weight of the plain model with an adapter merged into it.
 
-    LoRA adds ``scale · B A``; DoRA then gives each row of the sum its own length (Liu et al. 2024, eq. 5). Sums are
-    made in float32, and the base's type is kept.
+    LoRA adds ``scale · B A``; DoRA then rescales each row of the sum to its learned magnitude (Liu et al. 2024, eq.
+    5). Sums are computed in float32 and cast to the base's dtype.
     """
     for name, module in model.get_base_model().named_modules():
         if hasattr(module, "lora_A"):

@@ -1,7 +1,8 @@
-"""Attention over sequences laid out side by side as a tree, and finding out which models can be told of one.
+"""Attention over sequences packed as a prefix tree, and a test of which models support it.
 
-A tree is one number a token: ``end_BT`` of :class:`~trainers.batching.MicroBatch`. Neighbours with the same number form
-a node, whose tokens are seen by those of the node that come later and by the columns that follow up to that number.
+A tree is encoded by one number per token: ``end_BT`` of :class:`~trainers.batching.MicroBatch`. Adjacent tokens with
+the same number form a node. Each of its tokens is attended to by the later tokens of the node and by the following
+columns up to that number.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from transformers.masking_utils import sdpa_mask
 _log = logging.getLogger(__name__)
 
 TREE_ATTENTION = "rllm_gym_tree"
-"""Name under which models find this attention: SDPA, and what a tree needs where there is one."""
+"""Name under which this attention is registered: SDPA without a tree, tree attention with one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Columns ``start`` to ``stop`` of a row, seen in order by themselves and wholly by the columns up to ``end``."""
+    """Columns ``start`` to ``stop`` of a row: causal among themselves, fully visible to the columns up to ``end``."""
 
     row: int
     start: int
@@ -37,17 +38,17 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Who sees whom, as the kernel of a device wants it: nodes on a CPU, a block mask on a GPU."""
+    """A tree in the form of a device's kernel: nodes on a CPU, a block mask on a GPU."""
 
     nodes: tuple[Node, ...] = ()
     block_mask: Any = None
 
 
 def hidden_states(model: Any, ids_BT: Tensor, position_BT: Tensor | None, end_BT: Tensor | None) -> Tensor:
-    """The last hidden states ``[B, T, D]``; see :class:`~trainers.batching.MicroBatch` for who sees whom.
+    """Compute the last hidden states ``[B, T, D]``; :class:`~trainers.batching.MicroBatch` documents the visibility.
 
     Raises:
-        ValueError: There is a tree, and the model was not taught to see one (:func:`teach_trees`).
+        ValueError: There is a tree, but the model does not have tree attention (:func:`teach_trees`).
     """
     layout: dict[str, Any] = {}
     if end_BT is not None:
@@ -56,7 +57,7 @@ def hidden_states(model: Any, ids_BT: Tensor, position_BT: Tensor | None, end_BT
                 "sequences are laid out as a tree, but with the model's attention "
                 f"({model.config._attn_implementation!r}) each would see all before it; use share_prompts=False"
             )
-        # Any mask of four dimensions keeps transformers from making one of its own.
+        # Any 4-D mask keeps transformers from creating its own.
         nothing = torch.empty(1, 1, 1, 1, device=ids_BT.device)
         layout = {"attention_mask": nothing, "position_ids": position_BT, "tree": tree_of(end_BT)}
     states: Tensor = model.base_model(input_ids=ids_BT, use_cache=False, **layout).last_hidden_state
@@ -64,14 +65,14 @@ def hidden_states(model: Any, ids_BT: Tensor, position_BT: Tensor | None, end_BT
 
 
 def tree_of(end_BT: Tensor) -> Tree:
-    """The tree for the device the tensor is on."""
+    """Build the tree for the tensor's device."""
     if end_BT.device.type == "cpu":
         return Tree(nodes=nodes_of(end_BT))
     return Tree(block_mask=block_mask_of(end_BT))
 
 
 def nodes_of(end_BT: Tensor) -> tuple[Node, ...]:
-    """The nodes of each row, depth first."""
+    """Return the nodes of each row, depth first."""
     nodes = []
     for row, end_T in enumerate(end_BT):
         starts = [0, *((end_T[1:] != end_T[:-1]).nonzero().flatten() + 1).tolist()]
@@ -82,13 +83,13 @@ def nodes_of(end_BT: Tensor) -> tuple[Node, ...]:
 
 
 def tree_attention(query: Tensor, key: Tensor, value: Tensor, nodes: tuple[Node, ...], scale: float) -> Tensor:
-    """Attention ``[B, H, T, d]`` of each token over its path to the root. CPU only; exactly the pairs that see each
-    other are computed, and no mask exists.
+    """Compute attention ``[B, H, T, d]`` of each token over its path to the root. CPU only.
 
-    One call of the flash kernel a node: its keys, for the queries of the whole subtree. Cut off at the upper left, the
-    causal mask is right for both: the node's own queries see what came before, all later ones see everything. Results
-    of a query at the nodes of its path are merged by their log-sum-exp, and the backward kernel, given the merged
-    result and log-sum-exp, yields each part of the whole's gradient (Dao et al. 2022, section 3.1 and appendix B.2).
+    Exactly the visible query-key pairs are computed, and no mask is materialized: one call of the flash kernel per
+    node, with the keys of the node and the queries of its whole subtree. The causal mask, aligned at the upper left,
+    is correct for both kinds of queries: those of the node see the preceding tokens, all later ones see every key.
+    The results of a query at the nodes of its path are merged by their log-sum-exp. The backward kernel, given the
+    merged result and log-sum-exp, yields the gradient of each part (Dao et al. 2022, section 3.1 and appendix B.2).
     """
     result: Tensor = _TreeAttention.apply(query, key, value, nodes, scale)  # type: ignore[no-untyped-call]
     return result
@@ -100,7 +101,7 @@ class _TreeAttention(torch.autograd.Function):
         forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
         batch, heads, length, _ = query.shape
         exact = torch.float64 if query.dtype == torch.float64 else torch.float32
-        # The order in memory in which the model wants it next.
+        # Use the memory layout that the model needs next.
         out = query.new_empty((batch, length, heads, value.shape[-1]), dtype=exact).transpose(1, 2)
         total = query.new_empty((batch, heads, length), dtype=exact)
         for node, first in _with_first(nodes):
@@ -151,7 +152,7 @@ class _TreeAttention(torch.autograd.Function):
 
 
 def _with_first(nodes: tuple[Node, ...]) -> list[tuple[Node, bool]]:
-    """Each node, and whether it is a root: nothing was computed for its queries before."""
+    """Return each node and whether it is a root, that is, the first node of its queries."""
     result, row, covered = [], -1, 0
     for node in nodes:
         if node.row != row:
@@ -162,7 +163,7 @@ def _with_first(nodes: tuple[Node, ...]) -> list[tuple[Node, bool]]:
 
 
 def block_mask_of(end_BT: Tensor, block: int = 128) -> Any:
-    """FlexAttention's mask of a tree, from the ends alone: no ``[T, T]`` tensor exists."""
+    """Build FlexAttention's block mask of a tree from the ends alone, without a ``[T, T]`` tensor."""
     from torch.nn.attention.flex_attention import BlockMask
 
     size, length = end_BT.shape
@@ -171,7 +172,9 @@ def block_mask_of(end_BT: Tensor, block: int = 128) -> Any:
     key_T = (column_T // block).expand(size, length)
 
     def covered_by(first_BT: Tensor, last_BT: Tensor) -> Tensor:
-        """How many keys of each block of keys are seen by query blocks from the first to before the last."""
+        """Count the keys of each key block visible to the query blocks from ``first`` up to, not including,
+        ``last``.
+        """
         steps = torch.zeros(size, count * (count + 1), dtype=torch.int32, device=end_BT.device)
         one = torch.ones_like(end_BT, dtype=torch.int32)
         steps.scatter_add_(1, key_T * (count + 1) + first_BT, one)
@@ -179,7 +182,8 @@ def block_mask_of(end_BT: Tensor, block: int = 128) -> Any:
         return steps.view(size, count, count + 1).cumsum(-1)[..., :-1].transpose(1, 2)
 
     any_BQK = covered_by(key_T, (end_BT + block - 1) // block) > 0
-    # A key is seen by a whole block of queries from the first that begins at it or later, while whole blocks fit.
+    # A key is visible to a whole query block from the first block that begins at the key or later, as long as the
+    # block ends before the key's end.
     full_BQK = covered_by((column_T + block - 1).expand(size, length) // block, end_BT // block) == block
     partial_BQK = any_BQK & ~full_BQK
 
@@ -197,7 +201,7 @@ def block_mask_of(end_BT: Tensor, block: int = 128) -> Any:
 
 @functools.cache
 def _flex_attention(device: str) -> Callable[..., Tensor]:
-    """FlexAttention, compiled where that brings a kernel. Dynamic, or it is compiled anew for each length."""
+    """Return FlexAttention, compiled except on a CPU. Dynamic shapes avoid a recompilation for each length."""
     from torch.nn.attention.flex_attention import flex_attention
 
     if device == "cpu":
@@ -209,7 +213,7 @@ def _flex_attention(device: str) -> Callable[..., Tensor]:
 def _attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
-    """What a model calls: SDPA as ever, and our own attention over a tree."""
+    """Compute a model's attention: SDPA without a tree, tree attention with one."""
     tree: Tree | None = options.pop("tree", None)
     if tree is None:
         usual: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
@@ -221,7 +225,7 @@ def _attention(
     query, key = query.to(value.dtype), key.to(value.dtype)
     groups = query.shape[1] // key.shape[1]
     if tree.block_mask is not None:
-        # Its kernels want a power of two of query heads to a key.
+        # FlexAttention's GQA kernels require a power of two of query heads per key head.
         shared = groups & (groups - 1) == 0
         if not shared:
             key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
@@ -241,13 +245,13 @@ AttentionMaskInterface.register(TREE_ATTENTION, sdpa_mask)
 
 @torch.no_grad()
 def teach_trees(model: Any, device: torch.device) -> bool:
-    """Give a model attention that knows trees, and try it: continuations of a prompt side by side and each alone.
+    """Install tree attention in a model and test it: packed continuations of a prompt against each one alone.
 
-    Models with windows, recurrent states, sinks or caps in their attention, or positions of their own, would compute
-    something else; they keep what they had.
+    Models with sliding windows, recurrent states, attention sinks, soft caps or custom positions would compute
+    different results; they keep their original attention.
 
     Returns:
-        Whether sequences may be laid out as a tree.
+        Whether sequences may be packed as a tree.
     """
     if getattr(model.config, "_attn_implementation", None) != "sdpa":
         return False
@@ -263,7 +267,7 @@ def teach_trees(model: Any, device: torch.device) -> bool:
     except (TypeError, ValueError, RuntimeError, AttributeError) as error:
         _log.info("%s is not shown trees: %s", type(model).__name__, error)
         together_TD = alone_TD.new_full((10, 1), float("nan"))
-    # What is computed in bfloat16 differs by as much as bfloat16 does.
+    # Results in bfloat16 differ by its rounding error.
     half = any(parameter.dtype in (torch.bfloat16, torch.float16) for parameter in model.parameters())
     tolerance = 3e-2 if half else 1e-4
     gap = (together_TD[7:] - alone_TD[5:]).abs().max()

@@ -1,4 +1,4 @@
-"""Loading a model or tokenizer from a folder or the hub, and choosing where it lives."""
+"""Loading of models and tokenizers from a folder or the hub, and selection of the device."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _log = logging.getLogger(__name__)
 
 
 class ModelUnusable(ConfigError):
-    """The model cannot be loaded, or computes its logits in a way this trainer does not know."""
+    """The model cannot be loaded, or computes its logits in an unsupported way."""
 
 
 def choose_device(name: str) -> torch.device:
-    """``auto`` is a GPU where there is one.
+    """Return the device of that name; ``auto`` is a GPU if there is one.
 
     Raises:
-        ModelUnusable: There is no such device.
+        ModelUnusable: The device does not exist.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -35,15 +35,15 @@ def choose_device(name: str) -> torch.device:
 
 
 def load_causal_lm(path: str, *, dtype: torch.dtype | None, **options: Any) -> Any:
-    """A causal language model from a folder or the hub; an adapter folder is merged into its base.
+    """Load a causal language model from a folder or the hub; an adapter folder is merged into its base.
 
     Args:
         path: Folder or hub id.
-        dtype: Of the weights; ``None`` for what they were saved in.
-        options: For ``from_pretrained``.
+        dtype: Data type of the weights; ``None`` for the type they were saved in.
+        options: Additional arguments of ``from_pretrained``.
 
     Raises:
-        ModelUnusable: It cannot be loaded, lacks weights, or its weights were saved quantised.
+        ModelUnusable: The model cannot be loaded, lacks weights, or was saved quantized.
     """
     try:
         if (Path(path) / "adapter_config.json").is_file():
@@ -78,20 +78,21 @@ def load_causal_lm(path: str, *, dtype: torch.dtype | None, **options: Any) -> A
 
 
 def check_adapter_is_whole(model: Any, path: str) -> None:
-    """PEFT loads an adapter that lacks tensors, or has others, and only warns: the rest would change nothing.
+    """Check that an adapter has all its tensors and no others; PEFT would only warn and leave the missing ones
+    without effect.
 
     Args:
-        model: What PEFT made of it.
+        model: The PEFT model loaded from the adapter.
         path: Folder or hub id of the adapter.
 
     Raises:
-        ModelUnusable: Its tensors are not those of its configuration.
+        ModelUnusable: The tensors do not match the adapter's configuration.
     """
     from peft import set_peft_model_state_dict
     from peft.utils import load_peft_weights
 
     found = set_peft_model_state_dict(model, load_peft_weights(path, device="cpu"))
-    missing = [name for name in found.missing_keys if ".default" in name]  # the base's are not in the file
+    missing = [name for name in found.missing_keys if ".default" in name]  # the base's tensors are not in the file
     for names, what in ((missing, "lacks"), (list(found.unexpected_keys), "has, and its configuration has not,")):
         if names:
             raise ModelUnusable(
@@ -101,7 +102,9 @@ def check_adapter_is_whole(model: Any, path: str) -> None:
 
 
 def _writable(model: Any) -> Any:
-    """transformers loads settings of generation that it refuses to write: a run would break off when it saves."""
+    """Replace generation settings that transformers loads but refuses to save, which would fail the run at its first
+    save.
+    """
     settings: Any = getattr(model, "generation_config", None)
     if settings is None:
         return model
@@ -119,10 +122,10 @@ def _writable(model: Any) -> Any:
 
 
 def load_tokenizer(path: str) -> Any:
-    """The tokenizer of a folder or hub id.
+    """Load the tokenizer of a folder or hub id.
 
     Raises:
-        ModelUnusable: There is none, or it has no chat template.
+        ModelUnusable: There is no tokenizer, or it has no chat template.
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)

@@ -1,4 +1,6 @@
-"""An adapter and its base, written as one model that needs no PEFT: whole or not at all, and checked before."""
+"""Merging an adapter into its base as one model that does not need PEFT. The result is verified and written
+atomically.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +21,22 @@ from trainers.model.adapters import TRAINED_ON
 from trainers.model.loading import check_adapter_is_whole, load_causal_lm
 from trainers.model.quantization import dequantized_copy, load_quantized_lm
 
-# Logits of the merged model, relative to their scale, may differ by rounding alone.
+# Maximum difference by rounding of the merged model's logits, relative to their scale.
 _TOLERANCE = {torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What was written.
+    """A merged model that was written.
 
     Attributes:
-        output: The folder.
+        output: The output folder.
         base: The base the adapter was merged into.
-        parameters: How many weights the model has.
-        dtype: Their type.
-        gap: Largest difference of a logit to the base with the adapter on it, before rounding to ``dtype``.
-        quantized: The adapter was trained on a base in NF4.
+        parameters: Number of weights of the model.
+        dtype: Data type of the weights.
+        gap: Largest difference of a logit between the merged model and the base with the adapter, before rounding to
+            ``dtype``.
+        quantized: Whether the adapter was trained on an NF4 base.
     """
 
     output: Path
@@ -45,11 +48,11 @@ class Merged:
 
 
 def merge_adapter(config: MergeConfig) -> Merged:
-    """Write the merged model, with its tokenizer.
+    """Write the merged model and its tokenizer.
 
     Raises:
-        ConfigError: The adapter is none, its base is missing or another, the output exists or cannot be written.
-            Nothing was written.
+        ConfigError: ``config.adapter`` is not an adapter, its base is missing or a different model, or the output
+            exists or cannot be written. In all cases nothing was written.
     """
     output = Path(config.output)
     if output.exists():
@@ -90,7 +93,7 @@ def _base_of(adapter: str) -> str:
 
 
 def _trained_on(adapter: str) -> torch.dtype | None:
-    """The type that a base in NF4 computed in while the adapter was trained; ``None`` for a whole base."""
+    """Return the compute dtype of the NF4 base the adapter was trained on; ``None`` for an unquantized base."""
     file = Path(adapter) / TRAINED_ON
     if not file.is_file():
         return None
@@ -104,7 +107,7 @@ def _trained_on(adapter: str) -> torch.dtype | None:
 def _merge(config: MergeConfig, base_path: str, nf4: torch.dtype | None) -> tuple[Any, float]:
     from peft import PeftModel
 
-    # Into weights of at least the type that is written: a sum rounded to less would lose most of the adapter.
+    # The base needs at least the output's precision: rounding the sum to less would lose most of the adapter.
     dtype = torch.float32 if config.dtype == "float32" else None
     try:
         if nf4 is None:
@@ -157,7 +160,7 @@ def _tokenizer(adapter: str, base: str) -> Any | None:
 
 
 def _write(model: Any, tokenizer: Any | None, output: Path) -> None:
-    """Beside its place first: a crash or a full disk leaves nothing under the name."""
+    """Write to a temporary folder first, so that a crash or a full disk leaves no partial output."""
     partial = output.with_name(f".{output.name}.partial-{os.getpid()}")
     try:
         partial.mkdir(parents=True)

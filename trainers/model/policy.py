@@ -1,7 +1,7 @@
-"""The model that learns: a Hugging Face causal model, whole or with LoRA adapters, and the log-probs of its tokens.
+"""The trained model: a Hugging Face causal model, fully trained or with LoRA adapters, and the log-probs of its tokens.
 
-Logits are computed at sampled tokens only and in chunks of them, so that no ``[B, T, V]`` tensor ever exists.
-B sequences, T tokens with padding, N sampled tokens, D hidden size, V vocabulary.
+Logits are computed only at sampled tokens and in chunks, so that no ``[B, T, V]`` tensor is materialized. B
+sequences, T tokens with padding, N sampled tokens, D hidden size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from trainers.model.value_head import ValueHead
 
 @dataclass(frozen=True, slots=True)
 class TokenOutputs:
-    """What the model says of N sampled tokens.
+    """The model's outputs at N sampled tokens.
 
     Attributes:
-        logp_N: Log-prob of each at the sampling temperature.
-        entropy_N: Entropy of the distribution it was drawn from, in nats.
-        value_N: Value of the state it was drawn in, where there is a value head.
-        state_ND: The hidden states that the values were read from, without gradient.
+        logp_N: Log-prob of each token at the sampling temperature.
+        entropy_N: Entropy of the distribution it was sampled from, in nats.
+        value_N: Value of the state it was sampled in, if there is a value head.
+        state_ND: The hidden states that the values were computed from, without gradient.
     """
 
     logp_N: Tensor
@@ -52,28 +52,31 @@ class TokenOutputs:
 
 
 class Policy:
-    """A causal language model with the weights that are trained.
+    """A causal language model with its trained weights.
 
     Args:
-        config: Which model, and how it is tuned.
-        temperature: Log-probs are those of the distribution at this temperature, as the sampler's are.
-        tokens_per_chunk: Sampled tokens whose logits exist at once, at most; by default as many as fit a few megabytes.
-        reference: Keep what the KL term needs: nothing with LoRA, a frozen copy in full fine-tuning.
-        seed: Of the adapters' first weights.
-        adapters: The sets of weights that are trained, by the name they are served under: ``""`` for those that all
-            roles share, a role's name for an adapter of its own. In full fine-tuning there is ``""`` alone.
+        config: Model and tuning options.
+        temperature: Sampling temperature; log-probs are those of the distribution at this temperature.
+        tokens_per_chunk: Maximum number of sampled tokens whose logits are in memory at once; by default as many as
+            fit in a few megabytes.
+        reference: Whether to keep the reference model of the KL term: a frozen copy in full fine-tuning, nothing
+            additional with adapters.
+        seed: Seed of the adapters' initial weights.
+        adapters: The sets of weights that are trained, by the names they are served under: ``""`` for the weights
+            that roles share, a role's name for its own adapter. Only ``("",)`` in full fine-tuning.
 
     Attributes:
-        model: The model as trained: plain, or wrapped by PEFT.
-        tokenizer: Its tokenizer.
-        device: Where it lives.
-        adapted: Adapters are trained, on a frozen base.
-        adapters: Their names.
-        active: The one that everything is computed with; see :meth:`activate`.
-        value_heads: PPO's, of each adapter, where one was added. Their parameters are not among :attr:`parameters`.
-        shares_prompts: Whether sequences may be laid out side by side, what they begin with alike computed once: with
-            plain attention over all that came before.
-        costs: What decides how sequences are laid out.
+        model: The trained model: plain, or wrapped by PEFT.
+        tokenizer: The model's tokenizer.
+        device: The model's device.
+        adapted: Whether adapters are trained on a frozen base.
+        adapters: Names of the adapters.
+        active: The active adapter; see :meth:`activate`.
+        value_heads: PPO's value heads by adapter, if they were added. Their parameters are not in
+            :attr:`parameters`.
+        shares_prompts: Whether sequences may be packed so that common prefixes are computed once. This requires
+            plain causal attention.
+        costs: Cost model that decides how sequences are packed.
     """
 
     def __init__(
@@ -108,8 +111,8 @@ class Policy:
         if config.gradient_checkpointing:
             self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
             self.model.enable_input_require_grads()
-        # Without dropout, in training too: the sampler's log-probs are those of the whole model. transformers
-        # checkpoints activations in training mode only.
+        # Dropout is disabled in training as well: the sampler's log-probs are computed without dropout. Training
+        # mode itself is needed, since transformers checkpoints activations only in training mode.
         self.model.train(config.gradient_checkpointing)
         for module in self.model.modules():
             if isinstance(module, torch.nn.Dropout):
@@ -120,28 +123,30 @@ class Policy:
 
     @property
     def parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
-        """The trained parameters by name, those of all adapters, always in the same order."""
+        """The trained parameters of all adapters by name, always in the same order."""
         return [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
 
     def parameters_of(self, adapter: str) -> list[tuple[str, torch.nn.Parameter]]:
-        """Those of one adapter; in full fine-tuning all."""
+        """Return the parameters of one adapter; in full fine-tuning all parameters."""
         if not self.adapted:
             return self.parameters
         return [(name, parameter) for name, parameter in self.parameters if adapter_of(name) == adapter]
 
     def activate(self, adapter: str) -> None:
-        """Compute with this adapter from now on."""
+        """Make this adapter active: all further computations use it."""
         if adapter != self.active:
             activate(self.model, adapter)
             self.active = adapter
 
     @property
     def value_head(self) -> ValueHead | None:
-        """That of the active adapter."""
+        """The value head of the active adapter."""
         return self.value_heads.get(self.active)
 
     def outputs(self, batch: MicroBatch, *, entropy_gradient: bool = False) -> TokenOutputs:
-        """What the model says of each sampled token. To announce that the entropy is differentiated saves time."""
+        """Compute the outputs at each sampled token. Set ``entropy_gradient`` only if the entropy is differentiated:
+        it is slower.
+        """
         with self._precision(self.device.type):
             hidden_BTD = self._hidden(self._plain(), batch)
             logp_N, entropy_N = self._of_hidden(self._plain(), hidden_BTD, batch, entropy_gradient)
@@ -149,7 +154,7 @@ class Policy:
 
     @torch.no_grad()
     def values(self, batch: MicroBatch) -> Tensor:
-        """By the value head: of the state each token was drawn in, ``(N,)``."""
+        """Compute the value head's values ``(N,)`` of the states the tokens were sampled in."""
         with self._precision(self.device.type):
             hidden_BTD = self._hidden(self._plain(), batch)
         value_N, _ = self._values(hidden_BTD, batch)
@@ -157,29 +162,30 @@ class Policy:
         return value_N
 
     def add_value_head(self, *, detach: bool) -> ValueHead:
-        """Give the active adapter a value head; with ``detach`` its loss does not reach the model."""
+        """Add a value head to the active adapter; with ``detach`` its loss does not train the model."""
         width = self._plain().config.get_text_config().hidden_size
         self.value_heads[self.active] = head = ValueHead(width, detach=detach).to(self.device)
         return head
 
     @torch.no_grad()
     def reference_logprobs(self, batch: MicroBatch) -> Tensor:
-        """The same log-probs by the reference: adapters off, or the frozen copy."""
+        """Compute the log-probs under the reference: the base with adapters disabled, or the frozen copy."""
         if self._reference is not None:
             return self._logprobs(self._reference, batch.to(self._reference.device))[0].to(self.device)
         try:
             with self.model.disable_adapter():
                 return self._logprobs(self._plain(), batch)[0]
         finally:
-            if len(self.adapters) > 1:  # PEFT switches the active one on again, and freezes the others
+            if len(self.adapters) > 1:  # PEFT reactivates the active adapter and freezes the others
                 activate(self.model, self.active)
 
     def weight_update(self, *, merged: bool = False) -> WeightUpdate:
-        """What a sampler needs to serve the present weights: the whole model, or the active adapter, under its name.
+        """Return what a sampler needs to serve the current weights: the whole model, or the active adapter, under
+        its name.
 
         Args:
-            merged: The whole model with the adapters in it also where only they are trained, for samplers that cannot
-                apply such adapters. The tensors are made while they are read.
+            merged: Return the whole model with the adapters merged, also if only adapters are trained; for samplers
+                that cannot apply such adapters. The tensors are computed lazily.
         """
         if not self.adapted:
             state = self.model.state_dict()
@@ -198,17 +204,16 @@ class Policy:
         )
 
     def sampling_model(self) -> Any:
-        """A copy of the base for an embedded sampler; adapters come with each push. Of a base in 4 bits, the same
-        weights unquantised: the sampler draws from the very distribution that is trained."""
+        """Return a copy of the base for an embedded sampler; weight syncs add the adapters. A 4-bit base is
+        dequantized to the same weights, so that the sampler samples from exactly the distribution that is trained."""
         if self.config.tuning == "qlora":
             return dequantized_copy(self._plain(), self.config.path)
         dtype = torch.bfloat16 if self.config.dtype == "bfloat16" else torch.float32
         return load_causal_lm(self.config.path, dtype=dtype).to(self.device).eval()
 
     def write_sampling_base(self, folder: Path) -> str:
-        """What a sampler in another process loads as the base, and where it lies: ``config.path`` itself, except where
-        that is a base in 4 bits, whose weights are written to ``folder`` unquantised, or an adapter, which is written
-        merged."""
+        """Return the path of the base for a sampler in another process. It is ``config.path``, except that a 4-bit
+        base is written to ``folder`` dequantized, and an adapter is written there merged."""
         if self.config.tuning != "qlora" and not (Path(self.config.path) / "adapter_config.json").is_file():
             return self.config.path
         self.sampling_model().save_pretrained(folder)
@@ -216,8 +221,8 @@ class Policy:
         return str(folder)
 
     def save(self, folder: Path) -> None:
-        """Write what transformers (full) or PEFT (LoRA) loads, with the tokenizer; the adapters of roles each to a
-        folder of the role's name."""
+        """Save the model (full) or adapters (LoRA) with the tokenizer, for transformers or PEFT. Each role's adapter
+        is saved to a subfolder with the role's name."""
         folder.mkdir(parents=True, exist_ok=True)
         folders = [folder]
         if self.adapted:
@@ -231,7 +236,7 @@ class Policy:
         return self.model.get_base_model() if self.adapted else self.model
 
     def _frozen_copy(self) -> Any:
-        """The reference of the KL term in full fine-tuning."""
+        """Copy the model as the reference of the KL term in full fine-tuning."""
         dtype = torch.bfloat16 if self.config.reference == "bfloat16" else None
         device = torch.device("cpu") if self.config.reference == "cpu" else self.device
         return copy.deepcopy(self.model).requires_grad_(False).eval().to(device=device, dtype=dtype)

@@ -1,7 +1,7 @@
-"""A frozen base in 4 bits, and the unquantised model that computes the same.
+"""A frozen 4-bit base, and the dequantized model that computes the same results.
 
-NF4 with doubly quantised scales (Dettmers et al. 2023, sections 3 and 4) through bitsandbytes, on GPUs and CPUs. What
-samples for it cannot merge adapters into 4 bits: it gets the same weights, rounded to NF4 and back.
+NF4 with doubly quantized scales (Dettmers et al. 2023, sections 3 and 4) through bitsandbytes, on GPUs and CPUs.
+Samplers cannot merge adapters into 4-bit weights: they get the same weights, rounded to NF4 and back.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from trainers.model.loading import ModelUnusable, load_causal_lm
 
 
 def load_quantized_lm(path: str, *, dtype: torch.dtype, device: torch.device) -> Any:
-    """A causal model whose linear layers, the output head aside, hold NF4 weights and compute in ``dtype``.
+    """Load a causal model whose linear layers, except the output head, have NF4 weights and compute in ``dtype``.
 
     Raises:
-        ModelUnusable: It cannot be loaded, has nothing to quantise, or bitsandbytes cannot be imported.
+        ModelUnusable: The model cannot be loaded, has no layer to quantize, or bitsandbytes cannot be imported.
     """
     check_bitsandbytes("model.tuning=qlora")
     from bitsandbytes.nn import Linear4bit
@@ -34,16 +34,18 @@ def load_quantized_lm(path: str, *, dtype: torch.dtype, device: torch.device) ->
             f"model.path={path!r} has no linear layer that can be quantised to 4 bits; use model.tuning=lora"
         )
     for module in quantized:
-        # In evaluation mode bitsandbytes would repack the weights for a CPU kernel that has no backward pass, and the
-        # gradient would then be computed from shuffled weights. We train in that mode, as there is no dropout.
+        # In evaluation mode bitsandbytes would repack the weights for a CPU kernel without a backward pass, and the
+        # gradient would then be computed from shuffled weights. We train in evaluation mode, since dropout is
+        # disabled.
         module.support_avx512bf16_for_cpu = False
     return model
 
 
 def check_bitsandbytes(option: str) -> None:
-    """
+    """Check that bitsandbytes can be imported.
+
     Raises:
-        ModelUnusable: The option needs bitsandbytes, and it cannot be imported.
+        ModelUnusable: The option needs bitsandbytes, and importing it failed.
     """
     try:
         import bitsandbytes  # noqa: F401
@@ -52,7 +54,7 @@ def check_bitsandbytes(option: str) -> None:
 
 
 def dequantized_weight(layer: Any) -> Tensor:
-    """The weight ``[out, in]`` a linear layer computes with, in the type it had before it was quantised."""
+    """Return the weight ``[out, in]`` that a linear layer computes with, in its dtype before quantization."""
     weight: Tensor = layer.weight
     if getattr(weight, "quant_state", None) is None:
         return weight.data
@@ -64,11 +66,11 @@ def dequantized_weight(layer: Any) -> Tensor:
 
 @torch.no_grad()
 def dequantized_copy(model: Any, path: str) -> Any:
-    """An unquantised model with exactly the weights a quantised one computes with.
+    """Build an unquantized model with exactly the weights that a quantized one computes with.
 
     Args:
-        model: From :func:`load_quantized_lm`; adapters on it are left out.
-        path: What it was loaded from.
+        model: The model from :func:`load_quantized_lm`; adapters on it are ignored.
+        path: The path it was loaded from.
     """
     plain = load_causal_lm(path, dtype=model.dtype).to(model.device)
     for name, module in model.named_modules():

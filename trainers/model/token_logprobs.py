@@ -1,6 +1,6 @@
-"""Log-probs and entropies from hidden states, tile by tile, so that no ``[N, V]`` tensor exists, forward or backward.
+"""Log-probs and entropies from hidden states, computed in tiles: no ``[N, V]`` tensor in the forward or backward pass.
 
-N sampled tokens, D hidden size, V vocabulary. A tile is ``[C, W]``: some tokens by some of the vocabulary.
+N sampled tokens, D hidden size, V vocabulary. A tile is ``[C, W]``: C of the tokens by W of the vocabulary.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from torch.utils.checkpoint import checkpoint
 
 from trainers.model.loading import ModelUnusable
 
-# A tile on a CPU should stay in its cache; on a GPU it should keep the matrix units busy.
+# A tile should fit into the cache of a CPU, and keep the matrix units of a GPU busy.
 TILE_BYTES = {"cpu": 4 << 20, "cuda": 256 << 20}
 _TOKENS_PER_TILE = {"cpu": 512, "cuda": 4096}
 
 
 @dataclass(frozen=True, slots=True)
 class LogitForm:
-    """How logits follow from the product of hidden states and head: ``softcap(product * scale) / temperature``.
+    """How logits are computed from the product of hidden states and head: ``softcap(product * scale) / temperature``.
 
     Attributes:
         scale: Cohere multiplies by ``logit_scale``, Granite divides by ``logits_scaling``.
         softcap: Gemma's ``softcap * tanh(x / softcap)``; ``None`` for none.
-        temperature: Of the distribution.
+        temperature: Sampling temperature.
     """
 
     scale: float = 1.0
@@ -37,7 +37,7 @@ class LogitForm:
 
     @classmethod
     def of(cls, config: Any, temperature: float = 1.0) -> LogitForm:
-        """As the model's configuration says."""
+        """Read the form from the model's configuration."""
         config = config.get_text_config()
         scale = 1.0
         if getattr(config, "logit_scale", None) is not None:
@@ -47,7 +47,7 @@ class LogitForm:
         return cls(scale, getattr(config, "final_logit_softcapping", None), temperature)
 
     def __call__(self, product: Tensor) -> Tensor:
-        """The logits, divided by the temperature."""
+        """Return the logits, divided by the temperature."""
         if self.scale != 1.0:
             product = product * self.scale
         if self.softcap is not None:
@@ -56,7 +56,7 @@ class LogitForm:
 
 
 def head_logits(model: Any, hidden_ND: Tensor) -> Tensor:
-    """Logits of a causal model from its last hidden states, with the scalings some families apply."""
+    """Compute a causal model's logits from its last hidden states, including model-specific scaling."""
     return LogitForm.of(model.config)(model.get_output_embeddings()(hidden_ND))
 
 
@@ -69,19 +69,21 @@ def token_logprobs(
     tokens_per_chunk: int | None = None,
     entropy_gradient: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Log-prob of each target and entropy of the distribution it is drawn from, in nats: two times ``(N,)``, float32
-    (float64 from float64 hidden states).
+    """Compute the log-prob of each target and the entropy of its distribution, in nats.
 
-    A plain head goes through :func:`linear_logprobs`. One that adapters wrap, or that has hooks, is called as the
-    module it is, some tokens at a time, and its logits are computed again in the backward pass.
+    A plain linear head is computed by :func:`linear_logprobs`. A head that is wrapped by adapters or has hooks is
+    called as a module in chunks of tokens, and its logits are recomputed in the backward pass.
 
     Args:
         model: The causal model, without PEFT's outer wrapper.
-        hidden_ND: Last hidden states where the targets are predicted.
+        hidden_ND: Last hidden states at the positions that predict the targets.
         target_N: Token ids.
-        temperature: Of the distribution.
-        tokens_per_chunk: Tokens whose logits exist at once, at most; as many as a tile holds by default.
-        entropy_gradient: Whether the entropy is going to be differentiated; only speed depends on it.
+        temperature: Sampling temperature.
+        tokens_per_chunk: Maximum number of tokens whose logits are in memory at once; by default the size of a tile.
+        entropy_gradient: Whether the entropy will be differentiated; affects only the speed.
+
+    Returns:
+        Log-probs ``(N,)`` and entropies ``(N,)``, float32 (float64 for float64 hidden states).
     """
     form = LogitForm.of(model.config, temperature)
     head = model.get_output_embeddings()
@@ -125,18 +127,19 @@ def linear_logprobs(
     tile_bytes: int | None = None,
     entropy_gradient: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The same for a linear head. Logits, their softmax and all sums are float32 (float64 from float64 hidden states),
-    under autocast too.
+    """Compute log-probs and entropies of a linear head; see :func:`token_logprobs`.
+
+    Logits, their softmax and all sums are float32 (float64 for float64 hidden states), under autocast too.
 
     Args:
         hidden_ND: Hidden states; may be bfloat16.
-        weight_VD: The head.
-        bias_V: Its bias.
+        weight_VD: Weight of the head.
+        bias_V: Bias of the head.
         target_N: Token ids.
         form: Scaling, soft cap and temperature.
-        tokens_per_chunk: Tokens in a tile at most.
-        tile_bytes: Size of a tile in bytes at most; a few tiles exist at a time.
-        entropy_gradient: Whether the entropy is going to be differentiated; only speed depends on it.
+        tokens_per_chunk: Maximum number of tokens per tile.
+        tile_bytes: Maximum size of a tile in bytes; a few tiles are in memory at a time.
+        entropy_gradient: Whether the entropy will be differentiated; affects only the speed.
     """
     kind = hidden_ND.device.type if hidden_ND.device.type in TILE_BYTES else "cuda"
     item = 8 if hidden_ND.dtype == torch.float64 else 4
@@ -150,12 +153,12 @@ def linear_logprobs(
 
 
 class _LinearLogprobs(torch.autograd.Function):
-    """Online softmax over tiles of the vocabulary (Milakov and Gimelshein 2018), as attention kernels do it.
+    """Online softmax over tiles of the vocabulary (Milakov and Gimelshein 2018), as in attention kernels.
 
-    The gradient of a log-prob with respect to its hidden state is known as soon as the softmax is:
-    ``W[target] - softmax @ W`` (times the scalings). Where the head is frozen, the forward pass sums ``softmax @ W`` up
-    in the same sweep, and the backward pass has nothing left to multiply: two products in all instead of three. Where
-    the head is trained, or the entropy is differentiated, the backward pass computes the tiles again.
+    The gradient of a log-prob with respect to its hidden state is known as soon as the softmax is: ``W[target] -
+    softmax @ W`` (times the scalings). If the head is frozen, the forward pass accumulates ``softmax @ W`` in the
+    same loop, and the backward pass needs no matrix product: two products in total instead of three. If the head is
+    trained or the entropy is differentiated, the backward pass recomputes the tiles.
     """
 
     @staticmethod
@@ -190,7 +193,7 @@ class _LinearLogprobs(torch.autograd.Function):
                     _put(target_slope_N[tokens], inside_C, slope_CW.gather(-1, place_C).squeeze(-1))
                 logits_CW.sub_(new_C[:, None])
                 exp_CW = logits_CW.exp()
-                # Σ exp(x - max)(x - max): moved to the new maximum, then this tile's share.
+                # Σ exp(x - max)(x - max): rescale the sum to the new maximum, then add this tile.
                 entropy_sum_N[tokens] = shrink_C * (
                     entropy_sum_N[tokens] + (old_C - new_C) * sum_C
                 ) + torch.linalg.vecdot(exp_CW, logits_CW)
@@ -276,15 +279,16 @@ class _Head:
         self.hidden_ND, self.weight_VD, self.bias_V = hidden_ND, weight_VD, bias_V
         self.form, self.tokens, self.words = form, *tile
         self.dtype = torch.float64 if hidden_ND.dtype == torch.float64 else torch.float32
-        # Products of bfloat16 numbers are exact in float32: CUDA multiplies them as they are and sums in float32.
+        # Products of bfloat16 numbers are exact in float32: CUDA multiplies them directly and accumulates in
+        # float32.
         self.mixed = hidden_ND.is_cuda and hidden_ND.dtype == weight_VD.dtype and weight_VD.dtype.itemsize == 2
 
     def zeros(self, *size: int) -> Tensor:
         return torch.zeros(size, dtype=self.dtype, device=self.hidden_ND.device)
 
     def tiles(self) -> Iterator[tuple[Tensor, slice, slice]]:
-        """The head's rows of each tile, which words of the vocabulary they are, and which tokens: each part of the head
-        is converted once."""
+        """Yield each tile: the head's rows, their slice of the vocabulary, and the slice of tokens. Each part of the
+        head is converted once."""
         for first in range(0, len(self.weight_VD), self.words):
             words = slice(first, min(first + self.words, len(self.weight_VD)))
             weight_WD = self.weight_VD[words]
@@ -294,7 +298,7 @@ class _Head:
                 yield weight_WD, words, slice(start, min(start + self.tokens, len(self.hidden_ND)))
 
     def logits(self, tokens: slice, words: slice, weight_WD: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Logits over temperature ``[C, W]``, and with a soft cap the slope of the cap there."""
+        """Compute the logits of a tile divided by the temperature, ``[C, W]``, and with a soft cap its derivative."""
         hidden_CD = self.hidden_ND[tokens]
         if self.mixed:
             logits_CW = torch.mm(hidden_CD, weight_WD.t(), out_dtype=self.dtype)
@@ -314,7 +318,7 @@ class _Head:
         return logits_CW, slope_CW
 
     def add_product(self, sum_: Tensor, left: Tensor, right: Tensor) -> None:
-        """``sum_ += left @ right`` in the precision of the sum."""
+        """Compute ``sum_ += left @ right`` in the precision of the sum."""
         if self.mixed:
             sum_.add_(torch.mm(left.to(right.dtype), right, out_dtype=self.dtype))
         else:
@@ -327,7 +331,7 @@ def _put(values_C: Tensor, where_C: Tensor, new_C: Tensor) -> None:
 
 @torch.no_grad()
 def check_head(model: Any, device: torch.device) -> None:
-    """Compare our logits with the model's own on a few tokens: a family with an unknown scaling is refused."""
+    """Compare our logits with the model's own on a few tokens, to reject model families with an unknown scaling."""
     ids_BT = torch.arange(1, 9, device=device)[None] % model.config.get_text_config().vocab_size
     training = model.training
     model.eval()

@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 
 class ValueHead(nn.Module):
-    """Hidden states to values. It begins at 0 and stays in float32, whatever the model computes in.
+    """Maps hidden states to values. Initialized to 0 and always computed in float32.
 
     Args:
         hidden_size: Width D of the hidden states.
-        detach: No gradient reaches the hidden states.
+        detach: Block the gradient to the hidden states.
     """
 
     def __init__(self, hidden_size: int, *, detach: bool) -> None:
@@ -21,9 +21,9 @@ class ValueHead(nn.Module):
         self._detach = detach
 
     def forward(self, hidden_ND: Tensor) -> Tensor:
-        """Values ``(N,)`` of hidden states ``(N, D)``."""
+        """Compute values ``(N,)`` from hidden states ``(N, D)``."""
         if self._detach:
             hidden_ND = hidden_ND.detach()
-        # A product and a sum, not a linear layer: autocast would compute that in half precision.
+        # A product and a sum instead of a linear layer, which autocast would compute in half precision.
         value_N: Tensor = (hidden_ND.float() * self.weight_D).sum(-1) + self.bias
         return value_N

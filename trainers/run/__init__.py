@@ -1,1 +1,3 @@
-"""A training run and all it holds: its folder, checkpoints, logs, ranks; how it begins, goes on and ends."""
+"""A training run: its folder, checkpoints, logs and ranks. :mod:`trainers.run.run` has the ``Run`` that combines
+them.
+"""

@@ -1,8 +1,8 @@
-"""The episodes of each step, begun when they are needed or one step ahead, and shared out among the ranks of a run.
+"""Collects the episodes of each step, on demand or one step ahead, distributed over the ranks of a run.
 
-With ``steps_ahead=1`` the episodes of step n + 1 are played while the model learns from those of step n. A push waits
-for them to end, so that all episodes of a step are drawn by the same weights: baselines stay comparable, and no token
-is more than one push old.
+With ``steps_ahead=1`` the episodes of step n + 1 are collected while the model trains on those of step n. A weight
+sync waits for them to end, so that all episodes of a step are sampled with the same weights: baselines stay
+comparable, and no token is more than one weight sync old.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Harvest:
 
     Attributes:
         groups: The ids of its groups, in order, and the training task of each.
-        episodes: All of them, those of a group one after the other.
-        stats: What the engines counted.
-        pushes: For each episode, which push brought the oldest of the weights that drew it.
+        episodes: All episodes, ordered by group.
+        stats: Statistics of the engines.
+        pushes: For each episode, the number of the weight sync of the oldest weights that sampled it.
     """
 
     groups: dict[str, int]
@@ -43,7 +43,7 @@ class Harvest:
         return list(self.groups.values())
 
     def __add__(self, more: Harvest) -> Harvest:
-        """With further groups of the same step."""
+        """Append further groups of the same step."""
         return Harvest(
             self.groups | more.groups,
             self.episodes + more.episodes,
@@ -52,7 +52,7 @@ class Harvest:
         )
 
     def drawn_since(self, push: int) -> list[Episode]:
-        """The episodes all of whose tokens were drawn by weights that this push brought, or a later one."""
+        """Return the episodes whose tokens were all sampled with the weights of this weight sync or later ones."""
         return [episode for episode, drawn in zip(self.episodes, self.pushes, strict=True) if drawn >= push]
 
 
@@ -60,22 +60,22 @@ class Harvest:
 class _UnderWay:
     step: int
     tasks: list[int]
-    first: int = 0  # position in the step of the first task
+    first: int = 0  # position of the first task in the step
     playing: Future[Played] | None = None
 
 
 class Ahead:
-    """Deals out tasks and plays them. What was dealt and not yet learnt from goes into checkpoints.
+    """Selects tasks and collects their episodes. Selected tasks that were not trained on yet are stored in checkpoints.
 
     Args:
-        rollouts: Plays.
-        curriculum: Deals.
-        plans: What to play for each of some tasks.
-        groups: Tasks a step.
-        steps: Steps of the run.
-        steps_ahead: 0 to begin a step's episodes when they are asked for, 1 to begin them a step earlier.
-        revive: Called when the sampler died: brings up another one with the present weights, or raises.
-        ranks: Who plays with us.
+        rollouts: Runs the episodes.
+        curriculum: Selects the tasks.
+        plans: Returns the episodes to run for each of some tasks.
+        groups: Number of tasks per step.
+        steps: Number of steps of the run.
+        steps_ahead: 0 to start a step's episodes when they are requested, 1 to start them one step earlier.
+        revive: Called when the sampler died: replaces it by a new one with the current weights, or raises.
+        ranks: The ranks that share the work.
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class Ahead:
         self._next: _UnderWay | None = None
 
     def take(self, step: int) -> Harvest:
-        """The episodes of a step; those of the next are then under way, if the run plays ahead.
+        """Return the episodes of a step, and start those of the next step if the run collects ahead.
 
         Raises:
-            RolloutAbandoned: The run is to stop: it, or one of its other ranks, was told so.
-            SamplerError: The sampler died, and so did those brought up in its place.
+            RolloutAbandoned: This rank or another one was asked to stop.
+            SamplerError: The sampler died, and so did its replacements.
         """
         ours, self._next = self._next or self._deal(step, self._groups), None
         harvest = self._collect(ours)
@@ -115,17 +115,17 @@ class Ahead:
         return harvest
 
     def more(self, step: int, groups: int, *, first: int) -> Harvest:
-        """Further tasks of a step whose own turned out too easy or too hard. Raises as :meth:`take`.
+        """Collect episodes of additional tasks in a step whose tasks were too easy or too hard. Raises as :meth:`take`.
 
         Args:
             step: The step.
-            groups: How many tasks.
-            first: How many the step had before.
+            groups: Number of tasks.
+            first: Number of tasks the step had before.
         """
         return self._collect(_UnderWay(step, self._curriculum.deal_fresh(groups), first))
 
     def settle(self) -> None:
-        """Wait until nothing is under way. Whatever went wrong shows when it is taken."""
+        """Wait until no episodes are in progress. Errors are raised when the episodes are taken."""
         if self._next is not None and self._next.playing is not None:
             self._finish(self._next)
 
@@ -135,8 +135,6 @@ class Ahead:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state:
             self._next = _UnderWay(state["step"], list(state["tasks"]))
-
-    # ------------------------------------------------------------------------------------------------------
 
     def _deal(self, step: int, groups: int) -> _UnderWay:
         return _UnderWay(step, self._curriculum.deal(step, groups))
@@ -148,7 +146,7 @@ class Ahead:
         return ours.playing
 
     def _collect(self, ours: _UnderWay) -> Harvest:
-        """Wait for this rank's part and exchange it for all the others'."""
+        """Wait for this rank's part and exchange it with the other ranks."""
         parts = self._ranks.gather(self._finish(ours))
         whole = [part for part in parts if part is not None]
         if len(whole) < len(parts):
@@ -162,7 +160,7 @@ class Ahead:
         return Harvest(groups, episodes, sum_stats([part.stats for part in whole]), pushes)
 
     def _finish(self, ours: _UnderWay) -> Played | None:
-        """Wait for this rank's part; begun anew if the sampler died meanwhile. ``None`` if it was abandoned."""
+        """Wait for this rank's part; restart it if the sampler died. ``None`` if the rollout was abandoned."""
         while True:
             playing = ours.playing or self._begin(ours)
             try:
@@ -178,8 +176,8 @@ class Ahead:
 
 
 def sum_stats(parts: Sequence[EngineStats], *, at_once: bool = True) -> EngineStats:
-    """Counters of engines that ran side by side, or one after the other: in the first case all but the wall time adds
-    up."""
+    """Sum the statistics of engines that ran concurrently (``at_once``) or one after the other. Concurrent wall
+    times are not added up."""
     total = parts[0].copy()
     for part in parts[1:]:
         for name in EngineStats.__slots__:

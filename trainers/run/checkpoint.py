@@ -1,8 +1,8 @@
-"""Checkpoints that survive a crash at any instant: written aside, synced, checksummed, renamed; the last few and the
-best kept.
+"""Checkpoints that survive a crash at any time. They are written to a temporary folder, synced, checksummed and
+renamed; the newest ones and the best one are kept.
 
-A checkpoint is a folder ``step-00000010`` with ``state.pt`` (tensors and plain types, read without unpickling
-objects) and ``seal.json``, which names its size and SHA-256. What the state holds is the caller's business.
+A checkpoint is a folder ``step-00000010`` with ``state.pt`` (tensors and plain types, loaded without unpickling
+objects) and ``seal.json`` with its size and SHA-256. The caller defines the content of the state.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _SCHEMA = 1
 
 
 class CheckpointError(RuntimeError):
-    """No checkpoint can be used, though there are some, or none could be written; says why and what to do."""
+    """No existing checkpoint is usable, or a checkpoint could not be written. The message has the cause and the fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A checkpoint that was read.
+    """A checkpoint that was loaded.
 
     Attributes:
-        step: Steps that were complete when it was written.
-        state: What was saved.
-        skipped: What was wrong with newer checkpoints that could not be used.
+        step: Number of complete steps when it was written.
+        state: The saved state.
+        skipped: Errors of newer checkpoints that could not be used.
     """
 
     step: int
@@ -44,20 +44,21 @@ class Loaded:
 
 
 def save_checkpoint(folder: Path, step: int, state: dict[str, Any], *, keep: int, spare: Collection[int] = ()) -> Path:
-    """Write the state after ``step`` complete steps and forget all but the newest ``keep`` checkpoints.
+    """Write the state after ``step`` complete steps and delete all but the newest ``keep`` checkpoints.
 
-    A crash at any instant, and a full disk, leave the older checkpoints whole. Those of later steps are forgotten too:
-    the run was resumed from before them, because they cannot be used.
+    A crash at any time or a full disk leaves the older checkpoints intact. Checkpoints of later steps are deleted
+    too: they exist only if the run was resumed from before them because they were unusable.
 
     Args:
-        folder: Where the checkpoints of the run lie.
-        step: Complete steps.
+        folder: Folder of the run's checkpoints.
+        step: Number of complete steps.
         state: Tensors and plain types.
-        keep: Newest checkpoints to keep.
-        spare: Steps whose checkpoints are kept however old they are.
+        keep: Number of newest checkpoints to keep.
+        spare: Steps whose checkpoints are kept regardless of age.
 
     Raises:
-        CheckpointError: It cannot be written, for instance because the disk is full; what there was is whole.
+        CheckpointError: The checkpoint cannot be written, for example because the disk is full; older ones are
+            intact.
     """
     target = folder / f"step-{step:08d}"
     partial = folder / f"{target.name}.partial"
@@ -67,11 +68,11 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any], *, keep: int
             shutil.rmtree(leftover)
         partial.mkdir()
         _write(partial, step, state)
-        if target.exists():  # left by a run that was resumed from an older checkpoint
+        if target.exists():  # written before the run was resumed from an older checkpoint
             shutil.rmtree(target)
         os.replace(partial, target)
         _sync_folder(folder)
-    except (OSError, RuntimeError) as error:  # RuntimeError: torch's writer, when the file takes no more
+    except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError if the disk is full
         shutil.rmtree(partial, ignore_errors=True)
         raise CheckpointError(_not_written(folder, step, error)) from error
     others = [path for path in _checkpoints(folder) if path != target]
@@ -83,12 +84,13 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any], *, keep: int
 
 
 def load_checkpoint(folder: Path) -> Loaded | None:
-    """The newest whole checkpoint, or ``None`` where none was ever written.
+    """Load the newest complete checkpoint; ``None`` if none was ever written.
 
-    A torn or altered one is skipped in favour of the one before it, and reported in :attr:`Loaded.skipped`.
+    A truncated or modified checkpoint is skipped in favor of the previous one, and reported in
+    :attr:`Loaded.skipped`.
 
     Raises:
-        CheckpointError: There are checkpoints and none is whole.
+        CheckpointError: There are checkpoints, but none is complete.
     """
     skipped: list[str] = []
     for path in reversed(_checkpoints(folder)):
@@ -141,7 +143,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise ValueError(f"state.pt has {found['bytes']} bytes, not {seal['bytes']}: it is torn")
     if found["sha256"] != seal["sha256"]:
         raise ValueError("state.pt does not match its checksum: it was altered")
-    # weights_only: a checkpoint from elsewhere cannot run code.
+    # weights_only: an untrusted checkpoint cannot run code.
     state: dict[str, Any] = torch.load(path / "state.pt", map_location="cpu", weights_only=True)
     return state
 
@@ -155,7 +157,7 @@ def _fingerprint(file: Path) -> dict[str, Any]:
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    """Oldest first."""
+    """Return the checkpoints, oldest first."""
     return sorted(path for path in folder.glob("step-*") if _NAME.fullmatch(path.name))
 
 
@@ -168,7 +170,7 @@ def _sync(descriptor: int) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make names durable, where the system knows how to sync a folder."""
+    """Make file names durable, on systems that can sync a folder."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

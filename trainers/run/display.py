@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live table on a terminal, a line now and then elsewhere."""
+"""Progress display of a run: a live table on a terminal, otherwise a line every few steps."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _LINE_EVERY = 10
 
 
 class Display:
-    """Shows the rows of a run. Use it with ``with``.
+    """Shows the metrics of a run. Use it as a context manager.
 
     Args:
-        title: What runs.
-        steps: How many steps it has.
-        done: How many of them are complete already.
-        columns: Keys of the rows to show, with their captions.
-        enabled: Show anything at all.
+        title: Name of the run.
+        steps: Total number of steps.
+        done: Number of steps already complete.
+        columns: Keys of the metrics to show, with their captions.
+        enabled: Whether to show anything.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Display:
             self._live = Live(console=self._console, refresh_per_second=4, get_renderable=self._render)
 
     def show(self, step: int, row: Mapping[str, Any]) -> None:
-        """Take in the row of a step."""
+        """Add the metrics of a step."""
         for key, history in self._history.items():
             if isinstance(row.get(key), int | float):
                 history.append(float(row[key]))
@@ -65,7 +65,7 @@ class Display:
             self._console.print(f"{self._title} {step}/{self._steps}  {numbers}", highlight=False, soft_wrap=True)
 
     def note(self, text: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
         if self._enabled:
             self._console.print(text, highlight=False)
 
@@ -89,7 +89,7 @@ class Display:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The values as bars from their least to their largest, in at most ``width`` characters.
+    """Draw the values as bars scaled from minimum to maximum, in at most ``width`` characters.
 
     >>> sparkline([0, 1, 2, 3], 4)
     '▁▃▆█'

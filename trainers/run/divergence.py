@@ -1,4 +1,4 @@
-"""Signs that a run is going wrong, read from the numbers of its steps and said once each, with what usually helps."""
+"""Detects signs of divergence in the metrics of a run and warns once about each, with common fixes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# Numbers of single steps jump about; what lasts for this many in a row is no accident.
+# Metrics of single steps are noisy; a sign must last for this many consecutive steps.
 _LASTING = 5
 
 
 @dataclass(frozen=True, slots=True)
 class _Sign:
-    """What to look for in a row, and what to say of it."""
+    """A condition on the metrics, and the warning."""
 
     present: Callable[[Mapping[str, Any], Mapping[str, Any]], bool]
     says: str
@@ -59,7 +59,7 @@ _SIGNS: dict[str, _Sign] = {
 
 
 class DivergenceWatch:
-    """Looks at the rows of a run, and warns once of each sign that lasts."""
+    """Checks the metrics of a run and warns once about each sign that lasts."""
 
     def __init__(self) -> None:
         self._first: Mapping[str, Any] | None = None
@@ -67,7 +67,7 @@ class DivergenceWatch:
         self._said: set[str] = set()
 
     def look(self, row: Mapping[str, Any]) -> list[str]:
-        """What to warn of after this row, if there is anything new."""
+        """Return the new warnings after the metrics of a step."""
         if self._first is None:
             self._first = dict(row)
         warnings = []

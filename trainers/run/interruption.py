@@ -1,4 +1,4 @@
-"""What SIGTERM means to a run: leave what can be left, save, end. A second one ends it at once."""
+"""SIGTERM handling: stop gracefully and save. A second SIGTERM ends the process immediately."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from types import FrameType
 
 @contextlib.contextmanager
 def on_sigterm(leave: Callable[[], None]) -> Iterator[None]:
-    """Call ``leave``, in the signal handler, when SIGTERM comes first. Only the main thread may listen to it: in
-    another one this does nothing."""
+    """Call ``leave`` in the signal handler of the first SIGTERM. Does nothing outside the main thread, which alone
+    may handle signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,7 +1,7 @@
-"""The numbers of a run: one JSON object per step in ``metrics.jsonl``, the same in TensorBoard.
+"""Metrics of a run: one JSON object per step in ``metrics.jsonl``, and the same numbers in TensorBoard.
 
-A row's keys are flat, grouped by a slash: ``groups/useful``, ``seconds/rollout``, ``validation/success``. Step 0 is
-the model before training; only validation knows it.
+Keys are flat, grouped by a slash: ``groups/useful``, ``seconds/rollout``, ``validation/success``. Step 0 is the
+model before training and has only validation metrics.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ FILE = "metrics.jsonl"
 
 
 class MetricsLog:
-    """Writes the rows of a run. Close it, or use it with ``with``.
+    """Writes the metrics of a run. Close it, or use it as a context manager.
 
     Args:
         folder: The run's folder.
-        keep_until: Rows of later steps are dropped first: a resumed run writes them anew.
+        keep_until: Rows of later steps are deleted first, since a resumed run writes them again.
     """
 
     def __init__(self, folder: Path, *, keep_until: int = -1) -> None:
@@ -44,7 +44,7 @@ class MetricsLog:
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=keep_until + 1)
 
     def write(self, step: int, row: Mapping[str, Any]) -> None:
-        """One row. Numbers that are not finite become null; what is no number stays out of TensorBoard."""
+        """Write one row. Non-finite numbers become null; values that are not numbers are omitted from TensorBoard."""
         clean = {key: _finite(value) for key, value in row.items()}
         self._file.write(json.dumps({"step": step, **clean}) + "\n")
         self._file.flush()
@@ -64,7 +64,7 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a run, by its folder or file; a torn last line is left out."""
+    """Read the rows of a run from its folder or file; an incomplete last line is ignored."""
     rows = []
     for line in (path / FILE if path.is_dir() else path).read_text().splitlines():
         try:
@@ -75,13 +75,15 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether a run has already written rows or checkpoints there; one that failed at once has not."""
+    """Return whether a run has already written rows or checkpoints to the folder. A run that failed at its start has
+    not.
+    """
     file = folder / FILE
     return (file.is_file() and file.stat().st_size > 0) or any((folder / "checkpoints").glob("step-*"))
 
 
 class PhaseClock:
-    """Seconds by phase since the last :meth:`lap`."""
+    """Seconds per phase since the last :meth:`lap`."""
 
     def __init__(self) -> None:
         self._seconds: defaultdict[str, float] = defaultdict(float)
@@ -96,7 +98,7 @@ class PhaseClock:
             self._seconds[phase] += time.perf_counter() - began
 
     def lap(self) -> dict[str, float]:
-        """Seconds of each phase and in ``total``, and begin anew."""
+        """Return the seconds of each phase and in ``total``, and reset the clock."""
         now = time.perf_counter()
         lap = {**self._seconds, "total": now - self._began}
         self._seconds.clear()
@@ -105,7 +107,7 @@ class PhaseClock:
 
 
 def episode_metrics(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Reward, success, length, faults and stop reasons. Rates are over the episodes that were not dropped."""
+    """Compute reward, success, length, faults and stop reasons. Rates exclude dropped episodes."""
     counted = [episode for episode in episodes if episode.trainable]
     stochastic = [episode for episode in counted if not episode.greedy]
     row: dict[str, Any] = {
@@ -123,11 +125,11 @@ def episode_metrics(episodes: Sequence[Episode]) -> dict[str, Any]:
 
 
 def group_metrics(episodes: Sequence[Episode], samples: Sequence[Sample]) -> dict[str, float]:
-    """Share of groups that teach something, and of those that do not because all succeeded (too easy) or not (too
-    hard). The three sum to 1."""
+    """Compute the fractions of groups that carry a learning signal (useful), and of those that do not because all
+    episodes succeeded (too easy) or not (too hard). The three sum to 1."""
     rewards: defaultdict[str, list[float]] = defaultdict(list)
     tasks: dict[str, str] = {}
-    for sample in samples:  # greedy ones too: they are what ReMax compares with
+    for sample in samples:  # including greedy samples, which ReMax compares with
         rewards[sample.group_id].append(sample.reward)
         tasks[sample.group_id] = sample.task_group
     solved = success_by_group(episodes)
@@ -139,7 +141,7 @@ def group_metrics(episodes: Sequence[Episode], samples: Sequence[Sample]) -> dic
 
 
 def success_by_group(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Share of each group's stochastic episodes that solved the task; groups with none are left out."""
+    """Return the success rate of each group's stochastic episodes; groups without any are omitted."""
     successes: defaultdict[str, list[bool]] = defaultdict(list)
     for episode in episodes:
         if episode.trainable and not episode.greedy:
@@ -148,9 +150,9 @@ def success_by_group(episodes: Sequence[Episode]) -> dict[str, float]:
 
 
 def validation_metrics(episodes: Sequence[Episode], samples: int) -> dict[str, float]:
-    """Success, reward, pass@1 … pass@samples (powers of two and the last) and, if sampled, greedy success.
+    """Compute success, reward, pass@1 … pass@samples (powers of two and the last) and, if sampled, greedy success.
 
-    Episodes that were dropped count as not solved: leaving them out would flatter the model.
+    Dropped episodes count as failures: excluding them would overestimate the model.
     """
     stochastic = [episode for episode in episodes if not episode.greedy]
     greedy = [episode for episode in episodes if episode.greedy]
@@ -172,7 +174,9 @@ def validation_metrics(episodes: Sequence[Episode], samples: int) -> dict[str, f
 
 
 def _role_rewards(episodes: Sequence[Episode]) -> dict[str, float]:
-    """``reward/{role}``, the mean over its agents, where agents have roles; and what a workflow measured of its own."""
+    """Return ``reward/{role}``, the mean over the role's agents, if agents have roles; and the workflow's own
+    metrics.
+    """
     rewards: defaultdict[str, list[float]] = defaultdict(list)
     measured: defaultdict[str, list[float]] = defaultdict(list)
     for episode in episodes:

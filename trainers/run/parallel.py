@@ -1,8 +1,8 @@
-"""Data parallel on one machine: `torchrun --nproc-per-node N` starts N processes that are one run.
+"""Data parallelism on one machine: ``torchrun --nproc-per-node N`` starts N processes that form one run.
 
-Each plays its share of a step's groups, all of them get all episodes and compute the same targets, each computes the
-gradient of its share of the micro-batches, and the sum is what one process would have computed. What only one may do
-(files, the display) is done by rank 0.
+Each rank collects its share of a step's groups. All ranks get all episodes and compute the same targets; each
+computes the gradient of its share of the microbatches, and the sum equals the gradient of a single process. Files
+and display are left to rank 0.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ FloatArray = NDArray[np.float64]
 
 
 class RankLost(RuntimeError):
-    """Another process of the run died, or did not come to where all meet in time."""
+    """Another process of the run died, or did not reach a collective operation within the timeout."""
 
 
 class Ranks:
-    """The processes of a run, as one of them sees them. Alone, everything here does nothing, at no cost.
+    """The processes of a run. With a single process, all methods return immediately.
 
     Attributes:
-        rank: Which one this is.
-        size: How many there are.
+        rank: Rank of this process.
+        size: Number of processes.
     """
 
     def __init__(self, rank: int = 0, size: int = 1, timeout: float = 0.0) -> None:
@@ -44,15 +44,17 @@ class Ranks:
 
     @property
     def leads(self) -> bool:
-        """Whether this is the one that writes files and shows progress."""
+        """Whether this process writes files and shows progress."""
         return self.rank == 0
 
     def span(self, number: int) -> range:
-        """This rank's part of ``number`` things in a row, as even as they divide."""
+        """Return this rank's part of ``number`` consecutive items, as even as possible."""
         return range(number * self.rank // self.size, number * (self.rank + 1) // self.size)
 
     def share(self, things: Sequence[T], costs: Sequence[int]) -> list[T]:
-        """This rank's part of things that cost differently: each, dearest first, goes to whoever has least so far."""
+        """Return this rank's part of items with different costs: each item, most expensive first, goes to the least
+        loaded rank.
+        """
         if self.size == 1:
             return list(things)
         load = [0] * self.size
@@ -65,10 +67,10 @@ class Ranks:
         return [things[index] for index in sorted(mine)]
 
     def gather(self, mine: T) -> list[T]:
-        """What each rank has, by rank; everyone gets it.
+        """Return the values of all ranks, in the order of the ranks.
 
         Raises:
-            RankLost: One of them is gone.
+            RankLost: A rank is gone.
         """
         if self.size == 1:
             return [mine]
@@ -78,14 +80,14 @@ class Ranks:
         return everyone
 
     def sum_each(self, mine: list[FloatArray]) -> list[FloatArray]:
-        """The sum of each array over the ranks; in their order, so that all of them get the same bits."""
+        """Sum each array over the ranks, in their order, so that all ranks get bitwise identical results."""
         return [sum(parts[1:], parts[0]) for parts in zip(*self.gather(mine), strict=True)]
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Give every rank the sum of all ranks' gradients, in one message per type.
+        """Replace the gradients by their sum over all ranks, in one message per data type.
 
         Raises:
-            RankLost: One of them is gone.
+            RankLost: A rank is gone.
         """
         if self.size == 1:
             return
@@ -93,7 +95,7 @@ class Ranks:
         for parameter in parameters:
             by_type.setdefault((parameter.dtype, parameter.device), []).append(parameter)
         for group in by_type.values():
-            # A rank without a micro-batch of its own has no gradients yet.
+            # A rank without microbatches has no gradients.
             flat = torch.cat(
                 [torch.zeros_like(p).flatten() if p.grad is None else p.grad.detach().flatten() for p in group]
             )
@@ -104,7 +106,7 @@ class Ranks:
                 parameter.grad = summed.view_as(parameter)
 
     def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
-        """Give every rank the tensors of rank 0."""
+        """Copy the tensors of rank 0 to all ranks."""
         if self.size == 1:
             return
         for tensor in tensors:
@@ -128,10 +130,10 @@ _opened = itertools.count()
 
 @contextlib.contextmanager
 def open_ranks(timeout: float) -> Iterator[Ranks]:
-    """The ranks that torchrun started, or this process alone.
+    """Open the ranks started by torchrun, or only this process.
 
     Args:
-        timeout: Seconds one may wait for the others.
+        timeout: Seconds that a rank waits for the others.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1 or distributed.is_initialized():
@@ -143,7 +145,8 @@ def open_ranks(timeout: float) -> Iterator[Ranks]:
         backend = "cpu:gloo,cuda:nccl"
     limit = timedelta(seconds=timeout)
     store, rank, _ = next(rendezvous("env://", timeout=limit))
-    # Where a script has one run after the other, the second must not find the addresses that the first one left.
+    # If a script has several runs, each needs its own prefix, so that it does not read the addresses of the previous
+    # one.
     store = PrefixStore(f"run {next(_opened)}", store)
     distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
     try:

@@ -1,8 +1,8 @@
-"""What a checkpoint holds beside the learner's tensors, and whether a run may go on from one.
+"""The state of a checkpoint besides the learner's tensors, and the checks before a run is resumed from one.
 
-Everything that decides what a run does next is in there: random generators, the position in the data, what the
-curriculum, the entropy weight and the algorithm remember. What may not change across a resume is compared by content
-(fingerprints of the frozen weights and of the tasks), since a path says little.
+The state contains everything that determines the continuation of a run: random generators, the position in the data,
+the curriculum, the entropy weight and the algorithm. What must be unchanged is compared by content (fingerprints of
+the frozen weights and of the tasks), since paths are not reliable.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import torch
 from rllm_gym.core import Task
 from trainers.model import Policy
 
-# Enough of each tensor to tell two models apart, little enough to take no time.
+# Enough values of each tensor to distinguish two models, few enough to be fast.
 _VALUES_PER_TENSOR = 64
 _TASKS_COMPARED = 64
 
-# Adapters of another shape or scale are other weights, whatever the file says.
+# Adapters of another shape or scale have other weights.
 _FIXED = ("model.tuning", "model.lora.")
 _DECIDES_NOTHING = ("resume", "progress", "output")
 
 
 def generator_states() -> dict[str, Any]:
-    """The states of every global random generator, in types a checkpoint may hold."""
+    """Return the states of all global random generators, in types that a checkpoint can contain."""
     version, words, gauss = random.getstate()
     legacy: Any = np.random.get_state()  # noqa: NPY002 - the global generator is what is to be saved
     kind, keys, position, has_gauss, cached = legacy
@@ -42,7 +42,7 @@ def generator_states() -> dict[str, Any]:
 
 
 def set_generator_states(states: Mapping[str, Any]) -> None:
-    """The inverse of :func:`generator_states`. GPUs that were not there keep what they have."""
+    """Restore the states of :func:`generator_states`. GPUs that did not exist then keep their state."""
     version, words, gauss = states["python"]
     random.setstate((version, tuple(words), gauss))
     kind, keys, position, has_gauss, cached = states["numpy"]
@@ -53,7 +53,7 @@ def set_generator_states(states: Mapping[str, Any]) -> None:
 
 
 def fingerprints(policy: Policy, tasks: Any) -> dict[str, str]:
-    """What a resumed run must find as it was, by what it is."""
+    """Return fingerprints of the content that must be unchanged in a resumed run, by description."""
     return {
         "the model's frozen weights": weights_fingerprint(policy.model),
         "the tokenizer's ids": tokenizer_fingerprint(policy.tokenizer),
@@ -62,12 +62,14 @@ def fingerprints(policy: Policy, tasks: Any) -> dict[str, str]:
 
 
 def weights_fingerprint(model: torch.nn.Module) -> str:
-    """SHA-256 over names, shapes and first values of the parameters that are not trained: those no checkpoint holds."""
+    """Compute the SHA-256 over names, shapes and first values of frozen parameters, which checkpoints do not
+    contain.
+    """
     digest = hashlib.sha256()
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             first = parameter.detach().flatten()[:_VALUES_PER_TENSOR].cpu()
-            if first.is_floating_point():  # the same in whatever precision it is held
+            if first.is_floating_point():  # so that it is independent of the precision
                 first = first.to(torch.bfloat16).view(torch.int16)
             digest.update(f"{name} {tuple(parameter.shape)}".encode())
             digest.update(first.numpy().tobytes())
@@ -75,13 +77,13 @@ def weights_fingerprint(model: torch.nn.Module) -> str:
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
-    """SHA-256 of the vocabulary and the chat template."""
+    """Compute the SHA-256 of the vocabulary and the chat template."""
     content = json.dumps([sorted(tokenizer.get_vocab().items()), tokenizer.chat_template], default=str)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
 def tasks_fingerprint(tasks: Any) -> str:
-    """SHA-256 over the number of tasks and up to 64 of them, evenly spread."""
+    """Compute the SHA-256 over the number of tasks and up to 64 of them, evenly spaced."""
     size = len(tasks)
     digest = hashlib.sha256(str(size).encode())
     for index in sorted({position * size // _TASKS_COMPARED for position in range(_TASKS_COMPARED)}):
@@ -92,15 +94,15 @@ def tasks_fingerprint(tasks: Any) -> str:
 
 
 def obstacles(state: Mapping[str, Any], fingerprints: Mapping[str, str], config: Mapping[str, Any]) -> list[str]:
-    """Why a run cannot go on from a checkpoint; empty if it can.
+    """Return the reasons why a run cannot be resumed from a checkpoint; empty if it can.
 
     Args:
-        state: The checkpoint.
-        fingerprints: Of the present run, by what they are of.
-        config: The present options.
+        state: The state of the checkpoint.
+        fingerprints: Fingerprints of the current run, by description.
+        config: The current options.
     """
     if options := [change for change in changes(state["config"], config) if change.startswith(_FIXED)]:
-        return options  # which is why the weights differ too
+        return options  # they are the reason why the weights differ as well
     return [
         f"{what} are not those it was made with"
         for what, fingerprint in fingerprints.items()
@@ -109,7 +111,7 @@ def obstacles(state: Mapping[str, Any], fingerprints: Mapping[str, str], config:
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Options that differ, but for those that decide nothing about what is learnt."""
+    """Return the options that differ, except those that do not affect training."""
     changed = []
     for key, value in now.items():
         path = f"{prefix}{key}"

@@ -1,4 +1,4 @@
-"""What one training run holds: model, optimizer, environments, logs, checkpoints; how it begins, goes on and ends."""
+"""``Run``: the state of one training run and its start, continuation and end."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ _COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """What a run left behind.
+    """Result of a run.
 
     Attributes:
-        output: Its folder.
+        output: Folder of the run.
         model: The final model: a PEFT adapter or a Hugging Face folder. ``None`` if the run was interrupted.
-        steps: Complete steps.
-        validation: Numbers of the last validation.
-        interrupted: It was asked to stop (SIGTERM), saved a checkpoint and stopped.
-        best: The model of the best validation, where one was kept.
+        steps: Number of complete steps.
+        validation: Metrics of the last validation.
+        interrupted: Whether the run was stopped by SIGTERM, after it saved a checkpoint.
+        best: The model of the best validation, if one was kept.
     """
 
     output: Path
@@ -79,13 +79,16 @@ class TrainResult:
 
 
 class NothingPlayed(RuntimeError):
-    """Several steps in a row had no episode to learn from: their worlds, agents or prompts were all broken."""
+    """Several consecutive steps had no episode to train on, because of environment faults, agent errors or the
+    prompts.
+    """
 
 
 class Run:
-    """Everything a run holds: model, optimizer, environments, logs, checkpoints. Use it with ``with``.
+    """Model, optimizer, environments, logs and checkpoints of a run. Use it as a context manager.
 
-    Where the loop leaves with :class:`~trainers.rollouts.RolloutAbandoned`, SIGTERM came: go on with :meth:`finish`.
+    If the loop ends with :class:`~trainers.rollouts.RolloutAbandoned`, SIGTERM was received: continue with
+    :meth:`finish`.
     """
 
     def __init__(self, config: TrainConfig, world: World | None, sampler: Sampler | None) -> None:
@@ -100,13 +103,13 @@ class Run:
         self._validation: dict[str, float] = {}
         self._best: dict[str, float] = {}
         self._improved = False
-        self._unvalidated: dict[str, Any] = {}  # the row of a step whose validation SIGTERM cut off
+        self._unvalidated: dict[str, Any] = {}  # metrics of a step whose validation was interrupted by SIGTERM
         self._empty_steps = 0
         self._stale = 0
         self._revivals = 0
         self._saved_step = -1
         self._watch = DivergenceWatch()
-        self._versions: dict[int, int] = {}  # which push brought which
+        self._versions: dict[int, int] = {}  # weight sync to weight version
         self._closing = contextlib.ExitStack()
         with contextlib.ExitStack() as opened:
             self._open(opened, world, sampler)
@@ -173,7 +176,7 @@ class Run:
         self._fingerprints = fingerprints(self.policy, self.world.train)
         notes = self._restore()
         self.ranks.copy_from_first(self.learners.parameters)
-        self.push(self.step)  # also after a resume: the sampler begins with the base model
+        self.push(self.step)  # also after a resume: the sampler starts with the base model
         self._complete = self._steps_state()
         self._metrics: MetricsLog | None = None
         if self.ranks.leads:
@@ -202,13 +205,15 @@ class Run:
         )
 
     def _last_row(self) -> int:
-        """The last row of the log that stays: none of a run that begins, nor that of a validation to be repeated."""
+        """Return the last step whose logged row is kept: none for a new run, nor the row of a validation to be
+        repeated.
+        """
         return self.step - 1 if self.step == 0 or self._unvalidated else self.step
 
-    # What the loop calls ----------------------------------------------------------------------------------
+    # Called by the loop
 
     def catch_up(self) -> None:
-        """The row of step 0: what the model could do before. A resumed run instead does what its end cut off."""
+        """Log the validation of step 0, or in a resumed run repeat the validation that was interrupted."""
         if self._unvalidated:
             row = self._unvalidated | self.validate(self.step)
             self._unvalidated = {}
@@ -218,7 +223,7 @@ class Run:
             self.log(0, row)
 
     def fresh(self, harvest: Harvest) -> list[Episode]:
-        """The episodes that are not too stale to learn from; without asynchrony, all of them."""
+        """Return the episodes that are not too stale to train on; without asynchrony, all of them."""
         if not self.config.asynchrony.steps_ahead:
             return harvest.episodes
         episodes = harvest.drawn_since(self.rollouts.pushes - self.config.asynchrony.max_staleness)
@@ -226,11 +231,13 @@ class Run:
         return episodes
 
     def push(self, step: int) -> None:
-        """Give the sampler the weights after so many steps, once nothing is drawn by the old ones any more; unless it
-        has them. A copy of them joins the opponents, where one is due.
+        """Sync the weights after this many steps to the sampler, unless it has them already, once no episode is in
+        progress.
+
+        A copy of them is added to the opponents if one is due.
 
         Raises:
-            SamplerError: The sampler died, and so did those brought up in its place.
+            SamplerError: The sampler died, and so did its replacements.
         """
         if not self.served.lacks(self.learners.version, step):
             return
@@ -245,17 +252,17 @@ class Run:
 
     def _push(self) -> None:
         self.served.push(self.learners.version)
-        # Two: those of the episodes that are learnt from, and those that draw the next ones meanwhile.
+        # Keep two versions: that of the episodes being trained on, and that of the next episodes, sampled meanwhile.
         before = dict(list(self._versions.items())[-1:])
         self._versions = {**before, self.rollouts.pushes: self.served.version}
 
     def _plans(self, tasks: Sequence[int]) -> Sequence[Sequence[Draw]]:
-        if self.served.pool is not None:  # another group of a task may meet another opponent
+        if self.served.pool is not None:  # another group of a task may have another opponent
             return [self.algorithm.plan() for _ in tasks]
         return self.algorithm.plans(tasks, self.served.version)
 
     def samples(self, harvest: Harvest) -> list[Sample]:
-        """What of the episodes can be learnt from, with what the algorithm knew already and did not play again."""
+        """Convert the episodes to samples, and add the algorithm's cached ones."""
         adapter_of = self.cast.weights if self.world.workflow is not None else None
         samples = samples_of(self.fresh(harvest), Shaping.of(self.config), adapter_of)
         if self.served.pool is not None:
@@ -264,14 +271,14 @@ class Run:
         return self.algorithm.complete(samples, harvest.groups, drawn_by)
 
     def names(self, tasks: list[int]) -> list[str]:
-        """The ids of tasks, for the log."""
+        """Return the ids of tasks, for the log."""
         return [str(getattr(self.world.train[index], "task_id", index)) for index in tasks]
 
     def learn(self, step: int, tasks: list[int], episodes: list[Episode], updates: Mapping[str, UpdateStats]) -> None:
-        """What follows from a step for the next ones: tasks that are not solved yet, the weight of the entropy.
+        """Update what later steps depend on: the unsolved tasks and the entropy weight.
 
         Raises:
-            NothingPlayed: As often in a row as ``optimizer.max_bad_steps`` no episode could be learnt from.
+            NothingPlayed: No episode could be trained on in ``optimizer.max_bad_steps`` consecutive steps.
         """
         self._empty_steps = 0 if any(episode.trainable for episode in episodes) else self._empty_steps + 1
         if self._empty_steps >= self.config.optimizer.max_bad_steps:
@@ -288,16 +295,16 @@ class Run:
                 self.entropy[adapter].observe(step, update.entropy)
 
     def entropy_weights(self) -> dict[str, float]:
-        """Of each adapter."""
+        """Return the entropy weight of each adapter."""
         return {adapter: bonus.weight for adapter, bonus in self.entropy.items()}
 
     def update_metrics(self, step: int, updates: Mapping[str, UpdateStats]) -> dict[str, float]:
-        """The numbers of an update."""
+        """Return the metrics of an update."""
         row = {"lr": self.learners.learning_rate(step)} | update_metrics(updates, self.config.algorithm)
         return row | entropy_metrics(self.entropy, step)
 
     def engine_metrics(self, engine: EngineStats) -> dict[str, float]:
-        """What broke while sampling, and how fast it was."""
+        """Return the metrics of faults and speed during sampling."""
         row = {"faults": sum(engine.faults.values()), "retries": engine.retries}
         row |= {f"fault/{kind}": count for kind, count in sorted(engine.faults.items())}
         if self.config.asynchrony.steps_ahead:
@@ -305,7 +312,7 @@ class Run:
         return row | {"tokens_per_second/rollout": engine.tokens_per_second}
 
     def validate(self, step: int) -> dict[str, float]:
-        """Measure on validation tasks, if this step is one of those that do."""
+        """Run the validation, if it is due in this step."""
         options = self.config.validation
         due = options.every > 0 and (step % options.every == 0 or step == self.config.steps)
         if not due or self.world.validation is None:
@@ -319,11 +326,11 @@ class Run:
         return self._validation
 
     def complete(self, step: int, row: dict[str, Any], episodes: list[Episode]) -> None:
-        """What follows each step: validation, a row of the log, a checkpoint, as far as they are due.
+        """Finish a step: run validation, log the metrics and save a checkpoint, as far as they are due.
 
         Raises:
-            RolloutAbandoned: The run is to stop; the validation is made up for when it goes on.
-            CheckpointError: The checkpoint cannot be written; the one before is whole.
+            RolloutAbandoned: The run was asked to stop; the validation is repeated on resume.
+            CheckpointError: The checkpoint cannot be written; the previous one is intact.
         """
         try:
             measured = self.validate(step)
@@ -337,7 +344,7 @@ class Run:
         self.keep(step, episodes)
 
     def log(self, step: int, row: dict[str, Any]) -> None:
-        """Write the row of a step, with the seconds it took."""
+        """Write the metrics of a step, including its duration."""
         seconds = self.clock.lap()
         row = row | {f"seconds/{phase}": value for phase, value in seconds.items()} | self._memory.lap()
         if seconds.get("update"):
@@ -347,10 +354,10 @@ class Run:
         self._display.show(step, row)
 
     def keep(self, step: int, episodes: list[Episode]) -> None:
-        """The step is complete. Write what is to survive: a checkpoint and the step's episodes, where they are due.
+        """Mark the step as complete, and save a checkpoint and the step's episodes if they are due.
 
         Raises:
-            CheckpointError: The checkpoint cannot be written; the one before is whole.
+            CheckpointError: The checkpoint cannot be written; the previous one is intact.
         """
         config = self.config
         every = config.save_episodes_every
@@ -367,8 +374,7 @@ class Run:
             self._save_best()
 
     def finish(self) -> TrainResult:
-        """The end of the run: the final model, or, if it was asked to stop before, a checkpoint of the last complete
-        step."""
+        """End the run: save the final model or, if the run was interrupted, a checkpoint of the last complete step."""
         interrupted = self.step < self.config.steps or bool(self._unvalidated)
         model = None if interrupted else self.output / "model"
         if interrupted:
@@ -378,12 +384,13 @@ class Run:
         best = self.output / "best_model" if self._best else None
         return TrainResult(self.output, model, self.step, dict(self._validation), interrupted, best)
 
-    # Validation -------------------------------------------------------------------------------------------
+    # Validation
 
     def _play_validation(self, step: int) -> list[Episode]:
-        """
+        """Run the validation episodes on all ranks.
+
         Raises:
-            RolloutAbandoned: The run is to stop.
+            RolloutAbandoned: The run was asked to stop.
         """
         assert self.world.validation is not None
         options = self.config.validation
@@ -422,16 +429,16 @@ class Run:
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(partial, folder)
 
-    # The sampler ------------------------------------------------------------------------------------------
+    # Sampler
 
     def _make_sampler(self) -> Sampler:
         return make_sampler(self.policy, self.config)
 
     def _revive(self, error: SamplerError) -> None:
-        """Bring up a fresh sampler with the present weights in place of one that died.
+        """Replace a sampler that died by a new one with the current weights.
 
         Raises:
-            SamplerError: It is not ours, or too many died in a row.
+            SamplerError: The sampler was created by the caller, or too many died consecutively.
         """
         while True:
             if not self._made_sampler or self._revivals >= self.config.sampler.restarts:
@@ -446,10 +453,10 @@ class Run:
             except SamplerError as again:
                 error = again
 
-    # State ------------------------------------------------------------------------------------------------
+    # State
 
     def _steps_state(self) -> dict[str, Any]:
-        """What is small and moves during a step, as it stands between two."""
+        """Return the small state that changes within a step, as of the end of the last complete step."""
         return {
             "algorithm": self.algorithm.state_dict(),
             "curriculum": self.curriculum.state_dict(),
@@ -464,7 +471,7 @@ class Run:
         }
 
     def _save(self) -> None:
-        """A checkpoint of the last complete step, unless there is one or none are wanted."""
+        """Save a checkpoint of the last complete step, unless it exists or checkpoints are disabled."""
         options = self.config.checkpoint
         if not options.every or not self.ranks.leads or self.step in (0, self._saved_step):
             return
@@ -479,7 +486,7 @@ class Run:
         self._saved_step = self.step
 
     def _restore(self) -> list[str]:
-        """Go on from the newest whole checkpoint, if asked to and there is one; what a person should know of it."""
+        """Resume from the newest complete checkpoint, if requested and there is one. Returns notes for the user."""
         if not self.config.resume:
             return []
         loaded = load_checkpoint(self.output / "checkpoints")
@@ -528,7 +535,7 @@ class Run:
 
 @contextlib.contextmanager
 def limit_threads(number: int) -> Iterator[None]:
-    """Let torch use this many threads, and as many as before afterwards."""
+    """Set the number of torch threads, and restore it afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
@@ -538,7 +545,7 @@ def limit_threads(number: int) -> Iterator[None]:
 
 
 def _patience(config: TrainConfig) -> float:
-    """Seconds one rank may wait for another: a step's episodes, one wave after the other, and some to start."""
+    """Return the timeout in seconds between ranks: a step's episodes in consecutive waves, plus time for the start."""
     algorithm, validation = config.algorithm, config.validation
     episodes = max(algorithm.groups_per_step * (algorithm.group_size + 1), validation.tasks * (validation.samples + 1))
     waves = -(-episodes // config.env.parallel)

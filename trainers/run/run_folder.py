@@ -1,4 +1,4 @@
-"""One run a folder: whoever writes into it holds its lock, which ends with the process however that ends."""
+"""Locks a run's folder against other runs. The lock ends with the process, even after a crash."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 from trainers.config import ConfigError
 
 _LOCK = ".lock"
-# The system's lock belongs to a process: it does not keep two runs of one process apart.
+# The system's lock belongs to the process and does not separate two runs in the same process.
 _held: set[Path] = set()
 
 
 @contextlib.contextmanager
 def hold_folder(folder: Path) -> Iterator[None]:
-    """Make the folder and hold it for one run.
+    """Create the folder and lock it for one run.
 
     Raises:
-        ConfigError: Another run holds it.
+        ConfigError: Another run has locked it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = (folder / _LOCK).resolve()
@@ -44,7 +44,7 @@ def _lock(descriptor: int, folder: Path, path: Path) -> None:
     import fcntl
 
     try:
-        # Not flock, which workers made by fork would hold on to after the run was killed.
+        # Not flock: forked workers would keep that lock after the run was killed.
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise ConfigError(_held_by(folder, path.read_text().strip())) from None

@@ -1,6 +1,6 @@
-"""Which weights the sampler has: those that learn, each under its name, and frozen ones beside them.
+"""Tracks which weights the sampler serves, trained and frozen ones by name, and syncs those that changed.
 
-What lives here is what must be pushed, and when nothing must. That episodes under way are not disturbed is the run's.
+The caller ensures that no episodes are in progress during a weight sync.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from trainers.serving import base_weights, weights_for
 
 
 class ServedWeights:
-    """Pushes what changed. What it remembers of opponents goes into checkpoints.
+    """Syncs changed weights to the sampler. The opponents' state is stored in checkpoints.
 
     Args:
-        policy: What learns.
-        rollouts: Where the sampler is.
-        cast: Who plays as what.
-        config: Of the run.
+        policy: The trained model.
+        rollouts: Owner of the sampler.
+        cast: Roles of the run.
+        config: Options of the run.
 
     Attributes:
-        version: Of the policy's weights that the sampler has; -1 before the first push.
-        pool: The frozen opponents, where there are some.
+        version: Version of the policy's weights that the sampler has; -1 before the first weight sync.
+        pool: The frozen opponents, if there are any.
     """
 
     def __init__(self, policy: Policy, rollouts: Rollouts, cast: Cast, config: TrainConfig) -> None:
@@ -36,31 +36,32 @@ class ServedWeights:
         self._cast = cast
         self._config = config
         self._plays_base = BASE in cast.served(rollouts.world.roles)
-        self._beside: set[str] = set()  # the names of frozen weights that the sampler has
+        self._beside: set[str] = set()  # names of the frozen weights that the sampler has
         self.version = -1
         self.pool = OpponentPool(config.opponents, config.seed) if config.opponents.role else None
 
     def lacks(self, version: int, step: int) -> bool:
-        """Whether something is to be pushed after so many steps."""
+        """Return whether a weight sync is needed after this many steps."""
         return self.version != version or (self.pool is not None and self.pool.due(step))
 
     def copy_opponent(self, step: int) -> None:
-        """What was learnt joins the pool, if a copy is due after so many steps."""
+        """Add a copy of the current weights to the pool, if one is due after this many steps."""
         if self.pool is not None and self.pool.due(step):
             self.pool.take(step, self._copied())
 
     def push(self, version: int) -> None:
-        """Give the sampler the present weights, and the frozen ones it has not; drop those nobody plays with any more.
+        """Sync the current weights and missing frozen ones to the sampler, and drop frozen ones that are no longer
+        used.
 
-        Nothing may be under way.
+        No episode may be in progress.
 
         Raises:
-            SamplerError: It died, or does not serve what it was given.
+            SamplerError: The sampler died, or does not serve the weights it was given.
         """
         if self._plays_base:
             self._serve(base_weights())
         if self.pool is not None:
-            for name in sorted(self._beside - {BASE, *self.pool.names}):  # first: there is room for the pool alone
+            for name in sorted(self._beside - {BASE, *self.pool.names}):  # drop first to make room
                 self._rollouts.drop(name)
                 self._beside.discard(name)
             for name in self.pool.names:
@@ -71,7 +72,7 @@ class ServedWeights:
         self.version = version
 
     def forget(self) -> None:
-        """Another sampler took the place of the one that had them."""
+        """Reset the record of served frozen weights after the sampler was replaced."""
         self._beside.clear()
 
     def state_dict(self) -> dict[str, Any]:
@@ -87,7 +88,7 @@ class ServedWeights:
             self._beside.add(update.name)
 
     def _copied(self) -> WeightUpdate:
-        """The present weights of which the opponents are copies."""
+        """Return the current weights that opponents are copies of."""
         of = self._config.opponents.of
         self._policy.activate(self._cast.weights(of) if of else self._policy.adapters[0])
         return self._policy.weight_update()

@@ -1,4 +1,4 @@
-"""What a step cost: the tokens that went through the model, counted three ways, and the memory it took at most."""
+"""Costs of a step: tokens of the forward passes in three counts, and peak memory."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 @dataclass(slots=True)
 class TokenCount:
-    """Tokens of micro-batches.
+    """Token counts of microbatches.
 
     Attributes:
-        sequences: Of all sequences, prompts included: what a trainer without sharing or padding would compute. The
-            measure of speed, as it does not depend on how they are laid out.
-        computed: Those that were computed: what sequences share counts once.
-        padded: Places in the tensors that went through the model.
+        sequences: Tokens of all sequences, including prompts: the cost without sharing and padding. Throughput is
+            measured in these, since they do not depend on the layout.
+        computed: Tokens that were computed: shared prefixes count once.
+        padded: Positions in the tensors of the forward passes.
     """
 
     sequences: int = 0
@@ -31,11 +31,11 @@ class TokenCount:
     padded: int = 0
 
     def add(self, batch: MicroBatch) -> None:
-        """Count a micro-batch."""
+        """Add a microbatch."""
         row_S, column_S = batch.last_S.unbind(1)
         last_S = column_S if batch.position_BT is None else batch.position_BT[row_S, column_S]
         self.sequences += int((last_S + 1).sum())
-        # Rows are filled from the left, and the last token of a row ends some sequence.
+        # Rows are filled from the left, and the last token of a row is the end of some sequence.
         length_B = torch.zeros(len(batch.ids_BT), dtype=column_S.dtype, device=column_S.device)
         self.computed += int(length_B.scatter_reduce(0, row_S, column_S + 1, "amax").sum())
         self.padded += batch.ids_BT.numel()
@@ -44,8 +44,8 @@ class TokenCount:
         return TokenCount(self.sequences + other.sequences, self.computed + other.computed, self.padded + other.padded)
 
     def metrics(self) -> dict[str, float]:
-        """For the log. ``padding`` is the share of the computing that was wasted, ``sharing`` the share that was saved
-        because sequences begin alike."""
+        """Return the metrics. ``padding`` is the fraction of computed positions that was wasted, ``sharing`` the
+        fraction of tokens saved by shared prefixes."""
         return {
             "sequence_tokens": self.sequences,
             "padded_tokens": self.padded,
@@ -55,10 +55,10 @@ class TokenCount:
 
 
 class PeakMemory:
-    """Most memory used since the last :meth:`lap`, in bytes.
+    """Peak memory in bytes since the last :meth:`lap`.
 
-    Of the process as the system counts it (``memory/process``: on Linux since the last lap, where the kernel allows to
-    reset it; elsewhere since the start), and of tensors on the GPU (``memory/gpu``), if the model is on one.
+    ``memory/process`` is the peak of the process: on Linux since the last lap, if the kernel allows resetting it,
+    otherwise since the start. ``memory/gpu`` is the peak of tensors on the GPU, if the model is on one.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -66,7 +66,7 @@ class PeakMemory:
         self.lap()
 
     def lap(self) -> dict[str, float]:
-        """The peaks, and begin anew."""
+        """Return the peaks and reset them."""
         row: dict[str, float] = {"memory/process": _process_peak()}
         with contextlib.suppress(OSError):
             _CLEAR.write_text("5")  # resets the high-water mark: proc(5)

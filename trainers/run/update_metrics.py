@@ -1,4 +1,4 @@
-"""The numbers of an update: those of all weights together, and of each role and adapter where there are several."""
+"""Metrics of an update: for all weights together, and per role and adapter if there are several."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _OF_ROLES = {
     "clip_fraction": "clip_fraction",
     "kl": "kl_reference",
 }
-"""What the numbers of :class:`~trainers.learner.RoleTally` are called."""
+"""Metric names of the fields of :class:`~trainers.learner.RoleTally`."""
 
 
 def update_metrics(updates: Mapping[str, UpdateStats], algorithm: AlgorithmConfig) -> dict[str, float]:
-    """Losses, entropy, gaps, norms and tokens.
+    """Return losses, entropy, log-prob differences, gradient norms and token counts.
 
     Args:
-        updates: Of each adapter.
-        algorithm: What was trained with.
+        updates: Statistics of each adapter.
+        algorithm: Options of the algorithm.
     """
     update = in_all(updates.values())
     row = {"trained_tokens": update.tokens, "skipped_updates": update.skipped} | update.forward.metrics()
-    if not update.forward.padded:  # not one episode came to an end: there was nothing to measure
+    if not update.forward.padded:  # no episode was completed: there was nothing to measure
         return row
     row |= {
         "loss": update.loss,
@@ -52,7 +52,7 @@ def update_metrics(updates: Mapping[str, UpdateStats], algorithm: AlgorithmConfi
 
 
 def entropy_metrics(bonuses: Mapping[str, EntropyBonus], step: int) -> dict[str, float]:
-    """The weight of the entropy in the loss, of each adapter where there are several, and the target."""
+    """Return the entropy weight, also per adapter if there are several, and the target."""
     weights = {adapter: bonus.weight for adapter, bonus in bonuses.items()}
     row = {"entropy_weight": sum(weights.values()) / len(weights)}
     if len(weights) > 1:

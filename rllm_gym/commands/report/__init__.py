@@ -1,4 +1,4 @@
-"""``rllm-gym report``: one HTML page of a run's folder, readable offline and safe to open."""
+"""``rllm-gym report``: write one HTML page about a run's folder, readable offline and safe to open."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def main(argv: list[str]) -> int:
 
 
 def write_report(run_folder: Path, output: Path, *, transcripts: int = 12) -> None:
-    """Write the page of a run's folder.
+    """Write the report of a run's folder.
 
     Args:
-        run_folder: What a run wrote: ``metrics.jsonl``, ``evaluation.json``, ``manifest.json``, episodes as JSONL.
-        output: The HTML file; its folder is made.
-        transcripts: Most episodes read of each file.
+        run_folder: Output of a run: ``metrics.jsonl``, ``evaluation.json``, ``manifest.json``, episodes as JSONL.
+        output: The HTML file; its folder is created.
+        transcripts: Maximum number of episodes read from each file.
 
     Raises:
-        rllm_gym.commands.errors.CommandError: Nothing of a run is there.
+        rllm_gym.commands.errors.CommandError: The folder holds no output of a run.
         OSError: The page cannot be written.
     """
     page = render_page(read_run(run_folder, transcripts=transcripts))

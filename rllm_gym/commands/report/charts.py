@@ -1,4 +1,4 @@
-"""Line charts as inline SVG: axes, curves and a legend, coloured by the page's style sheet. No data is read here."""
+"""Line charts as inline SVG: axes, curves and a legend, coloured by the page's style sheet."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class Series:
 
 
 def line_chart(series: Sequence[Series], *, unit: Unit = "number", label: str = "") -> str:
-    """An SVG element with all curves on common axes, or ``""`` where there is nothing to draw.
+    """Return an SVG element with all curves on common axes, or ``""`` if there is nothing to draw.
 
-    Curves of thirty points or more are drawn twice: faintly as they are, and smoothed (an exponential moving average
+    Curves of thirty points or more are drawn twice: faintly unsmoothed, and smoothed (an exponential moving average
     whose span is a tenth of the curve).
 
     Args:
-        series: At most eight are told apart by colour.
-        unit: ``"share"`` pins the axis to 0..1 and writes per cent; ``"small share"`` writes per cent from 0 to what
-            there is.
-        label: What a screen reader says.
+        series: At most eight have different colours.
+        unit: ``"share"`` fixes the axis at 0..1 and prints percentages; ``"small share"`` prints percentages from 0 to
+            the maximum.
+        label: Text for screen readers.
     """
     series = [Series(one.name, _thin(one.points), one.measured_rarely) for one in series if one.points]
     if not series:
@@ -55,7 +55,7 @@ def line_chart(series: Sequence[Series], *, unit: Unit = "number", label: str = 
     if unit == "share":
         ticks_y = [0.0, 0.25, 0.5, 0.75, 1.0]
     else:
-        # Per cent start at 0 and reach at least 2: noise around zero should look like what it is.
+        # Percentages start at 0 and reach at least 2, so that noise around zero does not look large.
         around = [0.0, 0.02] if unit == "small share" else []
         ticks_y = nice_ticks(min(values + around), max(values + around), 5)
     low_y, high_y = ticks_y[0], ticks_y[-1]
@@ -95,7 +95,7 @@ def line_chart(series: Sequence[Series], *, unit: Unit = "number", label: str = 
 
 
 def legend(series: Sequence[Series], unit: Unit) -> str:
-    """The curves' names with their colours and last values."""
+    """Return the curves' names with their colours and last values."""
     rows = [
         f'<li><i class="key c{index % 8}"></i>{as_text(one.name)} <b>{format_value(_last(one, unit), unit)}</b></li>'
         for index, one in enumerate(one for one in series if one.points)
@@ -104,7 +104,7 @@ def legend(series: Sequence[Series], unit: Unit) -> str:
 
 
 def nice_ticks(low: float, high: float, count: int) -> list[float]:
-    """About ``count`` round numbers that cover ``low..high``.
+    """Return about ``count`` round numbers that cover ``low..high``.
 
     >>> nice_ticks(0.03, 0.94, 5)
     [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
@@ -113,7 +113,7 @@ def nice_ticks(low: float, high: float, count: int) -> list[float]:
     """
     size = max(abs(low), abs(high))
     if not high - low > 1e-9 * max(size, 1e-9):
-        # As good as one value: between numbers this close there are none with few digits.
+        # Treated as one value: between numbers this close there are none with few digits.
         margin = size / 3 if size > 1e-9 else 1.0
         low, high = low - margin, high + margin
     rough = (high - low) / max(count - 1, 1)
@@ -125,7 +125,7 @@ def nice_ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def format_value(value: float, unit: Unit = "number") -> str:
-    """A number as a person would write it.
+    """Format a number for people.
 
     >>> format_value(0.934, "share"), format_value(12345.6), format_value(0.00012)
     ('93%', '12.3k', '1.2e-4')
@@ -151,7 +151,7 @@ def _last(series: Series, unit: Unit) -> float:
 
 
 def _smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Exponential moving average, corrected for its start."""
+    """Return the exponential moving average with bias correction."""
     keep = 1 - 2 / (max(len(points) / 10, 3) + 1)
     total = weight = 0.0
     smoothed = []
@@ -162,7 +162,7 @@ def _smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _thin(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
-    """At most a thousand points, the last one among them: a page of a long run stays small."""
+    """Return at most a thousand points, including the last one, so that the page of a long run stays small."""
     if len(points) <= _MAX_POINTS:
         return points
     stride = math.ceil(len(points) / _MAX_POINTS)
@@ -174,7 +174,7 @@ def _path(points: Sequence[tuple[float, float]], x: Callable[[float], float], y:
 
 
 def _hover_data(series: Sequence[Series], unit: Unit, low_x: float, span_x: float) -> str:
-    """What the page's script needs to show values under the pointer."""
+    """Return the data that the page's script needs to show values under the pointer."""
     return json.dumps(
         {
             "unit": unit,

@@ -1,4 +1,4 @@
-"""The one door through which text enters the page."""
+"""Escaping of all text that is inserted into the page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOST_TEXT = 20_000
 
 
 def as_text(value: Any) -> str:
-    """Any value as text of the page: bounded, no control characters, nothing that is markup.
+    """Return any value as text for the page: of limited length, without control characters or markup.
 
     >>> as_text("<b>\\x00")
     '&lt;b&gt;␀'

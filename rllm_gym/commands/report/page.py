@@ -1,4 +1,4 @@
-"""The report as one HTML page that loads nothing. Every text in it is hostile and escaped; only its own script runs."""
+"""The report as one self-contained HTML page. All text in it is untrusted and escaped; only its own script runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rllm_gym.commands.report.run_files import EvaluationRow, Run, Transcript
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One chart: which metrics it shows, under which names. Patterns are those of ``fnmatch``."""
+    """One chart: its metrics and their labels. Patterns are those of ``fnmatch``."""
 
     title: str
     note: str
@@ -93,7 +93,7 @@ _REDUNDANT = {"validation/pass@1"}
 
 
 def render_page(run: Run) -> str:
-    """The whole page. It holds no link to anything outside of it."""
+    """Return the whole page. It has no external links."""
     script = _resource("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
@@ -193,7 +193,7 @@ def _is_share(name: str, value: float) -> bool:
 
 
 def _measure(value: float) -> str:
-    """A share to a tenth of a per cent where that can be seen, else a number."""
+    """Return a fraction as a percentage with one decimal if it is in 0..1, else a number."""
     if 0 <= value <= 1:
         text = f"{100 * value:.1f}".removesuffix(".0")
         return f"{text}%"
@@ -234,7 +234,7 @@ def _chart_card(title: str, note: str, series: Sequence[Series], unit: Unit) -> 
 
 
 def _series_of(panel: Panel, curves: dict[str, list[tuple[float, float]]]) -> tuple[list[Series], set[str]]:
-    """The panel's curves, eight at most, and the metrics they come from. Curves that stay at zero are left out."""
+    """Return the panel's curves, at most eight, and the metrics they show. Curves that stay at zero are left out."""
     series: list[Series] = []
     used: set[str] = set()
     most = max((len(points) for points in curves.values()), default=0)
@@ -350,7 +350,7 @@ def _manifest(run: Run) -> str:
 
 
 def _environment(run: Run) -> Any:
-    """The id of the environment: of the configuration in the manifest, else of the first transcript."""
+    """Return the id of the environment from the configuration in the manifest, else from the first transcript."""
     config = run.manifest.get("config")
     env = config.get("env") if isinstance(config, dict) else None
     named = env.get("id") if isinstance(env, dict) else env

@@ -1,5 +1,7 @@
-"""What a run left in its folder, read for the report: metrics, evaluation, manifest, episodes. Everything is optional,
-and nothing in it is trusted: a broken line is counted and left out."""
+"""Read a run's folder for the report: metrics, evaluation, manifest, episodes.
+
+Everything is optional and untrusted: an unreadable line is counted and skipped.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """One episode, as a person reads it."""
+    """One episode, as text."""
 
     task_id: str
     env_id: str
@@ -49,9 +51,9 @@ class EvaluationRow:
     """One line of the before/after table.
 
     Attributes:
-        name: Who acted: "before training", "oracle" …
-        kind: ``"model"`` or ``"reference"`` (what no training run can change).
-        measures: Name → ``(value, low, high)``; low and high are ``None`` where there is no interval.
+        name: The policy: "before training", "oracle" …
+        kind: ``"model"`` or ``"reference"`` (does not change with training).
+        measures: Name → ``(value, low, high)``; low and high are ``None`` if there is no interval.
     """
 
     name: str
@@ -61,16 +63,16 @@ class EvaluationRow:
 
 @dataclass(slots=True)
 class Run:
-    """A run's folder, read.
+    """The contents of a run's folder.
 
     Attributes:
         name: The folder's name.
         curves: Metric → ``(step, value)`` in order of step.
-        manifest: As it was written; ``{}`` without one.
-        title: What was evaluated, of ``evaluation.json``.
+        manifest: The manifest; ``{}`` if there is none.
+        title: What was evaluated, from ``evaluation.json``.
         evaluation: Its rows.
         transcripts: Label, such as "before", → its episodes, in the order of the file.
-        unreadable: Lines and files left out because they could not be read.
+        unreadable: Number of unreadable lines and files.
     """
 
     name: str
@@ -86,11 +88,11 @@ def read_run(folder: Path, *, transcripts: int) -> Run:
     """Read a run's folder.
 
     Args:
-        folder: What ``rllm-gym train``, ``rllm-gym eval --output`` or the demo wrote.
-        transcripts: Most episodes kept of each episode file.
+        folder: Output of ``rllm-gym train``, ``rllm-gym eval --output`` or the demo.
+        transcripts: Maximum number of episodes kept from each episode file.
 
     Raises:
-        CommandError: There is no such folder, or nothing of a run is in it.
+        CommandError: There is no such folder, or it holds no output of a run.
     """
     if not folder.is_dir():
         raise CommandError(f"{folder} is not a folder; give the folder of a run, such as runs/demo")
@@ -111,8 +113,11 @@ def read_run(folder: Path, *, transcripts: int) -> Run:
 
 
 def _episode_files(folder: Path) -> list[tuple[str, Path]]:
-    """The files that show what changed, with a label each: ``before`` and ``after``; else the first and the last
-    validation of a training run; else the first two files of episodes."""
+    """Return the files for a comparison, with a label each.
+
+    These are ``before`` and ``after``; else the first and the last validation of a training run; else the first two
+    files of episodes.
+    """
     found = sorted(path for path in [*folder.glob("*.jsonl"), *folder.glob("episodes/*.jsonl")] if path.name != METRICS)
     named = [(path.stem, path) for stem in ("before", "after") for path in found if path.stem == stem]
     if named:
@@ -135,7 +140,7 @@ def _read_metrics(run: Run, path: Path) -> None:
             if name != "step" and value is not None:
                 run.curves.setdefault(name, []).append((step, value))
     for name, points in run.curves.items():
-        # A resumed run writes steps again that came after its checkpoint: the later line holds.
+        # A resumed run repeats the steps after its checkpoint: the later line counts.
         run.curves[name] = sorted(dict(points).items())
 
 
@@ -202,7 +207,7 @@ def _rows(run: Run, path: Path) -> Iterator[dict[str, Any]]:
     if not path.is_file():
         return
     with path.open("rb") as file:
-        # A line that never ends must not fill the memory: it is read in bounded pieces, and its pieces do not parse.
+        # An endless line must not fill the memory: it is read in limited chunks, which do not parse.
         while line := file.readline(_MAX_LINE):
             if not line.strip():
                 continue
@@ -237,7 +242,7 @@ def _flat(row: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _number(value: Any) -> float | None:
-    """A finite float, or ``None`` for everything else."""
+    """Return a finite float, or ``None`` for everything else."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Workflows to use as they are, or to begin one's own with; each takes any environment for the task and its reward."""
+"""Ready-made workflows, which can also be used as templates. Each works with any environment."""
 
 from rllm_gym.engine.workflows.acting import Attempted, CastWorkflow, act
 from rllm_gym.engine.workflows.candidates import BestOfN, SolverJudge

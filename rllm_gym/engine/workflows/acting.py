@@ -1,4 +1,4 @@
-"""What the built-in workflows share: who plays a role, and one agent acting in one environment to its end."""
+"""Code shared by the built-in workflows: choosing the agent of a role, and running one agent in one environment."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Agents = Mapping[str, Callable[[], BaseAgent]]
 
 
 class CastWorkflow(Workflow):
-    """A workflow whose roles can be played by agents of the user's own.
+    """A workflow whose roles can be filled by the user's own agents.
 
     Args:
-        agents: For each role something that makes its agent; a role left out is played by the agent of the
-            environment's family where it acts, and else by a chat agent with the workflow's own system prompt.
+        agents: Agent factories by role. A role that is left out uses the agent of the environment's family if it acts
+            in the environment, and otherwise a chat agent with the workflow's own system prompt.
 
     Raises:
         ValueError: There is no such role.
@@ -36,26 +36,26 @@ class CastWorkflow(Workflow):
             )
 
     def actor(self, play: Play, name: str, role: str, world: EnvironmentHandle) -> Speaker:
-        """An agent that acts in an environment, with its tools. The environment has been reset."""
+        """Return an agent that acts in an environment, with its tools. The environment must have been reset."""
         make = self.agents.get(role) or default_agent(world.env_id)
         return play.agent(name, role, agent=make(), tools=world.tools)
 
     def talker(self, play: Play, name: str, role: str, system: str) -> Speaker:
-        """An agent that only talks."""
+        """Return an agent that only replies and does not act in an environment."""
         make = self.agents.get(role)
         return play.agent(name, role, agent=ChatAgent(system) if make is None else make())
 
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """What an agent did in an environment.
+    """The result of an agent's episode in an environment.
 
     Attributes:
-        text: What it said: its reply, or all of them, one after the other.
+        text: Its replies, joined by blank lines.
         reward: Sum of the rewards.
         success: Whether the task was solved.
-        stop_reason: Why the world ended.
-        info: Its last.
+        stop_reason: Why the environment's episode ended.
+        info: The last info.
     """
 
     text: str
@@ -66,11 +66,11 @@ class Attempted:
 
 
 async def act(speaker: Speaker, world: EnvironmentHandle, observation: Any, info: dict[str, Any]) -> Attempted:
-    """Observation and reply in turn until the world ends; each step has the world's reward and info.
+    """Run an agent in an environment until its episode ends. Each step gets the environment's reward and info.
 
     Raises:
-        Truncated: A limit does not let the agent speak on.
-        EnvironmentFault: The world broke.
+        Truncated: A limit prevents the agent from replying.
+        EnvironmentFault: The environment failed.
     """
     said = []
     while not world.over:
@@ -84,9 +84,10 @@ async def act(speaker: Speaker, world: EnvironmentHandle, observation: Any, info
 
 
 def whole(name: str, value: int, least: int = 1) -> int:
-    """
+    """Check that ``value`` is a whole number of at least ``least``, and return it.
+
     Raises:
-        ValueError: It is no whole number of at least ``least``.
+        ValueError: It is not.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"{name}={value!r} must be a whole number of at least {least}")

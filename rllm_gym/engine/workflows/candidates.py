@@ -1,4 +1,4 @@
-"""Several answers to one task, and what chooses among them: a judge who sees all, or a verifier who sees each alone."""
+"""Workflows that choose among several answers to one task: with a judge of all answers, or a verifier per answer."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _VERIFIER = (
 
 
 class _Candidates(CastWorkflow):
-    """Solvers that answer the same task, each in a world of its own and all at the same time."""
+    """Base class: several solvers answer the same task concurrently, each in its own environment."""
 
     async def _solve(self, play: Play, solvers: int) -> tuple[Any, list[Attempted | None]]:
-        """The first observation, and what each solver did; ``None`` for one that a limit cut off.
+        """Return the first observation, and the result of each solver; ``None`` for one that a limit cut off.
 
         Raises:
             Truncated: A limit cut all of them off.
@@ -61,14 +61,15 @@ class _Candidates(CastWorkflow):
 class SolverJudge(_Candidates):
     """Solvers answer independently; a judge sees the task and all answers and chooses one.
 
-    Each solver is rewarded by the environment for its own answer, the judge with 1 for choosing one that solves the
-    task and else with 0. The episode's reward and success are those of the answer chosen; a judge that chooses none
-    fails it. Metrics: ``solver_success`` (share of the solvers), ``any_success``, ``judge_success``, ``judge_valid``.
+    The environment rewards each solver for its own answer. The judge gets reward 1 for choosing an answer that solves
+    the task, else 0. Reward and success of the episode are those of the chosen answer; if the judge chooses none, the
+    episode fails. Metrics: ``solver_success`` (fraction of the solvers), ``any_success``, ``judge_success``,
+    ``judge_valid``.
 
     Roles: ``solver`` (``solver_0`` …) and ``judge`` (``judge_0``).
 
     Args:
-        solvers: How many, at least 1.
+        solvers: Number of solvers, at least 1.
         agents: See :class:`CastWorkflow`.
     """
 
@@ -91,19 +92,19 @@ class SolverJudge(_Candidates):
 
 
 class BestOfN(_Candidates):
-    """The same solver answers ``n`` times; a verifier looks at each answer alone, and the first one with the best
-    verdict counts.
+    """The same solver answers ``n`` times; a verifier scores each answer separately, and the first answer with the
+    highest score is chosen.
 
-    Each solver is rewarded by the environment for its own answer; a verifier that is an agent with 1 for a verdict
-    that is right and else with 0. The episode's reward and success are those of the answer that counts. Metrics:
-    ``solver_success``, ``any_success``, ``verifier_accuracy`` (agents only), ``best_success``.
+    The environment rewards each solver for its own answer. A verifier that is an agent gets reward 1 for a correct
+    verdict, else 0. Reward and success of the episode are those of the chosen answer. Metrics: ``solver_success``,
+    ``any_success``, ``verifier_accuracy`` (agents only), ``best_success``.
 
-    Roles: ``solver`` (``solver_0`` …) and ``verifier`` (``verifier_0`` …, one for each answer).
+    Roles: ``solver`` (``solver_0`` …) and ``verifier`` (``verifier_0`` …, one per answer).
 
     Args:
-        n: How many answers, at least 1.
-        verifier: A function of the first observation and the answer's text that gives a number, the higher the
-            better; it is called in a worker. ``None``: an agent that says yes or no.
+        n: Number of answers, at least 1.
+        verifier: A function of the first observation and the text of the answer that returns a score, higher is
+            better; it runs in a worker. ``None``: an agent that answers yes or no.
         agents: See :class:`CastWorkflow`.
     """
 
@@ -145,7 +146,7 @@ class BestOfN(_Candidates):
         verdict = _chosen(reply.text, ["yes", "no"])
         right = verdict is not None and (verdict == "yes") == answer.success
         speaker.reward(float(right))
-        # No verdict is none in favour.
+        # A missing verdict counts as a no.
         return float(verdict == "yes")
 
 
@@ -167,7 +168,7 @@ def shown(observation: Any) -> str:
 
 
 def answer_of(text: str) -> str:
-    """What others are shown of a reply: without its thoughts, and ``"(none)"`` where it is nothing else."""
+    """Return the part of a reply that other agents see: without its reasoning, or ``"(none)"`` if nothing is left."""
     return (strip_thinking(text) or "").strip() or "(none)"
 
 

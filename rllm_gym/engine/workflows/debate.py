@@ -1,4 +1,4 @@
-"""A debate: two or more argue for their answers in turns, then a judge who has heard them answers."""
+"""A debate workflow: two or more debaters argue for their answers in rounds, then a judge answers."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from rllm_gym.multiagent.quoting import quoted
 
 
 class Debate(CastWorkflow):
-    """Debaters answer the task, hear each other, and answer again; the judge then answers with all of it before it.
+    """Debaters answer the task, read each other's answers, and answer again; then the judge answers with all of them
+    in its prompt.
 
-    In each round all debaters speak at the same time. The judge's answer goes to the environment and is rewarded by
-    it, and is the episode's. A debater's last answer is rewarded by the environment as well, in a world of its own; in
-    an environment of several turns, where one reply is no answer, debaters share the judge's reward. Metrics:
-    ``debater_success`` (share of the debaters), ``judge_success``.
+    In each round all debaters reply concurrently. The judge's answer is passed to the environment; its reward is the
+    reward of the episode. A debater's last answer is rewarded by the environment as well, in an environment of its
+    own; in a multi-turn environment, where one reply is not an answer, debaters get the judge's reward. Metrics:
+    ``debater_success`` (fraction of the debaters), ``judge_success``.
 
     Roles: ``debater`` (``debater_0`` …) and ``judge`` (``judge_0``).
 
     Args:
-        debaters: How many, at least 2.
-        rounds: Times each of them speaks, at least 1.
+        debaters: Number of debaters, at least 2.
+        rounds: Replies per debater, at least 1.
         agents: See :class:`CastWorkflow`.
     """
 
@@ -56,7 +57,7 @@ class Debate(CastWorkflow):
         return play.finish(reward=judged.reward, success=judged.success, stop_reason=judged.stop_reason)
 
     async def _argue(self, debaters: list[Speaker], observation: Any, info: dict[str, Any]) -> list[tuple[str, Any]]:
-        """The last words of each, as text and as action."""
+        """Return the last reply of each debater, as text and as action."""
         said: list[tuple[str, Any]] = []
         for turn in range(self.rounds):
             async with asyncio.TaskGroup() as group:

@@ -1,4 +1,4 @@
-"""Plan, then execute: one agent says what to do, another does it."""
+"""A workflow with a planner, which writes a plan, and an executor, which carries it out."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _PLANNER = (
 
 
 class PlanExecute(CastWorkflow):
-    """A planner sees the task and writes a plan; an executor sees task and plan and acts to the end.
+    """A planner sees the task and writes a plan; an executor sees the task and the plan and acts to the end.
 
-    Both are rewarded by what the execution earns: the executor step by step, the planner with the sum.
+    Both are rewarded by the environment: the executor per step, the planner with the sum of these rewards.
 
     Roles: ``planner`` (``planner_0``) and ``executor`` (``executor_0``).
     """

@@ -1,4 +1,4 @@
-"""A game between agents: against itself, against other weights, or several roles together."""
+"""A game between agents: self-play, play against other weights, or play with several roles."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ _SPENT = (StopReason.MAX_TOKENS, StopReason.CONTEXT_LENGTH)
 
 
 class SelfPlay(CastWorkflow):
-    """Agents play a PettingZoo game in turns to its end; each is rewarded on its own last step by what it earns.
+    """Agents play a turn-based PettingZoo game to its end. Each agent's rewards are added to its own last step.
 
-    With one role all seats are played alike: self-play. With several, each seat has one, in their order; a frozen
-    opponent is ``roles=("player", "opponent")`` here and ``roles={"opponent": Role(weights=…, trainable=False)}``
-    for the engine. Agents have the names of their seats. The episode's reward is the mean of the first role's seats,
-    and it is a success if one of these won. A seat whose tokens are spent is silent for the rest of the game, which
-    takes that as it takes an empty reply: nobody gets out of a lost game by talking. Metrics: ``<role>_reward`` and
-    ``<role>_success``, means over the role's seats, and ``silenced``, the share of the seats whose tokens were spent.
+    With one role, all seats of the game have the same role: self-play. With several roles, each seat has one, in this
+    order; for a frozen opponent, use ``roles=("player", "opponent")`` here and
+    ``roles={"opponent": Role(weights=…, trainable=False)}`` for the engine. Agents are named after their seats. The
+    reward of the episode is the mean over the seats of the first role, and the episode is a success if one of these
+    seats won. A seat whose token budget is used up makes empty replies for the rest of the game, so that an agent
+    cannot escape a lost game with long replies. Metrics: ``<role>_reward`` and ``<role>_success``, means over the seats
+    of the role, and ``silenced``, the fraction of seats whose token budget was used up.
 
     Args:
-        game: Id of an AEC environment, or something callable; ``None``: the engine's ``env``.
-        roles: One role for all seats, or one for each.
-        rotate: Change seats from group to group (from episode to episode without groups), so that each role plays
-            each seat; only with several roles.
+        game: Id of an AEC environment, or a callable that returns one; ``None``: the engine's ``env``.
+        roles: One role for all seats, or one per seat.
+        rotate: Rotate the seats from group to group (without groups, from episode to episode), so that each role plays
+            each seat. Only has an effect with several roles.
         agents: See :class:`CastWorkflow`.
-        game_kwargs: Arguments of the game.
+        game_kwargs: Keyword arguments of the game.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class SelfPlay(CastWorkflow):
             return ""
 
     def _seats(self, game: GameHandle, play: Play) -> dict[str, str]:
-        """The role of each seat."""
+        """Return the role of each seat."""
         seats = game.agents
         if len(self.roles) == 1:
             return dict.fromkeys(seats, self.roles[0])

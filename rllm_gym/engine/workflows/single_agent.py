@@ -1,4 +1,4 @@
-"""One agent in one environment: a single reply, or as many turns as the environment gives."""
+"""Workflows with one agent in one environment, for a single reply or for many turns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rllm_gym.engine.workflows.acting import CastWorkflow, act
 
 
 class SingleTurn(CastWorkflow):
-    """One question, one reply, graded by the environment. An environment that would go on is left there.
+    """One question, one reply, graded by the environment. If the environment's episode does not end, it is truncated.
 
     Roles: ``agent`` (``agent_0``).
     """
@@ -31,8 +31,8 @@ class SingleTurn(CastWorkflow):
 
 
 class MultiTurn(CastWorkflow):
-    """Observation and reply in turn until the environment ends: what :class:`~rllm_gym.engine.AgentExecutionEngine`
-    does, to begin a workflow of one's own with.
+    """One agent replies to observations until the environment's episode ends. The same as
+    :class:`~rllm_gym.engine.AgentExecutionEngine`, as a template for other workflows.
 
     Roles: ``agent`` (``agent_0``).
     """

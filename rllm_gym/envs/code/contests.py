@@ -1,7 +1,7 @@
-"""Rows of programming contests: APPS, TACO, LiveCodeBench, CodeContests, DeepCoder. Input and output, or calls.
+"""Conversion of rows of programming contests: APPS, TACO, LiveCodeBench, CodeContests, DeepCoder.
 
-Their tests come packed in many ways. Everything is decoded here by strict and bounded readers; a pickle is never
-loaded.
+Their tests are standard input and output, or function calls, in many encodings. Everything is decoded here by strict
+readers with size limits; a pickle is never loaded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rllm_gym.core import TaskError
 MAX_DECODED_BYTES = 64_000_000
 _MAX_DEPTH = 64
 
-# All that a pickled text consists of.
+# All opcodes that may occur in a pickle of one text.
 _PICKLED_TEXT = frozenset(
     {"PROTO", "FRAME", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "MEMOIZE", "BINPUT", "LONG_BINPUT", "STOP"}
 )
@@ -48,10 +48,10 @@ def _right(got, wanted):
 
 
 def contest_data(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The row in our own form; ``None`` where it is of no contest.
+    """Return the row in this package's format, ``None`` if it is not a contest row.
 
     Raises:
-        TaskError: It is, and its tests cannot be read.
+        TaskError: It is a contest row, and its tests cannot be read.
     """
     if row.get("public_test_cases") is not None or row.get("private_test_cases") is not None:
         return _live_code_bench(row)
@@ -65,7 +65,7 @@ def contest_data(row: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _apps(row: Mapping[str, Any], packed: Any, key: str) -> dict[str, Any]:
-    """APPS and TACO: ``{"inputs": [...], "outputs": [...], "fn_name"?}``."""
+    """Convert APPS and TACO: ``{"inputs": [...], "outputs": [...], "fn_name"?}``."""
     if not isinstance(packed, Mapping):
         raise TaskError(f"its {key!r} is {packed!r:.80}; it is an object with 'inputs' and 'outputs'")
     inputs, outputs = _pair(key, packed.get("inputs"), packed.get("outputs"))
@@ -73,7 +73,7 @@ def _apps(row: Mapping[str, Any], packed: Any, key: str) -> dict[str, Any]:
     if name is None:
         return _stdio(row, [_case(key, one, other) for one, other in zip(inputs, outputs)], 0)
     arguments = [one if isinstance(one, Sequence) and not isinstance(one, str) else [one] for one in inputs]
-    # Many of these rows wrap each result in a list; whether one does cannot be told, so both will do.
+    # Many of these rows wrap each result in a list. It is ambiguous whether a row does, so both forms are accepted.
     wrapped = all(isinstance(one, list) and len(one) == 1 for one in outputs)
     return _calls(row, name, arguments, [[one, one[0]] if wrapped else [one] for one in outputs], 0)
 
@@ -96,7 +96,7 @@ def _test_cases(key: str, packed: Any) -> list[Any]:
 
 
 def _typed(row: Mapping[str, Any], cases: list[Any], shown: int, name: Any, key: str) -> dict[str, Any]:
-    """Cases of ``{"input", "output", "testtype"}``; inputs of a call are one JSON value a line."""
+    """Convert cases of ``{"input", "output", "testtype"}``; inputs of a call are one JSON value per line."""
     if not cases:
         raise TaskError(f"its {key!r} holds no tests")
     for number, case in enumerate(cases):
@@ -139,7 +139,7 @@ def _code_contests(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _listed(row: Mapping[str, Any]) -> dict[str, Any]:
-    """DeepCoder and the like: ``tests`` as a list of cases or packed as in APPS, mostly as JSON text."""
+    """Convert DeepCoder and similar rows: ``tests`` is a list of cases or packed as in APPS, mostly as JSON text."""
     packed = _decoded("tests", row["tests"]) if isinstance(row["tests"], str) else row["tests"]
     if isinstance(packed, Mapping):
         return _apps(row, packed, "tests")
@@ -152,7 +152,7 @@ def _listed(row: Mapping[str, Any]) -> dict[str, Any]:
     return _typed(row, list(packed), 0, name, "tests")
 
 
-# Into our own form ---------------------------------------------------------------------------------------------
+# Conversion to this package's format
 
 
 def _stdio(row: Mapping[str, Any], cases: list[dict[str, str]], shown: int) -> dict[str, Any]:
@@ -162,10 +162,10 @@ def _stdio(row: Mapping[str, Any], cases: list[dict[str, str]], shown: int) -> d
 def _calls(
     row: Mapping[str, Any], name: Any, arguments: list[Any], wanted: list[list[Any]], shown: int
 ) -> dict[str, Any]:
-    """A function task: one assertion a call.
+    """Return the data of a function task, with one assertion per call.
 
     Args:
-        wanted: For each call the results that will do.
+        wanted: For each call, the accepted results.
     """
     if not isinstance(name, str) or not name.isidentifier():
         raise TaskError(f"its tests call a function and its name is {name!r:.80}; give it as 'fn_name' or 'func_name'")
@@ -208,7 +208,7 @@ def _case(key: str, given: Any, expected: Any) -> dict[str, str]:
 
 
 def _lines(key: str, value: Any) -> str:
-    """A text, or a list of its lines."""
+    """Return a text; a list of lines is joined."""
     if isinstance(value, str):
         return value
     if isinstance(value, int | float):
@@ -218,11 +218,11 @@ def _lines(key: str, value: Any) -> str:
     raise TaskError(f"its {key!r} holds {value!r:.80} in place of a text or its lines")
 
 
-# Decoding ------------------------------------------------------------------------------------------------------
+# Decoding
 
 
 def _decoded(key: str, packed: Any, *, compressed: bool = False) -> Any:
-    """JSON text as its value; with ``compressed`` also base64 of zlib of a pickled JSON text."""
+    """Decode JSON text; with ``compressed`` also base64 of zlib of a pickled JSON text."""
     if not isinstance(packed, str):
         return packed
     if len(packed) > MAX_DECODED_BYTES:
@@ -261,10 +261,10 @@ def _unpacked(packed: str) -> str:
 
 
 def pickled_text(data: bytes) -> str:
-    """The text in a pickle that holds one text and nothing else, read without loading it.
+    """Return the text in a pickle that contains one text and nothing else, without loading the pickle.
 
     Raises:
-        ValueError: It holds anything else.
+        ValueError: It contains anything else.
 
     >>> import pickle
     >>> pickled_text(pickle.dumps("[1, 2]"))

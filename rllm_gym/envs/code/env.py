@@ -1,4 +1,4 @@
-"""Programming as an environment: a problem is posed, the reply is a program, and hidden tests are the reward."""
+"""The programming environments: the model replies with a program, and hidden tests decide the reward."""
 
 from __future__ import annotations
 
@@ -31,37 +31,42 @@ Tests = StdioTests | FunctionTests
 class CodeEnv(AsyncTextEnv):
     """Solve a programming problem in one reply.
 
-    **Description**: Problems come from built-in families (lists, texts, words, numbers, graphs, grids, intervals,
-    stacks, simulations, parsers and more, without limit and without a download), from rows, from a file, or from the
-    Hugging Face hub. A problem asks for a program that reads standard input and writes standard output, or for a
-    function or class. The program is run in a sandbox (:class:`rllm_gym.sandbox.SandboxPool`) and graded by
-    :func:`rllm_gym.grading.code.grade_program`: the expected results never enter a process that runs it.
+    ## Description
+    Problems come from built-in families (lists, texts, words, numbers, graphs, grids, intervals, stacks, simulations,
+    parsers and more; unlimited, without a download), from rows, from a file, or from the Hugging Face hub. A problem
+    asks for a program that reads standard input and writes standard output, or for a function or class. The program
+    runs in a sandbox (:class:`rllm_gym.sandbox.SandboxPool`) and is graded by
+    :func:`rllm_gym.grading.code.grade_program`: the expected results never enter a process that runs the program.
 
-    **Action space**: Any text. The program is the last fenced block that is labelled ``python``, or the only block,
-    after the last closed ``</think>``. For a task that gives the beginning of a function, as HumanEval does, the
-    program may leave out the imports and helpers given, or be the function's body alone.
+    ## Action space
+    Any text. The program is the last fenced block labelled ``python``, or the only block, after the last closed
+    ``</think>``. For a task that gives the beginning of a function, as HumanEval does, the program may omit the given
+    imports and helpers, or be only the function's body.
 
-    **Observation space**: Text. First the problem, the tests that are shown, and how to hand the program in; then
-    whether it was right, or that it could not be run. Nothing of a hidden test is ever shown, neither its input nor
-    its expected result nor what the program wrote or raised over it.
+    ## Observation space
+    Text. First the problem, the public tests, and the answer format; then whether the program was right, or that it
+    could not be run. Nothing of a hidden test is ever shown: not its input, not its expected result, and not the
+    output or the errors of the program on it.
 
-    **Starting state**: One task, by ``options={"task": index | task_id | Task}``, else drawn with the seed. Nothing
-    else is random.
+    ## Starting state
+    One task, chosen by ``options={"task": index | task_id | Task}``, else drawn with the seed. Nothing else is random.
 
-    **Rewards**: ``tests``: 1 if every test passes, else 0. With ``partial=True`` the share of the hidden tests that
-    pass (of all, where all are shown). A program that loops, crashes, or uses more than its limits fails the test. A
-    reply without a program gets 0, less ``invalid_action_penalty``. Should the sandbox itself break,
-    :class:`~rllm_gym.sandbox.SandboxBroke` is raised, a fault and no reward.
+    ## Rewards
+    ``tests``: 1 if every test passes, else 0. With ``partial=True`` the fraction of the hidden tests that pass (of all
+    tests, if all are public). A program that loops, crashes, or exceeds its limits fails the test. A reply without a
+    program gets 0 minus ``invalid_action_penalty``. If the sandbox itself fails,
+    :class:`~rllm_gym.sandbox.SandboxBroke` is raised: an environment fault, for which no reward is given.
 
-    **Episode end**: Terminates on the one reply: ``success``, ``failure``, or ``invalid_action`` where there was no
-    program in it.
+    ## Episode end
+    Terminates after the single reply: ``success``, ``failure``, or ``invalid_action`` if it contains no program.
 
-    **Information**: The keys of :class:`~rllm_gym.core.TextEnv`, and ``program: str``, the program handed in (its
-    first 10,000 characters; ``""`` where there was none), ``tests_passed: int`` and ``tests_total: int``, the hidden
-    tests that passed and those there are (0 before they were run; without ``partial`` the first failure ends the
-    run), and ``sandbox_tier: str``, what confined the program (see :class:`rllm_gym.sandbox.Tier`).
+    ## Information
+    The keys of :class:`~rllm_gym.core.TextEnv`, and ``program: str``, the submitted program (its first 10,000
+    characters; ``""`` if there was none), ``tests_passed: int`` and ``tests_total: int``, the numbers of passed and of
+    all hidden tests (0 before they are run; without ``partial``, the run stops at the first failure), and
+    ``sandbox_tier: str``, the isolation of the program (see :class:`rllm_gym.sandbox.Tier`).
 
-    **Arguments**:
+    ## Arguments
 
     >>> import gymnasium as gym, rllm_gym
     >>> env = gym.make("rllm/Code-v0", families=["intervals"], difficulty=(1, 2))  # doctest: +SKIP
@@ -72,39 +77,41 @@ class CodeEnv(AsyncTextEnv):
             a list of rows or tasks, or a :class:`~rllm_gym.data.Taskset`. Rows are
             ``{"id", "prompt", "kind": "stdio", "tests": [{"stdin", "stdout"}]}`` or ``{"id", "prompt", "kind":
             "function", "entry_point", "test", "test_style": "check" | "unittest" | "pytest" | "assert"}``, both with
-            ``public_tests`` (how many are shown, or further ones that are), ``float_tolerance``, ``time_limit_s``
-            and ``memory_mb`` if wanted; or rows of HumanEval, MBPP, APPS, TACO, LiveCodeBench, CodeContests,
-            DeepCoder or KodCode. Of MBPP the first assertion is shown.
+            optional ``public_tests`` (the number of tests to show, or additional public tests), ``float_tolerance``,
+            ``time_limit_s`` and ``memory_mb``; or rows of HumanEval, MBPP, APPS, TACO, LiveCodeBench, CodeContests,
+            DeepCoder or KodCode. For MBPP the first assertion is shown.
         families: Built-in families to draw from, ``None`` for all: see :data:`rllm_gym.envs.code.FAMILIES`.
         difficulty: Of built-in problems: 1 (easy) to 5, a pair ``(lowest, highest)``, or ``None`` for all.
-        split: ``"train"``, ``"validation"`` or ``"test"``. Splits are made by the content of a problem and share
-            none. ``None`` is ``"train"`` for built-in problems and every row of a file.
-        task_seed: Another seed gives other built-in problems.
-        num_tasks: Number of tasks: the first so many rows, or built-in problems (1,000,000 by default).
-        sandbox: Where programs run: ``"auto"``, the strongest that works here; ``"namespaces"``, ``"landlock"``,
-            ``"docker"``; ``"unsafe"`` confines nothing; or a :class:`~rllm_gym.sandbox.SandboxPool` of yours, which
-            you close. Environments that name a kind share one pool in a process.
-        partial: Whether a program that passes some of the hidden tests gets their share.
-        time_limit_s: Seconds of processor time for each run of a program (each test of a program that reads and
-            writes; all tests of a function), where the task does not say: 0.1 to 60. A row's own limit is brought
-            into these bounds. By the clock a run may take 5 s and three times as long.
-        memory_mb: Memory of each run, where the task does not say: 32 to 4,096. Likewise.
-        max_turns: 1; for more turns there is ``rllm/CodeMultiTurn-v0``.
-        invalid_action_penalty: Taken from the reward where a reply holds no program.
+        split: ``"train"``, ``"validation"`` or ``"test"``. The split of a problem is decided by its content; no two
+            splits share a problem. ``None`` means ``"train"`` for built-in problems and every row of a file.
+        task_seed: A different seed gives different built-in problems.
+        num_tasks: Number of tasks: the first rows of a file, or built-in problems (1,000,000 by default).
+        sandbox: Where programs run: ``"auto"``, the strongest sandbox available on this machine; ``"namespaces"``,
+            ``"landlock"``, ``"docker"``; ``"unsafe"``, without isolation; or your own
+            :class:`~rllm_gym.sandbox.SandboxPool`, which you close. Environments of a process that name the same kind
+            share one pool.
+        partial: Whether a program that passes some of the hidden tests is rewarded with their fraction.
+        time_limit_s: Processor time in seconds for each run of a program (each test of a program that reads and
+            writes; all tests of a function) if the task does not specify it: 0.1 to 60. A row's own limit is clamped
+            to these bounds. The wall-clock limit of a run is 5 s plus three times as long.
+        memory_mb: Memory of each run if the task does not specify it: 32 to 4,096, clamped likewise.
+        max_turns: 1; use ``rllm/CodeMultiTurn-v0`` for more turns.
+        invalid_action_penalty: Subtracted from the reward if a reply contains no program.
         max_observation_chars: Bound of the observation space.
-        max_action_chars: Longest reply that is read.
+        max_action_chars: Longest accepted reply.
         render_mode: ``"ansi"`` (the problem, replies and verdicts) or ``None``.
 
     Raises:
-        SandboxUnavailable: That sandbox does not work here; says why and the way out.
-        TaskError: The tasks cannot be used; file, row and way out are named.
+        SandboxUnavailable: The sandbox does not work on this machine; the message says why and names a solution.
+        TaskError: The tasks are unusable; the message names the file, the row and a solution.
         ValueError: Another argument is out of range.
 
-    **Version history**: v0: first release.
+    ## Version history
+    v0: first release.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 4}  # type: ignore[misc]
-    bound_to_loop: ClassVar[bool] = False  # a pool serves every loop
+    bound_to_loop: ClassVar[bool] = False  # a pool works with every event loop
 
     def __init__(
         self,
@@ -148,10 +155,10 @@ class CodeEnv(AsyncTextEnv):
         self._program, self._passed, self._total = "", 0, 0
 
     def _pool(self) -> SandboxPool:
-        # Asked for each time: after a fork, as vector environments make them, the shared pool is another.
+        # Looked up on every call: after a fork, as in vector environments, the shared pool is a different one.
         return self._sandbox if isinstance(self._sandbox, SandboxPool) else shared_pool(self._sandbox)
 
-    # The episode -------------------------------------------------------------------------------------------
+    # Episode
 
     async def _async_begin(self, task: Task) -> str:
         task = code_task(task)
@@ -166,7 +173,7 @@ class CodeEnv(AsyncTextEnv):
         return observation
 
     def _read_task(self, task: Task) -> Limits:
-        """Set up what the task is graded by."""
+        """Prepare the tests and limits of a task; return the limits."""
         data = self._data = task.data
         cpu_s = data["time_limit_s"] or self.time_limit_s
         limits = Limits(cpu_s=cpu_s, wall_s=5 + 3 * cpu_s, memory_mb=data["memory_mb"] or self.memory_mb)
@@ -180,7 +187,7 @@ class CodeEnv(AsyncTextEnv):
             self._public = replace(everything, tests=tests[:shown]) if shown else None
             self._hidden = replace(everything, tests=tests[shown:]) if shown < len(tests) else None
         else:
-            # Test code is one piece: what is shown stands beside it, and mostly in it too.
+            # Test code is not divided: the public assertions are separate, and mostly part of it as well.
             self._shown = 0
             self._all = self._hidden = FunctionTests(
                 data["entry_point"], data["test"], data["test_style"], data["setup"], limits
@@ -212,19 +219,19 @@ class CodeEnv(AsyncTextEnv):
         return assembled(program, self._data)
 
     def _count(self, verdict: CodeVerdict, *, shown: int) -> float:
-        """Note how many hidden tests there are and how many passed, and return their share.
+        """Record how many hidden tests exist and how many passed; return the passed fraction.
 
         Args:
-            shown: How many of the first tests of the verdict were shown.
+            shown: How many of the verdict's first tests are public.
         """
         outcomes, total = verdict.outcomes[shown:], verdict.total - shown
-        if not total:  # all are shown, and count
+        if not total:  # all tests are public, and count
             outcomes, total = verdict.outcomes, verdict.total
         self._passed, self._total = sum(outcome.passed for outcome in outcomes), max(total, 0)
         return self._passed / self._total if self._total else 0.0
 
     async def _grade(self, source: str, tests: Tests, *, everything: bool, reveal: bool = False) -> CodeVerdict:
-        """Grade with all tests, or (not ``everything``) up to the first that fails."""
+        """Grade with all tests, or, without ``everything``, up to the first failure."""
         if everything and isinstance(tests, StdioTests):
             return await self._grade_all(source, tests, reveal)
         return await grade_program(
@@ -232,12 +239,12 @@ class CodeEnv(AsyncTextEnv):
         )
 
     async def _grade_all(self, source: str, tests: StdioTests, reveal: bool) -> CodeVerdict:
-        """Grade with all tests, a few at a time, until one uses up its time: the others would most likely do so too,
-        and waiting for each of them would take minutes. They count as failed."""
+        """Grade with all tests, a few at a time, until one uses up its time limit. The remaining tests count as failed:
+        they would most likely use up theirs too, and waiting for each would take minutes."""
         outcomes: tuple[TestOutcome, ...] = ()
         output = ""
         while len(outcomes) < len(tests.tests) and not any(outcome.ended in _OUT_OF_TIME for outcome in outcomes):
-            # The first alone: it tells the most.
+            # The first test runs alone: its result is the most informative.
             end = len(outcomes) + (_TESTS_AT_A_TIME if outcomes else 1)
             some = replace(tests, tests=tests.tests[len(outcomes) : end])
             verdict = await grade_program(self._pool(), source, some, show_expected=reveal)
@@ -252,7 +259,8 @@ class CodeEnv(AsyncTextEnv):
 
     async def _about_hidden(self, source: str, verdict: CodeVerdict) -> str:
         if verdict.error:
-            # Its text may be the program's own, written when it had seen a hidden test. So it is asked again, alone.
+            # The program may have written the error text after it saw a hidden test. So the error is reproduced without
+            # one.
             return about_error(await error_alone(self._pool(), source, self._data["kind"]))
         return about_hidden(verdict, self._passed, self._total, counted=self.partial)
 
@@ -266,7 +274,7 @@ class CodeEnv(AsyncTextEnv):
         info["sandbox_tier"] = self.metadata["sandbox_tier"]
 
     def render(self) -> str | np.ndarray | None:
-        """The problem, and each reply with what was said about it, for ``render_mode="ansi"``."""
+        """Return the problem and each reply with its feedback, for ``render_mode="ansi"``."""
         if self.render_mode != "ansi":
             return None
         lines = [f"Problem {self.task.task_id}", _indent(self.task.content)]
@@ -291,35 +299,44 @@ class CodeEnv(AsyncTextEnv):
 class CodeMultiTurnEnv(CodeEnv):
     """Solve a programming problem; a program that fails may be revised.
 
-    **Description**: As ``rllm/Code-v0``, in several turns: a program is first run on the tests that are shown, and
-    what went wrong comes back; when it passes them all, the hidden tests are run, and the model is told whether it
-    passes those, never how it fails them.
+    ## Description
+    As ``rllm/Code-v0``, in several turns. A program is first run on the public tests, and the model gets feedback on
+    their failures. If it passes them all, the hidden tests are run, and the model learns whether the program passes
+    them, never how it fails.
 
-    **Action space**: Any text, read as in ``rllm/Code-v0``. Every reply holds a whole program.
+    ## Action space
+    Any text, read as in ``rllm/Code-v0``. Every reply contains a complete program.
 
-    **Observation space**: Text. First the problem, the tests that are shown, the number of turns and how to hand a
-    program in; then, of a program that fails: the error that kept it from running, the shown tests that it fails
-    (input, expected result, its own, the end of what it wrote to standard error), or that it fails hidden tests, and
-    how many turns are left. What is long is cut, which is said.
+    ## Observation space
+    Text. First the problem, the public tests, the number of turns and the answer format. Then, for a program that
+    fails: the error that prevented it from running, the public tests that it fails (input, expected result, actual
+    result, the end of its standard error), or that it fails hidden tests, and how many turns are left. Long text is
+    cut, with a note.
 
-    **Starting state**: As ``rllm/Code-v0``.
+    ## Starting state
+    As ``rllm/Code-v0``.
 
-    **Rewards**: ``tests``: 1 on the turn whose program passes every test, else 0. With ``partial=True`` the shares of
-    the hidden tests that the programs pass (0 for one that fails a shown test) add up to the best of them: each turn
-    gets by how much its share is above those before.
+    ## Rewards
+    ``tests``: 1 on the turn whose program passes every test, else 0. With ``partial=True`` each turn's reward is the
+    increase of the best fraction of hidden tests passed so far (a program that fails a public test has fraction 0), so
+    that the rewards of an episode sum to the best fraction.
 
-    **Episode end**: Terminates with the program that passes every test; truncated (``max_turns``) when the turns run
-    out. Every reply is a turn.
+    ## Episode end
+    Terminates with the program that passes every test; truncated (``max_turns``) when no turns are left. Every reply
+    is a turn.
 
-    **Information**: As ``rllm/Code-v0``.
+    ## Information
+    As ``rllm/Code-v0``.
 
-    **Arguments**: Those of :class:`CodeEnv`, and:
+    ## Arguments
+    Those of :class:`CodeEnv`, and:
 
     Args:
-        max_turns: Replies the model has.
+        max_turns: Number of replies.
         **arguments: See :class:`CodeEnv`.
 
-    **Version history**: v0: first release.
+    ## Version history
+    v0: first release.
     """
 
     def __init__(self, *, max_turns: int = 3, **arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the model is told of its program, bounded, with what was cut said; of hidden tests nothing but the verdict."""
+"""Feedback for the model on its program, of bounded length. For hidden tests it contains only the verdict."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LIMITS = {
 
 
 def about_hidden(verdict: CodeVerdict, passed: int, total: int, *, counted: bool) -> str:
-    """Whether the program is right; no word of what a hidden test gives, wants or got.
+    """Return whether the program is right, without any input, expected result or output of a hidden test.
 
     Args:
         counted: Whether all tests were run, so that numbers can be given.
@@ -36,7 +36,7 @@ def about_hidden(verdict: CodeVerdict, passed: int, total: int, *, counted: bool
 
 
 def about_public(verdict: CodeVerdict) -> str:
-    """What became of the tests that are shown."""
+    """Return the results of the public tests."""
     if verdict.error:
         return about_error(verdict.error)
     if verdict.correct:
@@ -60,13 +60,13 @@ def _about_test(outcome: TestOutcome) -> str:
 
 
 def about_error(error: str) -> str:
-    """What keeps the program from being run."""
+    """Return the error that prevents the program from running."""
     return f"It cannot be run:\n{_ends(error, _MESSAGE_CHARS)}" if error else "It ends before it can be tested."
 
 
 async def error_alone(pool: SandboxPool, source: str, kind: str) -> str:
-    """Why a program cannot be run, found where there is no test that it could tell of: of one that reads input whether
-    it compiles, of the definition of a function whether it runs. ``""`` where neither says anything."""
+    """Return why a program cannot be run, found without any test whose content the error could reveal: a program that
+    reads input is compiled, the definition of a function is executed. ``""`` if neither gives an error."""
     if kind == "stdio":
         program = Program(_COMPILE, stdin=source.encode(), limits=_ALONE)
     else:
@@ -78,7 +78,7 @@ async def error_alone(pool: SandboxPool, source: str, kind: str) -> str:
 
 
 def _ends(text: str, limit: int) -> str:
-    """Both ends of a text, with what was cut between them said; printable, whatever a program wrote."""
+    """Return both ends of a text, with a note on what was cut between them; the result is always printable."""
     text = text.encode("utf-8", "backslashreplace").decode().rstrip()
     if len(text) <= limit:
         return text

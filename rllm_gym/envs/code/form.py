@@ -1,4 +1,4 @@
-"""The two ends of a task: how it is put to the model, and the source that its reply becomes."""
+"""The prompt of a task for the model, and the assembly of the source to run from the model's reply."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FUTURE = re.compile(r"^from __future__ import [^\n]*\n?", re.MULTILINE)
 
 
 def posed(task: Task, *, time_limit_s: float, memory_mb: int) -> str:
-    """The problem, what is to be written, the tests that are shown, and how to hand the program in."""
+    """Return the problem, what to write, the public tests, and the answer format."""
     data = task.data
     parts = _stdio(task) if data["kind"] == "stdio" else _function(task)
     limits = f"{time_limit_s:g} s of processor time and {memory_mb} MB"
@@ -88,24 +88,24 @@ def _names(data: Mapping[str, Any]) -> list[str]:
 
 
 def fenced(text: str, label: str = "") -> str:
-    """``text`` as a block whose fence is longer than any in it."""
+    """Return ``text`` as a block whose fence is longer than any fence in it."""
     longest = max((len(run[0]) for run in _BACKTICKS.finditer(text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{label}\n{text.strip(chr(10))}\n{fence}"
 
 
 def cut(text: str, limit: int = _SHOWN_CHARS) -> str:
-    """Its beginning, with what was cut said."""
+    """Return the beginning of a text, with a note on what was cut."""
     return text if len(text) <= limit else f"{text[:limit]}\n... {len(text) - limit} characters cut ..."
 
 
 def assembled(program: str, data: Mapping[str, Any]) -> str:
-    """The source that is run, of the program that a reply handed in.
+    """Return the source to run, assembled from the program in a reply.
 
-    For a task with a stub, what stands in it before the function (imports, helpers) comes first, so that a reply may
-    leave it out; and a reply that does not define the function is taken for what follows the stub. Where tests call a
-    function and the reply has it as a method of a class ``Solution``, the function calls the method. Which of these a
-    reply is, is told by the look of it: nothing is compiled here.
+    If the task has a stub, the part of the stub before the function (imports, helpers) comes first, so that a reply may
+    omit it. A reply that does not define the function is treated as the continuation of the stub. If the tests call a
+    function that the reply defines as a method of a class ``Solution``, a function that calls the method is added. All
+    of this is decided by pattern matching on the text: nothing is compiled here.
     """
     if data["kind"] == "stdio":
         return program
@@ -119,7 +119,7 @@ def assembled(program: str, data: Mapping[str, Any]) -> str:
     preamble = preamble_of(stub, name)
     if not preamble or preamble in program:
         return program
-    # Imports from __future__ have to come first of all.
+    # Imports from __future__ must come first.
     future = "".join(found if found.endswith("\n") else f"{found}\n" for found in _FUTURE.findall(program))
     return f"{future}{preamble}\n\n\n{_FUTURE.sub('', program)}"
 

@@ -1,6 +1,6 @@
-"""What a row of programming means: our own form, HumanEval, MBPP and KodCode; contests are in ``contests``.
+"""Conversion of rows: this package's format, HumanEval, MBPP and KodCode. For contests see ``contests``.
 
-A task's data is always of our own form, complete: see :func:`row_to_code_task`.
+The data of a task is always complete and in this package's format: see :func:`row_to_code_task`.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _IMPORTED = re.compile(r"^\s*from\s+solution\s+import\s+\(?\s*([A-Za-z_]\w*)", r
 
 
 def row_to_code_task(row: Mapping[str, Any], task_id: str) -> Task:
-    """A task with the problem as content, whose data is a row of our own form:
+    """Return a task with the problem as content, whose data is a row in this package's format:
 
     - ``{"kind": "stdio", "tests": [{"stdin", "stdout"}], "public_tests": n, "float_tolerance"}``: the first ``n``
-      tests are shown;
+      tests are public;
     - ``{"kind": "function", "entry_point", "test", "test_style", "setup", "stub", "public_tests": [assertions]}``;
     - in both ``time_limit_s`` and ``memory_mb``, numbers or ``None``.
 
-    Understood are rows of that form, of HumanEval and HumanEval+, MBPP and MBPP+, APPS and TACO, LiveCodeBench,
+    Accepts rows of that format, of HumanEval and HumanEval+, MBPP and MBPP+, APPS and TACO, LiveCodeBench,
     CodeContests, DeepCoder and KodCode, and tasks written by :meth:`rllm_gym.core.Task.to_json`.
 
     Raises:
-        TaskError: The row cannot be used; names the key, what is there and the way out.
+        TaskError: The row is unusable; the message names the key, its value and a solution.
     """
     data = row.get("data")
     if isinstance(data, Mapping) and isinstance(row.get("content"), str):
@@ -55,10 +55,10 @@ def row_to_code_task(row: Mapping[str, Any], task_id: str) -> Task:
 
 
 def code_task(task: Task) -> Task:
-    """``task`` with complete data.
+    """Return ``task`` with complete data.
 
     Raises:
-        TaskError: Its data says nothing that could be graded; names the task.
+        TaskError: Its data contains nothing to grade with; the message names the task.
     """
     try:
         if not task.content.strip():
@@ -66,7 +66,7 @@ def code_task(task: Task) -> Task:
         data = _data_of({"prompt": task.content, **task.data})
     except TaskError as error:
         raise TaskError(f"task {task.task_id!r}: {error}") from error
-    # What else the task says (family, recipe) stays.
+    # Other keys of the task's data (family, recipe) are kept.
     return Task(task.task_id, task.content, {**task.data, **data})
 
 
@@ -87,7 +87,7 @@ def _prompt(row: Mapping[str, Any]) -> str:
 
 
 def _data_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The data of a row of any form."""
+    """Return the data of a row of any format."""
     kind = row.get("kind")
     if kind is None:
         row = _recognised(row)
@@ -105,7 +105,7 @@ def _data_of(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _recognised(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of somebody else's form in ours."""
+    """Convert a row of another data set's format."""
     keys = ("time_limit_s", "memory_mb", "float_tolerance", "public_tests")
     own = {key: row[key] for key in keys if row.get(key) is not None}
     contest = contest_data(row)
@@ -127,7 +127,7 @@ def _recognised(row: Mapping[str, Any]) -> dict[str, Any]:
     )
 
 
-# Programs that read and write ----------------------------------------------------------------------------------
+# Programs that read standard input and write standard output
 
 
 def _stdio(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def _cases(row: Mapping[str, Any], key: str) -> list[dict[str, str]]:
     return read
 
 
-# Functions and classes -----------------------------------------------------------------------------------------
+# Functions and classes
 
 
 def _function(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def _function(row: Mapping[str, Any]) -> dict[str, Any]:
     if style == "check" and "check" not in test:
         raise TaskError("its 'test_style' is 'check' and its 'test' defines no check(candidate)")
     if style == "assert" and not re.search(r"^assert\b", test, re.MULTILINE):
-        # Each assertion at the top is a test, and code around them fails if it raises: loops want one after them.
+        # Each top-level assertion is a test, and other code fails if it raises. So a loop needs an assertion after it.
         test += "\nassert True"
     prompt = row.get("prompt")
     stub = _text(row, "stub") or (prompt if isinstance(prompt, str) and _defines(prompt, entry_point) else "")
@@ -245,7 +245,7 @@ def _style_of(test: str) -> str:
 
 
 def _mbpp(row: Mapping[str, Any], test: Any) -> dict[str, Any]:
-    """A row of MBPP: assertions, of which the first is shown, since the problem does not even name the function."""
+    """Convert a row of MBPP: the first assertion is shown, because the problem does not even name the function."""
     listed = row.get("test_list") if isinstance(test, str) else test
     statements = _texts("test_list" if listed is row.get("test_list") else "test", listed or [test])
     challenge = row.get("challenge_test_list") or []
@@ -253,7 +253,7 @@ def _mbpp(row: Mapping[str, Any], test: Any) -> dict[str, Any]:
     imports = row.get("test_imports") or []
     setup = [*(_texts("test_imports", imports) if imports else []), _text(row, "test_setup_code")]
     if isinstance(test, str):
-        # MBPP+: one script over many inputs; its short assertions stand beside it.
+        # MBPP+: one script over many inputs; its short assertions are a separate field.
         hidden = [test]
     return {
         "kind": "function",
@@ -266,7 +266,7 @@ def _mbpp(row: Mapping[str, Any], test: Any) -> dict[str, Any]:
 
 
 def _called_in(statements: list[str], code: str) -> str:
-    """The function that every assertion calls: one that the solution defines, or that is not built in, if there is."""
+    """Return the function that every assertion calls; prefer one that the solution defines or that is no builtin."""
     common: dict[str, None] | None = None
     for statement in statements:
         names = dict.fromkeys(
@@ -276,7 +276,7 @@ def _called_in(statements: list[str], code: str) -> str:
         )
         common = names if common is None else {name: None for name in common if name in names}
     called = list(common or {})
-    # Some rows ask for a function with the name of a built-in one.
+    # Some rows ask for a function with the name of a built-in.
     chosen = (
         [name for name in called if _defines(code, name)]
         or [name for name in called if not hasattr(builtins, name)]
@@ -295,7 +295,7 @@ def _assertions(test: str) -> list[str]:
 
 
 def _parsed(text: str) -> ast.Module:
-    """The syntax tree of a row's own tests. Nothing is run; size and depth are bounded."""
+    """Parse a row's own tests. Nothing is executed; size and depth are bounded."""
     if len(text) > MAX_PARSED_CHARS:
         raise TaskError(f"its tests have {len(text)} characters, too many to look into: give 'entry_point' and 'kind'")
     try:
@@ -304,7 +304,7 @@ def _parsed(text: str) -> ast.Module:
         raise TaskError(f"its tests are no Python ({type(error).__name__}: {error}): {text!r:.80}") from error
 
 
-# What a program is put together with -----------------------------------------------------------------------------
+# Assembly of a program
 
 
 def _defines(source: str, name: str) -> bool:
@@ -312,8 +312,8 @@ def _defines(source: str, name: str) -> bool:
 
 
 def defined_at(source: str, name: str) -> int | None:
-    """Where ``name`` (``Stack`` of ``Stack().push``) is defined at the top level of ``source``, by the look of it;
-    nothing is compiled."""
+    """Return the position of the top-level definition of ``name`` in ``source`` (``Stack`` for ``Stack().push``), found
+    by pattern matching; nothing is compiled."""
     name = re.split(r"\W", name, maxsplit=1)[0]
     found = re.search(
         rf"^(?:(?:async[ \t]+)?def[ \t]+{name}\b|class[ \t]+{name}\b|{name}[ \t]*(?::[^=\n]*)?=(?!=)"
@@ -325,18 +325,18 @@ def defined_at(source: str, name: str) -> int | None:
 
 
 def preamble_of(stub: str, entry_point: str) -> str:
-    """The imports and helpers that a stub gives before the function that is to be written."""
+    """Return the imports and helpers in a stub before the function to be written."""
     at = defined_at(stub, entry_point)
     if not at:
         return ""
-    # Decorators belong to what they decorate.
+    # Decorators belong to the definition they decorate.
     lines = stub[:at].rstrip("\n").split("\n")
     while lines and lines[-1].startswith("@"):
         lines.pop()
     return "\n".join(lines).strip("\n")
 
 
-# Single values -----------------------------------------------------------------------------------------------------
+# Single values
 
 
 def _text(row: Mapping[str, Any], key: str) -> str:

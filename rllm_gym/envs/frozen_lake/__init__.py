@@ -1,4 +1,4 @@
-"""FrozenLake: cross a frozen lake without falling into a hole, one move a turn."""
+"""FrozenLake: cross a frozen lake without falling into a hole, one move per turn."""
 
 from rllm_gym.envs.frozen_lake.env import Advice, FrozenLakeEnv
 from rllm_gym.envs.frozen_lake.lake import Lake, Prospects, parse_map, prospects

@@ -1,4 +1,4 @@
-"""Weak demonstrations for supervised fine-tuning: the answer format, and a hint of where to go."""
+"""A demonstration policy for supervised fine-tuning: shows the answer format and is right more often than chance."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from rllm_gym.parsing.moves import Move
 
 
 def noisy_oracle(env: FrozenLakeEnv, rng: random.Random, optimal: float = 0.6) -> str:
-    """The optimal move with probability ``optimal``, else any of the four, as the bare word.
+    """Return the optimal move with probability ``optimal``, else one of the four moves at random, as a bare word.
 
-    A demonstration policy of ``rllm-gym sft``: called before every turn with the unwrapped environment.
+    This is a demonstration policy for ``rllm-gym sft``. It is called before every turn with the unwrapped environment.
 
     Raises:
-        ValueError: ``optimal`` is no probability.
+        ValueError: ``optimal`` is not a probability.
     """
     if not 0 <= optimal <= 1:
         raise ValueError(f"optimal={optimal!r} must be between 0 and 1")

@@ -1,4 +1,4 @@
-"""The FrozenLake environment: text in, text out. Maps, oracle and looks live in the files beside it."""
+"""The FrozenLake text environment. Maps, optimal play and rendering are in the other modules of this package."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _SLIPPED = tuple(f"You slipped {move.word}" for move in Move)
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What an optimal player knows of the current position.
+    """What optimal play does in the current position.
 
     Attributes:
-        action: The optimal move as a word; an action the environment accepts.
-        success: Probability of reaching the goal in the turns that are left, under optimal play.
-        regret: For each move, the success probability it throws away; 0 for the optimal one.
-        distance: Fewest moves to the goal without slipping, -1 where there is no way.
+        action: The optimal move as a word; an action that the environment accepts.
+        success: Probability of reaching the goal in the remaining turns, under optimal play.
+        regret: For each move, the loss in success probability compared with the optimal move, which has 0.
+        distance: Fewest moves to the goal without slipping, -1 if there is no path.
     """
 
     action: str
@@ -49,68 +49,68 @@ class Advice:
 
 
 class FrozenLakeEnv(TextEnv):
-    """Cross a frozen lake to the goal without falling into a hole. Solvable maps, one move a turn.
+    """Cross a frozen lake to the goal without falling into a hole. Solvable maps, one move per turn.
 
     ## Description
-    The board shows the player ``P``, frozen cells ``_``, holes ``O`` and the goal ``G``. Every map has a way from
-    the start to the goal that fits into the episode (breadth-first search, no depth limit); where the ice is
-    slippery, optimal play reaches the goal in time with a probability above one half. Maps are drawn from
-    (split, task_seed, index) alone; the splits share no map, and no map that differs in the start alone.
+    The board shows the player ``P``, frozen cells ``_``, holes ``O`` and the goal ``G``. Every map has a path from
+    the start to the goal that fits into the episode (breadth-first search, no depth limit). On slippery ice, optimal
+    play reaches the goal in time with a probability above one half. Maps are drawn from (split, task_seed, index)
+    only. No two splits share a map, or two maps that differ only in the start cell.
 
     ## Action space
-    Any text. The last fenced block or ``<action>``, ``<answer>`` or ``<move>`` tag is read, or else the entire
-    reply: ``up``, ``down``, ``left``, ``right`` (or north, south, west, east), an arrow ``↑ ↓ ← →``, or Gymnasium's
-    numbers 0 left, 1 down, 2 right, 3 up. ``<think>`` sections are left out. Anything else is an invalid action:
-    nothing moves, a turn is used, and the observation says what was wrong.
+    Any text. The environment reads the last fenced block or ``<action>``, ``<answer>`` or ``<move>`` tag, or the
+    entire reply if there is none: ``up``, ``down``, ``left``, ``right`` (or north, south, west, east), an arrow
+    ``↑ ↓ ← →``, or Gymnasium's numbers 0 left, 1 down, 2 right, 3 up. ``<think>`` sections are ignored. Anything else
+    is an invalid action: the player does not move, the turn is used up, and the observation contains an error message.
 
     ## Observation space
-    Text. The first observation states the rules, the answer format and the board; later ones tell what happened
-    and show the board again. ``view="grid"`` shows all rows; ``"neighbours"`` adds a line that names the four
-    neighbouring cells; ``"window"`` shows only a square around the player (``#`` lies outside the lake), and after
-    a move nothing but its rows.
+    Text. The first observation states the rules, the answer format and the board. Later observations describe what
+    happened and show the board again. ``view="grid"`` shows all rows; ``"neighbours"`` adds a line that names the four
+    neighbouring cells; ``"window"`` shows only a square around the player (``#`` is outside the lake), and after a
+    move only the rows of that square.
 
     ## Starting state
-    The player stands on the start cell, drawn at random (or the top-left corner); the goal likewise (or the
-    bottom-right corner).
+    The player starts on the start cell, drawn at random (or the top-left corner). The goal is drawn at random too (or
+    is the bottom-right corner).
 
     ## Rewards
-    1 for reaching the goal (component ``goal``), otherwise 0; minus ``invalid_action_penalty`` on an invalid action
+    1 for reaching the goal (component ``goal``), otherwise 0; minus ``invalid_action_penalty`` for an invalid action
     (component ``invalid_action``).
 
     ## Episode end
     Terminated at the goal (success) or in a hole (failure); truncated after ``max_turns`` turns.
 
     ## Information
-    Beside the keys of :class:`~rllm_gym.core.TextEnv`: ``regret: float``, the success probability that the last
-    action threw away compared with optimal play (0 at reset), and ``distance: int``, the fewest moves to the goal
-    without slipping (-1 in a hole). :meth:`oracle` gives the optimal action. None of it is shown to the model.
+    In addition to the keys of :class:`~rllm_gym.core.TextEnv`: ``regret: float``, the success probability that the
+    last action lost compared with optimal play (0 at reset), and ``distance: int``, the fewest moves to the goal
+    without slipping (-1 in a hole). :meth:`oracle` returns the optimal action. The model sees none of this.
 
     ## Arguments
     Args:
         size: Side of the square map, 2 to 10.
-        p_frozen: Chance of a cell to be frozen; of several one is drawn for every map.
-        slip_probability: Chance that a move goes to one of its two perpendicular directions instead.
+        p_frozen: Probability that a cell is frozen. If several are given, one is drawn for every map.
+        slip_probability: Probability that a move goes to one of its two perpendicular directions instead.
         start: ``"random"`` or ``"corner"`` (top left).
         goal: ``"random"`` or ``"corner"`` (bottom right).
         difficulty: ``"easy"``, ``"medium"`` or ``"hard"`` by the length of the shortest path (on 4 × 4: 2-3, 4-5, 6
-            and more moves), or a pair (fewest, most); ``None`` leaves it to the next two.
-        min_path: Fewest moves of the shortest path; by default 2, as maps of one move teach little.
-        max_path: Most moves of the shortest path; by default any number.
-        max_turns: Turns before truncation; by default two and a half sides, more where it is slippery. Maps that
-            cannot be won in time are not drawn, and refused if they are given.
+            and more moves), or a pair (fewest, most); ``None`` uses ``min_path`` and ``max_path``.
+        min_path: Fewest moves of the shortest path; default 2, because maps with one move are too easy to learn from.
+        max_path: Most moves of the shortest path; unlimited by default.
+        max_turns: Turns before truncation; by default two and a half times the side, more on slippery ice. Maps that
+            cannot be won in time are not drawn, and are rejected if they are given.
         view: ``"grid"``, ``"neighbours"`` or ``"window"``.
         window_size: Side of the window, odd, 3 or more.
-        coordinates: Whether rows and columns are numbered, from 0 at the top left. Not with the window.
+        coordinates: Whether rows and columns are numbered, from 0 at the top left. Not available with the window.
         symbols: Four or five characters (player, frozen, hole, goal, edge) or a mapping of some of these names.
         rules: Whether the first observation states the rules and the answer format, and later ones what happened.
-            Without them every observation is the board alone, and the agent's system prompt has to tell the rest.
+            If false, every observation is the board only, and the agent's system prompt has to explain the rest.
         split: ``"train"`` (default), ``"validation"`` or ``"test"``. For given maps: keep those of the split.
-        task_seed: Another seed gives another sequence of maps of the same split.
-        num_tasks: How many maps there are to draw from.
-        tasks: Maps of your own instead: rows such as ``{"map": ["SFF", "FHF", "FFG"]}``, bare maps, tasks, a task set,
+        task_seed: A different seed gives a different sequence of maps of the same split.
+        num_tasks: Number of maps to draw from.
+        tasks: User-provided maps: rows such as ``{"map": ["SFF", "FHF", "FFG"]}``, bare maps, tasks, a task set,
             or a ``.jsonl`` or ``.parquet`` file of rows. Then p_frozen, start, goal, difficulty, min_path, max_path,
-            task_seed and num_tasks may not be given; a size other than 4 has to be that of the maps.
-        invalid_action_penalty: Taken from the reward on an invalid action.
+            task_seed and num_tasks may not be given; a size other than 4 must be the size of the maps.
+        invalid_action_penalty: Subtracted from the reward for an invalid action.
         render_mode: ``"ansi"`` (the player in brackets), ``"rgb_array"`` or ``None``.
 
     ## Version history
@@ -189,7 +189,7 @@ class FrozenLakeEnv(TextEnv):
         self._chance = 0.0
         self._bare = ""
 
-    # The contract -----------------------------------------------------------------------------------------
+    # TextEnv interface
 
     def _begin(self, task: Task) -> str:
         lake = lake_of(task)
@@ -201,7 +201,7 @@ class FrozenLakeEnv(TextEnv):
     def _act(self, action: str) -> Outcome:
         lake, future = self._world()
         player, left, chance = self._player, self.max_turns - self._turn - 1, self._chance
-        # Unless a move is made after all, a turn is lost: that is the regret of an invalid action.
+        # If the action turns out to be invalid, a turn is lost: that is the regret of an invalid action.
         self._chance = future.success(player, left)
         self._regret = max(0.0, chance - self._chance)
         move = parse_move(action)
@@ -241,7 +241,7 @@ class FrozenLakeEnv(TextEnv):
         self._regret = float(state["regret"])
 
     def render(self) -> str | np.ndarray | None:
-        """The board with the player in brackets (``"ansi"``) or an image (``"rgb_array"``)."""
+        """Return the board with the player in brackets (``"ansi"``) or an image (``"rgb_array"``)."""
         if self.render_mode is None:
             return None
         lake, _ = self._world()
@@ -249,13 +249,13 @@ class FrozenLakeEnv(TextEnv):
             return looks.marked_board(lake, self._player, self.symbols)
         return looks.picture(lake, self._player)
 
-    # For people, tests and baselines ------------------------------------------------------------------------
+    # For users, tests and baselines
 
     def oracle(self) -> Advice:
-        """Optimal play from here, knowing the whole map and the turns that are left.
+        """Return optimal play from the current position, computed from the whole map and the remaining turns.
 
         Raises:
-            gymnasium.error.ResetNeeded: The episode is over or never began.
+            gymnasium.error.ResetNeeded: The episode is over or has not started.
         """
         lake, future = self._world()
         left = self.max_turns - self._turn
@@ -265,7 +265,7 @@ class FrozenLakeEnv(TextEnv):
         regret = {move.word: max(0.0, best - future.after_move(self._player, left, move)) for move in Move}
         return Advice(future.best_move(self._player, left).word, best, regret, lake.distances[self._player])
 
-    # --------------------------------------------------------------------------------------------------------
+    # Helpers
 
     def _world(self) -> tuple[Lake, Prospects]:
         if self._lake is None or self._prospects is None:
@@ -320,7 +320,7 @@ def _pair(difficulty: Sequence[int]) -> tuple[int, int]:
 
 
 def _turns_for(source: TaskSource, size: int | None, slip_probability: float, max_turns: int | None) -> int:
-    """The length of an episode on given maps, every one of which must be winnable in it and of the size, if any."""
+    """Return the episode length on given maps; check their size and that each map can be won in that many turns."""
     if len(source) > _MOST_CHECKED:
         if max_turns is None:
             raise ValueError(f"max_turns is needed: there are {len(source)} maps, too many to look at all of them here")

@@ -1,6 +1,6 @@
-"""A frozen lake as data: its map, where each move leads, how far every cell is from the goal, and what play can win.
+"""A frozen lake as data: the map, the result of each move, every cell's distance to the goal, and optimal play.
 
-No text for a model, no randomness and no episode live here.
+This module contains no text for a model, no randomness and no episode state.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Lake:
     """A map. Cells are numbered row by row from the top left.
 
     Attributes:
-        cells: One letter a cell: ``S`` start, ``F`` frozen, ``H`` hole, ``G`` goal.
-        width: Columns.
+        cells: One letter per cell: ``S`` start, ``F`` frozen, ``H`` hole, ``G`` goal.
+        width: Number of columns.
         start: The start cell.
         goal: The goal cell.
-        after: ``after[cell][move]`` is the cell a move leads to; at the edge it is the cell itself.
-        distances: Fewest moves to the goal without slipping, -1 where there is no way (and for holes).
+        after: ``after[cell][move]`` is the cell that a move leads to; at the edge it is the cell itself.
+        distances: Fewest moves to the goal without slipping, -1 if there is no path (and for holes).
     """
 
     cells: str
@@ -49,28 +49,28 @@ class Lake:
 
     @property
     def height(self) -> int:
-        """Rows."""
+        """The number of rows."""
         return len(self.cells) // self.width
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """The map row by row, as Gymnasium writes it."""
+        """The map row by row, in Gymnasium's notation."""
         return tuple(self.cells[i : i + self.width] for i in range(0, len(self.cells), self.width))
 
     @property
     def path_length(self) -> int:
-        """Fewest moves from start to goal, -1 where there is no way. Exact: breadth first, no depth limit."""
+        """Fewest moves from start to goal, -1 if there is no path. Exact: breadth-first search with no depth limit."""
         return self.distances[self.start]
 
 
 def parse_map(rows: object, *, name: str = "map") -> Lake:
-    r"""A map from rows of ``S``, ``F``, ``H`` and ``G``, or from one text with a row a line.
+    r"""Parse a map from rows of ``S``, ``F``, ``H`` and ``G``, or from one text with one row per line.
 
     >>> parse_map(["SF", "HG"]).path_length
     2
 
     Raises:
-        TaskError: The map is ragged, has other letters, not exactly one start and one goal, or no way between them.
+        TaskError: The map is ragged, has other letters, not exactly one start and one goal, or no path between them.
     """
     text = rows
     if not isinstance(text, str):
@@ -85,7 +85,7 @@ def parse_map(rows: object, *, name: str = "map") -> Lake:
 
 @lru_cache(maxsize=4096)
 def read_map(text: str) -> Lake:
-    """A map from a text with a row a line; maps read before are remembered.
+    """Parse a map from a text with one row per line. Results are cached.
 
     Raises:
         TaskError: As :func:`parse_map`, without a name.
@@ -120,7 +120,7 @@ def _moves(width: int, height: int) -> tuple[tuple[int, int, int, int], ...]:
 
 
 def _distances(cells: str, after: tuple[tuple[int, int, int, int], ...], goal: int) -> tuple[int, ...]:
-    # Moves are reversible away from edges, so breadth first from the goal over the same table is exact.
+    # Moves are reversible away from edges, so breadth-first search from the goal over the same table is exact.
     distances = [-1] * len(cells)
     distances[goal] = 0
     queue = deque([goal])
@@ -134,17 +134,17 @@ def _distances(cells: str, after: tuple[tuple[int, int, int, int], ...], goal: i
 
 
 class Prospects:
-    """What optimal play can still win: finite-horizon value iteration on one lake.
+    """Success probabilities under optimal play: finite-horizon value iteration on one lake.
 
     With ``V_0 = 0``, ``V_h(goal) = 1`` and ``V_h(hole) = 0``:
     ``Q_h(s, a) = Σ_m P(m | a) · V_{h-1}(after(s, m))`` and ``V_h(s) = max_a Q_h(s, a)`` (Puterman 1994, §4.3),
     where the move m is a with probability ``1 - slip`` and each perpendicular one with ``slip / 2``. Without
-    slipping that is ``V_h(s) = 1`` where the distance is at most h, and no table is made.
+    slipping, ``V_h(s) = 1`` where the distance is at most h, and no table is computed.
 
     Args:
         lake: The map.
-        slip_probability: Probability that a move goes sideways.
-        horizon: Most turns that can be left.
+        slip_probability: Probability that a move goes to a perpendicular direction.
+        horizon: Largest number of remaining turns.
     """
 
     def __init__(self, lake: Lake, slip_probability: float, horizon: int) -> None:
@@ -156,24 +156,24 @@ class Prospects:
             self._rows = len(self._values_HS)
 
     def success(self, cell: int, turns_left: int) -> float:
-        """Probability of reaching the goal from ``cell`` under optimal play."""
+        """Return the probability of reaching the goal from ``cell`` under optimal play."""
         if self._values_HS is None:
             return 1.0 if 0 <= self.lake.distances[cell] <= turns_left else 0.0
         return float(self._values_HS.item(min(turns_left, self._rows - 1), cell))
 
     def after_move(self, cell: int, turns_left: int, move: int) -> float:
-        """The same, if the next move is ``move``. Needs at least one turn left."""
+        """Return the same probability if the next move is ``move``. Needs at least one remaining turn."""
         after, left = self.lake.after[cell], turns_left - 1
         slip = self.slip_probability
         straight = self.success(after[move], left)
         if not slip:
             return straight
-        # The moves go round the compass (left, down, right, up): a move's neighbours are its perpendiculars.
+        # The moves are in circular order (left, down, right, up): a move's neighbours are its perpendicular moves.
         sideways = self.success(after[move - 1], left) + self.success(after[(move + 1) % 4], left)
         return (1.0 - slip) * straight + slip / 2 * sideways
 
     def best_move(self, cell: int, turns_left: int) -> Move:
-        """The move with the best chance; among equals the one that shortens the way most."""
+        """Return the move with the highest success probability; ties go to the move that shortens the path most."""
         far = len(self.lake.cells)
 
         def merit(move: Move) -> tuple[float, int]:
@@ -184,7 +184,7 @@ class Prospects:
 
 
 def _value_iteration(lake: Lake, slip: float, horizon: int) -> np.ndarray:
-    """``V_h`` for h = 0, 1, … as rows; the table ends early once it no longer changes."""
+    """Return ``V_h`` for h = 0, 1, … as rows; the table ends early once it no longer changes."""
     cells = np.frombuffer(lake.cells.encode(), dtype=np.uint8)
     goal_S = (cells == ord("G")).astype(float)
     over_S = (cells == ord("G")) | (cells == ord("H"))
@@ -206,5 +206,5 @@ _BEFORE, _BEHIND = np.array([3, 0, 1, 2]), np.array([1, 2, 3, 0])
 
 @lru_cache(maxsize=128)
 def prospects(lake: Lake, slip_probability: float, horizon: int) -> Prospects:
-    """:class:`Prospects`, remembered: the episodes of a group share them."""
+    """Return cached :class:`Prospects`, which the episodes of a group share."""
     return Prospects(lake, slip_probability, horizon)

@@ -1,4 +1,4 @@
-"""Where lakes come from: drawn from (split, seed, index) alone, or given by the user. Splits are by content."""
+"""Sources of lakes: drawn from (split, seed, index) only, or given by the user. Splits are decided by content."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from rllm_gym.envs.frozen_lake.lake import Lake, Prospects, parse_map, prospects
 Place = Literal["random", "corner"]
 DIFFICULTIES = ("easy", "medium", "hard")
 SMALLEST, LARGEST = 2, 10
-# An episode in which even the best play mostly fails teaches nothing: see ``check_winnable``.
+# An episode that even optimal play mostly loses is useless for training: see ``check_winnable``.
 LEAST_OPTIMUM = 0.5
 _ATTEMPTS = 20_000
 
 
 def difficulty_bounds(size: int, difficulty: str) -> tuple[int, int]:
-    """Fewest and most moves of the shortest path for a named difficulty on a ``size`` × ``size`` lake.
+    """Return the fewest and most moves of the shortest path for a named difficulty on a ``size`` × ``size`` lake.
 
-    ``easy`` is shorter than a side, ``hard`` is one and a half sides or more, ``medium`` lies between.
+    ``easy`` is shorter than a side, ``hard`` is one and a half sides or more, ``medium`` is in between.
 
     >>> [difficulty_bounds(4, name) for name in DIFFICULTIES]
     [(2, 3), (4, 5), (6, 15)]
@@ -38,22 +38,22 @@ def difficulty_bounds(size: int, difficulty: str) -> tuple[int, int]:
 
 
 def default_max_turns(size: int, slip_probability: float) -> int:
-    """Two and a half sides, and as many more as slipping costs: 10 on a 4 × 4 lake that is not slippery."""
+    """Return two and a half times the side, plus turns for slipping: 10 on a 4 × 4 lake that is not slippery."""
     return math.ceil(2.5 * size / max(0.2, 1.0 - slip_probability))
 
 
 @dataclass(frozen=True)
 class LakeRules:
-    """Which maps count as a task.
+    """Conditions that a map has to meet to be a task.
 
     Attributes:
         size: Side of the square map, 2 to 10.
-        p_frozen: Chance of a cell to be frozen, each in (0, 1]; one of them is drawn for every map.
+        p_frozen: Probabilities that a cell is frozen, each in (0, 1]; one of them is drawn for every map.
         start: ``"random"`` or ``"corner"`` (top left).
         goal: ``"random"`` or ``"corner"`` (bottom right).
         min_path: Fewest moves of the shortest path.
         max_path: Most moves of the shortest path.
-        slip_probability: Chance of a move to go sideways.
+        slip_probability: Probability that a move goes to a perpendicular direction.
         max_turns: Length of an episode.
     """
 
@@ -85,27 +85,27 @@ class LakeRules:
 
 
 def best_success(lake: Lake, slip_probability: float, max_turns: int) -> float:
-    """Probability that optimal play reaches the goal within the episode."""
+    """Return the probability that optimal play reaches the goal within the episode."""
     return Prospects(lake, slip_probability, max_turns).success(lake.start, max_turns)
 
 
 @dataclass(frozen=True)
 class DrawLake:
-    """Draws the maps of one split; :class:`~rllm_gym.data.ProceduralTaskset` calls it.
+    """Generator of the maps of one split, called by :class:`~rllm_gym.data.ProceduralTaskset`.
 
-    Both the map *and* the map without its start belong to the split. So not even a position in the middle of a
-    training episode is the beginning of a test episode. (Where the start is in a fixed corner, or the lake has only
-    2 × 2 cells and thus a few dozen maps, the map alone decides.)
+    Both the map *and* the map without its start must belong to the split. So not even a position in the middle of a
+    training episode is the start of a test episode. (If the start is in a fixed corner, or the lake has only 2 × 2
+    cells and therefore only a few dozen maps, only the complete map is checked.)
     """
 
     rules: LakeRules
     split: str
 
     def __call__(self, stream: random.Random) -> tuple[str, dict[str, Any]]:
-        """One map as text, and its figures.
+        """Return one map as text, and its properties.
 
         Raises:
-            TaskError: No map of the split keeps the rules.
+            TaskError: No map of the split meets the conditions.
         """
         rules, size, draw = self.rules, self.rules.size, stream.random
         for _ in range(_ATTEMPTS):
@@ -118,7 +118,7 @@ class DrawLake:
                 if size > SMALLEST and split_of(_text("".join(cells), size)) != self.split:
                     continue
                 starts = [cell for cell, letter in enumerate(cells) if letter == "F"]
-            # Only some starts put the map into the split; so a few are tried before the next map is drawn.
+            # Only some start cells put the map into the split, so several are tried before another map is drawn.
             for _ in starts:
                 start = starts[stream.randrange(len(starts))]
                 placed = "".join(cells[:start]) + "S" + "".join(cells[start + 1 :])
@@ -131,13 +131,13 @@ class DrawLake:
         )
 
     def _path_length(self, cells: str) -> int:
-        """Of the shortest path, if the map is of the split and keeps the rules; else 0."""
+        """Return the length of the shortest path if the map belongs to the split and meets the conditions, else 0."""
         rules, content = self.rules, _text(cells, self.rules.size)
         if split_of(content) != self.split:
             return 0
         try:
             lake = read_map(content)
-        except TaskError:  # no way to the goal, or the start took its place
+        except TaskError:  # no path to the goal, or the start replaced the goal
             return 0
         if not rules.min_path <= lake.path_length <= min(rules.max_path, rules.max_turns):
             return 0
@@ -149,16 +149,16 @@ def _text(cells: str, width: int) -> str:
 
 
 def drawn_lakes(rules: LakeRules, *, split: str | None, seed: int, size: int) -> ProceduralTaskset:
-    """Maps that are drawn when they are asked for."""
+    """Return a task set whose maps are generated on access."""
     split = "train" if split is None else split
     return ProceduralTaskset(DrawLake(rules, split), name="frozen_lake", split=split, seed=seed, size=size)
 
 
 def given_lakes(source: Any, *, split: str | None) -> TaskSource:
-    """The user's own maps: rows ``{"map": [...]}``, bare maps, tasks, a file of rows, or a task set.
+    """Return a task source of user-provided maps: rows ``{"map": [...]}``, bare maps, tasks, a file, or a task set.
 
     Raises:
-        TaskError: A map cannot be used; the row is named.
+        TaskError: A map is unusable; the message names the row.
     """
     if isinstance(source, list | tuple):
         source = [row if isinstance(row, Mapping | Task) else {"map": row} for row in source]
@@ -174,16 +174,16 @@ def _lake_task(row: Mapping[str, Any], task_id: str) -> Task:
 
 
 def lake_of(task: Task) -> Lake:
-    """The map of a task: its content.
+    """Return the map of a task, parsed from its content.
 
     Raises:
-        TaskError: The content is no solvable map.
+        TaskError: The content is not a solvable map.
     """
     return parse_map(task.content, name=f"task {task.task_id!r}")
 
 
 def check_winnable(lake: Lake, slip_probability: float, max_turns: int, name: str) -> None:
-    """Refuse a map that even optimal play mostly loses within the episode.
+    """Reject a map on which even optimal play mostly fails within the episode.
 
     Raises:
         TaskError: The best success probability is one half or less.

@@ -1,4 +1,4 @@
-"""How a lake looks: to the model as text, to people as marked text and as pixels."""
+"""Renderings of a lake: text for the model, marked text and images for users."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Symbols:
     """The characters of the board, one each and all different. The defaults are rLLM's.
 
     Attributes:
-        player: Where the player stands.
+        player: The player's cell.
         frozen: Safe ice.
         hole: A hole.
         goal: The goal.
@@ -40,7 +40,7 @@ class Symbols:
 
     @classmethod
     def of(cls, symbols: Symbols | Mapping[str, str] | str | None) -> Symbols:
-        """From ``None`` (the defaults), a mapping of some names, or a text of four or five characters in order.
+        """Create from ``None`` (the defaults), a mapping of some names, or a text of four or five characters in order.
 
         >>> Symbols.of("@.XG").hole
         'X'
@@ -62,9 +62,9 @@ class Symbols:
 
 @lru_cache(maxsize=1024)
 def bare_board(lake: Lake, symbols: Symbols) -> str:
-    """The board without the player: cell i of the map is character 2 i, with a space or a newline after it.
+    """Return the board without the player: cell i of the map is character 2 i, followed by a space or a newline.
 
-    Cells are parted so that each is a token of its own.
+    Cells are separated so that each is its own token.
     """
     cells, width = lake.cells, lake.width
     signs = {"S": symbols.frozen, "F": symbols.frozen, "H": symbols.hole, "G": symbols.goal}
@@ -74,12 +74,12 @@ def bare_board(lake: Lake, symbols: Symbols) -> str:
 
 
 def board(bare: str, player: int, symbols: Symbols) -> str:
-    """All rows, with the player put into the bare board."""
+    """Return all rows, with the player inserted into the bare board."""
     return f"{bare[: 2 * player]}{symbols.player}{bare[2 * player + 1 :]}"
 
 
 def with_coordinates(board_text: str) -> str:
-    """The board with row numbers in front and column numbers above, all cells as wide as the longest number."""
+    """Add row numbers on the left and column numbers above; all cells become as wide as the longest number."""
     rows = [line.split(" ") for line in board_text.split("\n")]
     width = len(str(max(len(rows), len(rows[0])) - 1))
     numbered = [["", *map(str, range(len(rows[0])))], *([str(r), *row] for r, row in enumerate(rows))]
@@ -87,7 +87,7 @@ def with_coordinates(board_text: str) -> str:
 
 
 def window(lake: Lake, player: int, symbols: Symbols, side: int) -> str:
-    """``side`` rows of ``side`` cells with the player in the middle; cells outside the lake are edge."""
+    """Return ``side`` rows of ``side`` cells centered on the player; cells outside the lake are edge."""
     reach = side // 2
     width, height = lake.width, lake.height
     ice = bare_board(lake, symbols)
@@ -108,7 +108,7 @@ def window(lake: Lake, player: int, symbols: Symbols, side: int) -> str:
 
 
 def neighbours(lake: Lake, player: int) -> str:
-    """What lies in each direction, in words: ``up: edge, down: ice, left: hole, right: goal``."""
+    """Describe the neighbouring cell in each direction: ``up: edge, down: ice, left: hole, right: goal``."""
     words = {"S": "ice", "F": "ice", "H": "hole", "G": "goal"}
     after = lake.after[player]
     return ", ".join(
@@ -118,7 +118,7 @@ def neighbours(lake: Lake, player: int) -> str:
 
 
 def marked_board(lake: Lake, player: int, symbols: Symbols) -> str:
-    """For people: the player's cell is in brackets, so that one sees what lies under the player."""
+    """Return the board with the player's cell in brackets, so that the cell's own symbol stays visible."""
     ice = bare_board(lake, symbols).split("\n")
     lines = []
     for row, line in enumerate(ice):
@@ -135,7 +135,7 @@ _TILE = 64
 
 
 def picture(lake: Lake, player: int) -> np.ndarray:
-    """The lake as an RGB image of shape (64 × rows, 64 × columns, 3), ``uint8``."""
+    """Return the lake as an RGB image of shape (64 × rows, 64 × columns, 3), ``uint8``."""
     image = np.empty((lake.height * _TILE, lake.width * _TILE, 3), dtype=np.uint8)
     for cell, letter in enumerate(lake.cells):
         row, column = divmod(cell, lake.width)
@@ -173,7 +173,7 @@ def _tile(letter: str, player: bool) -> np.ndarray:
         paint((x**2 + (y + 0.19) ** 2 < 0.15**2) & (y < -0.21), coat)
         for side in (-1, 1):
             paint((x - side * 0.05) ** 2 + (y + 0.155) ** 2 < 0.02**2, (40, 40, 40))
-    # One darker line around the tile makes the grid.
+    # One darker line around each tile draws the grid.
     paint(np.maximum(np.abs(x), np.abs(y)) > 0.5 - 1.01 / _TILE, (176, 204, 224))
     result = tile.astype(np.uint8)
     result.setflags(write=False)

@@ -1,4 +1,4 @@
-"""A calculator: exact arithmetic over our own grammar, with caps on length, depth and size. Nothing is evaluated."""
+"""A calculator with exact arithmetic. It parses its own grammar (no ``eval``) and limits length, depth and size."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class CalculatorError(ValueError):
 
     Args:
         message: What is wrong.
-        position: Where, counted from 1.
-        malformed: Whether it cannot be parsed at all (else it can, and has no value, like ``1/0``).
+        position: Position of the error, counted from 1.
+        malformed: Whether the expression cannot be parsed; false if it can be parsed but has no value, as ``1/0``.
     """
 
     def __init__(self, message: str, position: int, *, malformed: bool) -> None:
@@ -54,12 +54,12 @@ class CalculatorError(ValueError):
 
 
 def calculate(expression: str) -> str:
-    """The value of an expression: exact for whole numbers and fractions, else to 12 significant digits.
+    """Return the value of an expression: exact for whole numbers and fractions, else to 12 significant digits.
 
-    ``^`` and ``**`` are powers; ``×``, ``÷`` and ``−`` are understood.
+    ``^`` and ``**`` are powers; ``×``, ``÷`` and ``−`` are accepted.
 
     Raises:
-        CalculatorError: It cannot be parsed, has no value, or is too large; says where.
+        CalculatorError: The expression cannot be parsed, has no value, or is too large; the message says where.
 
     >>> calculate("2 * (3 + 4)"), calculate("1/3 + 1/6"), calculate("2^10 - 5!")
     ('14', '1/2 (about 0.5)', '904')
@@ -72,7 +72,7 @@ def _show(value: Number) -> str:
         return f"{value:.12g}"
     if value.denominator == 1:
         return str(value.numerator)
-    # Exact decimals are shown as such, other fractions with an approximation beside them.
+    # Exact decimals are shown as decimals; other fractions are followed by an approximation.
     try:
         return f"{value} (about {float(value):.12g})"
     except OverflowError:
@@ -87,7 +87,7 @@ _ALIASES = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "[": "(",
 
 
 class _Parser:
-    """Recursive descent: sum → product → sign → power → factorial → atom."""
+    """A recursive-descent parser: sum → product → sign → power → factorial → atom."""
 
     def __init__(self, expression: str) -> None:
         if len(expression) > MAX_CHARS:
@@ -161,7 +161,7 @@ class _Parser:
     def _power(self) -> Number:
         base = self._factorial()
         if taken := self._take("^", "**"):
-            # The power of a power is taken first, and a sign may stand in it: 2^-3^2.
+            # Powers are right-associative, and an exponent may have a sign: 2^-3^2.
             return _operate(base, self._signed(), "^", taken[1])
         return base
 
@@ -248,7 +248,7 @@ def _power(a: Number, b: Number, position: int) -> Number:
         raise CalculatorError("division by zero", position, malformed=False)
     if isinstance(a, Fraction) and isinstance(b, Fraction) and b.denominator == 1:
         exponent = b.numerator
-        # Looked at before it is worked out: 9^9^9 must not be tried.
+        # The size is checked before the power is computed: 9^9^9 must not be attempted.
         bits = max(a.numerator.bit_length(), a.denominator.bit_length())
         if a not in (0, 1, -1) and bits * abs(exponent) > 2 * MAX_BITS:
             raise CalculatorError(f"the power has more than {MAX_BITS} bits", position, malformed=False)

@@ -1,4 +1,4 @@
-r"""Mathematics as an environment: a problem is posed, the answer stands in ``\boxed{}``, and equality is reward."""
+r"""The mathematics environments: the model gives its answer in ``\boxed{}``; a mathematically equal answer is right."""
 
 from __future__ import annotations
 
@@ -25,33 +25,37 @@ _EXTRACTED_CHARS = 1_000
 
 
 class MathEnv(TextEnv):
-    r"""Solve a problem of mathematics in one reply.
+    r"""Solve a math problem in one reply.
 
-    **Description**: Problems come from built-in families (arithmetic, linear systems, algebra, number theory, word
-    problems and more, without limit and without a download), from a file, or from the Hugging Face hub. Answers are
-    graded by mathematical equality (:func:`rllm_gym.grading.grade_math`).
+    ## Description
+    Problems come from built-in families (arithmetic, linear systems, algebra, number theory, word problems and more;
+    unlimited, without a download), from a file, or from the Hugging Face hub. Answers are graded by mathematical
+    equality (:func:`rllm_gym.grading.grade_math`).
 
-    **Action space**: Any text. The answer is what stands in the last ``\boxed{}`` after the last closed
-    ``</think>``. A reply whose ``<think>`` is never closed has no answer.
+    ## Action space
+    Any text. The answer is the content of the last ``\boxed{}`` after the last closed ``</think>``. A reply whose
+    ``<think>`` is never closed has no answer.
 
-    **Observation space**: Text. First the problem and how to give the answer; then whether it was right. The right
-    answer is never shown.
+    ## Observation space
+    Text. First the problem and the answer format; then whether the answer was right. The right answer is never shown.
 
-    **Starting state**: One task, by ``options={"task": index | task_id | Task}``, else drawn with the seed. Nothing
-    else is random.
+    ## Starting state
+    One task, chosen by ``options={"task": index | task_id | Task}``, else drawn with the seed. Nothing else is random.
 
-    **Rewards**: ``correct``: 1 for a right answer, 0 for a wrong one. A reply without an answer gets 0, less
-    ``invalid_action_penalty``. Built-in problems also want the answer *finished*: one number where the answer is a
-    number, not a calculation that equals it. An answer built to hang the grader is wrong. Should the grader itself
-    break, :class:`~rllm_gym.core.EnvironmentFault` is raised.
+    ## Rewards
+    ``correct``: 1 for a right answer, 0 for a wrong one. A reply without an answer gets 0 minus
+    ``invalid_action_penalty``. Answers to built-in problems must also be *finished*: if the answer is a number, one
+    number, not a calculation that equals it. An answer that makes the grader exceed its time limit is wrong. If the
+    grader itself fails, :class:`~rllm_gym.core.EnvironmentFault` is raised.
 
-    **Episode end**: Terminates on the one reply: ``success``, ``failure``, or ``invalid_action`` where there was no
-    answer in it.
+    ## Episode end
+    Terminates after the single reply: ``success``, ``failure``, or ``invalid_action`` if it contains no answer.
 
-    **Information**: The keys of :class:`~rllm_gym.core.TextEnv`, and ``extracted: str``, the answer that was graded
-    (its first 1,000 characters; ``""`` where there was none).
+    ## Information
+    The keys of :class:`~rllm_gym.core.TextEnv`, and ``extracted: str``, the graded answer (its first 1,000 characters;
+    ``""`` if there was none).
 
-    **Arguments**:
+    ## Arguments
 
     >>> import gymnasium as gym, rllm_gym
     >>> env = gym.make("rllm/Math-v0", families=["linear"], difficulty=(1, 2), split="train")
@@ -59,29 +63,30 @@ class MathEnv(TextEnv):
 
     Args:
         tasks: ``None`` for the built-in problems; ``"path.jsonl"``, ``"path.parquet"``, ``"hf:repo[:config][@split]"``,
-            a list of rows or tasks, or a :class:`~rllm_gym.data.Taskset`. Rows are those of GSM8K (``question``,
-            ``answer`` ending in ``#### 18``), of MATH (``problem``, ``solution``, ``answer``), or have one of
+            a list of rows or tasks, or a :class:`~rllm_gym.data.Taskset`. Rows have the format of GSM8K (``question``,
+            ``answer`` ending in ``#### 18``) or of MATH (``problem``, ``solution``, ``answer``), or have one of
             ``question``, ``problem``, ``prompt`` and one of ``answer``, ``gold``, ``ground_truth``.
         families: Built-in families to draw from, ``None`` for all: ``arithmetic``, ``fractions``, ``linear``,
             ``algebra``, ``number_theory``, ``word_problems``, ``sequences``, ``combinatorics``, ``geometry``,
             ``statistics``, ``counting``, ``sorting``.
         difficulty: Of built-in problems: 1 (easy) to 5, a pair ``(lowest, highest)``, or ``None`` for all.
-        split: ``"train"``, ``"validation"`` or ``"test"``. Splits are made by the content of a problem and share
-            none. ``None`` is ``"train"`` for built-in problems and every row of a file.
-        task_seed: Another seed gives other built-in problems.
-        num_tasks: Number of tasks: the first so many rows, or built-in problems (1,000,000 by default).
-        max_turns: 1; for more turns there is ``rllm/MathMultiTurn-v0``.
-        grading_timeout: Seconds that grading one answer may take; a slower answer is wrong.
-        invalid_action_penalty: Taken from the reward where a reply holds no answer.
+        split: ``"train"``, ``"validation"`` or ``"test"``. The split of a problem is decided by its content; no two
+            splits share a problem. ``None`` means ``"train"`` for built-in problems and every row of a file.
+        task_seed: A different seed gives different built-in problems.
+        num_tasks: Number of tasks: the first rows of a file, or built-in problems (1,000,000 by default).
+        max_turns: 1; use ``rllm/MathMultiTurn-v0`` for more turns.
+        grading_timeout: Time limit in seconds for grading one answer; a slower answer is wrong.
+        invalid_action_penalty: Subtracted from the reward if a reply contains no answer.
         max_observation_chars: Bound of the observation space.
-        max_action_chars: Longest reply that is read.
+        max_action_chars: Longest accepted reply.
         render_mode: ``"ansi"`` (the problem, replies and verdicts) or ``None``.
 
     Raises:
-        TaskError: The tasks cannot be used; file, row and way out are named.
+        TaskError: The tasks are unusable; the message names the file, the row and a solution.
         ValueError: Another argument is out of range.
 
-    **Version history**: v0: first release.
+    ## Version history
+    v0: first release.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 4}  # type: ignore[misc]
@@ -152,11 +157,11 @@ class MathEnv(TextEnv):
         return Outcome(fault, {"correct": 0.0}, terminated=True)
 
     def _fault_in(self, action: str) -> str | None:
-        """What is wrong with the answer in a reply, in words for the model; ``None``: it is right.
+        """Return feedback for the model on a wrong answer, ``None`` if it is right.
 
         Raises:
-            InvalidAction: There is no answer in it.
-            EnvironmentFault: The grader broke.
+            InvalidAction: The reply contains no answer.
+            EnvironmentFault: The grader failed.
         """
         try:
             verdict = grade_math(action, self._gold, extract="boxed", timeout=self.grading_timeout)
@@ -169,7 +174,7 @@ class MathEnv(TextEnv):
         info["extracted"] = self._extracted
 
     def render(self) -> str | np.ndarray | None:
-        """The problem, and each reply with what was said about it, for ``render_mode="ansi"``."""
+        """Return the problem and each reply with its feedback, for ``render_mode="ansi"``."""
         if self.render_mode != "ansi":
             return None
         lines = [f"Problem {self.task.task_id}", _indent(self.task.content)]
@@ -187,37 +192,46 @@ class MathEnv(TextEnv):
 
 
 class MathMultiTurnEnv(MathEnv):
-    r"""Solve a problem of mathematics; a wrong answer may be revised.
+    r"""Solve a math problem; a wrong answer may be revised.
 
-    **Description**: As ``rllm/Math-v0``, in several turns: the model is told that its answer is wrong (never what
-    the right one is) and may answer again. With ``calculator=True`` it may ask a calculator first.
+    ## Description
+    As ``rllm/Math-v0``, in several turns: the environment says that an answer is wrong (never what the right one is),
+    and the model may answer again. With ``calculator=True`` it may use a calculator first.
 
-    **Action space**: Any text, read as in ``rllm/Math-v0``. With the calculator, a reply may call it with
+    ## Action space
+    Any text, read as in ``rllm/Math-v0``. With the calculator, a reply may call it with
     ``<tool_call>{"name": "calculator", "arguments": {"expression": "2 * (3 + 4)"}}</tool_call>``, up to eight times;
-    where a reply holds both a call and an answer, what comes last counts.
+    if a reply contains both a call and an answer, the last one counts.
 
-    **Observation space**: Text. First the problem, the number of turns and how to answer; then that the answer is
-    wrong and how many turns are left, what was wrong with a reply that holds none, or what the calculator gave.
+    ## Observation space
+    Text. First the problem, the number of turns and the answer format; then that the answer is wrong and how many
+    turns are left, an error message for a reply without an answer, or the results of the calculator.
 
-    **Starting state**: As ``rllm/Math-v0``.
+    ## Starting state
+    As ``rllm/Math-v0``.
 
-    **Rewards**: ``correct``: 1 on the turn with the right answer, else 0. A reply with neither answer nor
-    well-formed call costs ``invalid_action_penalty``.
+    ## Rewards
+    ``correct``: 1 on the turn with the right answer, else 0. A reply with neither an answer nor a well-formed call
+    costs ``invalid_action_penalty``.
 
-    **Episode end**: Terminates with the right answer; truncated (``max_turns``) when the turns run out. Every reply
-    is a turn, calls of the calculator too.
+    ## Episode end
+    Terminates with the right answer; truncated (``max_turns``) when no turns are left. Every reply is a turn, also a
+    call of the calculator.
 
-    **Information**: As ``rllm/Math-v0``. With the calculator, ``tools`` from ``reset`` holds its JSON schema.
+    ## Information
+    As ``rllm/Math-v0``. With the calculator, ``tools`` from ``reset`` contains its JSON schema.
 
-    **Arguments**: Those of :class:`MathEnv`, and:
+    ## Arguments
+    Those of :class:`MathEnv`, and:
 
     Args:
-        max_turns: Replies the model has.
-        calculator: Whether it may use a calculator. Its arithmetic is exact, over a grammar of its own; nothing is
-            executed.
+        max_turns: Number of replies.
+        calculator: Whether the model may use a calculator. Its arithmetic is exact, and it parses its own grammar;
+            no code is executed.
         **arguments: See :class:`MathEnv`.
 
-    **Version history**: v0: first release.
+    ## Version history
+    v0: first release.
     """
 
     def __init__(self, *, max_turns: int = 3, calculator: bool = False, **arguments: Any) -> None:
@@ -262,7 +276,7 @@ class MathMultiTurnEnv(MathEnv):
 
 
 def _calls_in(action: str) -> list[str] | None:
-    """The expressions a reply asks the calculator for; ``None`` where it gives an answer or asks nothing."""
+    """Return the expressions of the reply's calculator calls, ``None`` if it gives an answer or has no call."""
     text = strip_thinking(action)
     if text is None or OPEN not in text or text.rfind("\\boxed") > max(text.rfind(OPEN), text.rfind(CLOSE)):
         return None
@@ -283,17 +297,17 @@ def math_tasks(
     seed: int = 0,
     size: int | None = None,
 ) -> ProceduralTaskset:
-    """The built-in problems as a task set.
+    """Return the built-in problems as a task set.
 
     Args:
         families: Names of families, ``None`` for all.
         difficulty: 1 to 5, a pair ``(lowest, highest)``, or ``None`` for all.
         split: ``"train"``, ``"validation"`` or ``"test"``.
-        seed: Another seed, other problems.
+        seed: A different seed gives different problems.
         size: Number of tasks, 1,000,000 by default.
 
     Raises:
-        TaskError: A family or a difficulty does not exist; names those that do.
+        TaskError: A family or a difficulty does not exist; the message names those that do.
 
     >>> math_tasks(families="counting", difficulty=1, split="test")[5].task_id
     'math.counting.d1-1/test/0/5'
@@ -302,7 +316,7 @@ def math_tasks(
     unknown = [family for family in chosen if family not in FAMILIES]
     if unknown or not chosen:
         raise TaskError(f"families={families!r}: choose from {', '.join(FAMILIES)} (or None for all)")
-    # In the table's order, so that the order in which they are named changes nothing.
+    # Ordered as in the table, so that the order in which families are given has no effect.
     mixture = Mixture(tuple(family for family in FAMILIES if family in chosen), *_levels(difficulty))
     return ProceduralTaskset(mixture, name=mixture.name, split=split, seed=seed, size=size or 1_000_000)
 
@@ -324,10 +338,10 @@ def _levels(difficulty: Any) -> tuple[int, int]:
 def choose_tasks(
     tasks: Any, families: Any, difficulty: Any, split: str | None, seed: int, num_tasks: int | None
 ) -> TaskSource:
-    """The task set that an environment's arguments of these names mean.
+    """Return the task set described by an environment's arguments of these names.
 
     Raises:
-        TaskError: They cannot be used, alone or together.
+        TaskError: The arguments are unusable, alone or together.
     """
     if tasks is None:
         return math_tasks(families=families, difficulty=difficulty, split=split, seed=seed, size=num_tasks)

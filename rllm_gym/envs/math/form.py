@@ -1,7 +1,7 @@
-"""Whether an answer is finished. Equality alone would accept the question: ``29 - 48`` equals ``-19``.
+"""Check whether an answer is finished. Equality would accept the question as an answer: ``29 - 48`` equals ``-19``.
 
-Only built-in problems are held to it; their golds are simple enough that "finished" is plain to see. Rows from
-files are judged by equality alone, as their authors do.
+Only answers to built-in problems are checked; their gold answers are simple enough for a clear definition. Rows from
+files are graded by equality only, as by the authors of those data sets.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ RULES = {
     "polynomial": "Give the final answer as a polynomial in \\boxed{}.",
     "expression": "Give the final answer in \\boxed{}.",
 }
-"""What the model is told, by the form of the answer; not whether the number is a whole one."""
+"""The answer format in the prompt, by the form of the gold answer; it does not reveal whether a number is whole."""
 
 _POLYNOMIAL = re.compile(r"[0-9x^+ -]*")
 _SEPARATOR = re.compile(r"(?<=\d)(?:\{?,\}?|\\[,! ]| )(?=\d{3}(?!\d))")
@@ -30,7 +30,7 @@ _MAX_CHARS = 2_000
 
 
 def form_of(gold: str) -> str:
-    """``"number"`` (a whole one), ``"fraction"`` (also a decimal), ``"polynomial"`` (in x), or ``"expression"``."""
+    """Return ``"number"`` (whole), ``"fraction"`` (or decimal), ``"polynomial"`` (in x), or ``"expression"``."""
     if gold.lstrip("-").isdecimal():
         return "number"
     if re.fullmatch(r"-?\d+(?:/\d+|\.\d+)", gold):
@@ -39,7 +39,7 @@ def form_of(gold: str) -> str:
 
 
 def is_finished(answer: str, form: str) -> bool:
-    """Whether an answer that is right by value is also written as an answer, not as a calculation.
+    """Return whether an answer with the right value is written as a result, not as a calculation.
 
     >>> is_finished("-19", "number"), is_finished("29 - 48", "number"), is_finished("1,519 dollars", "number")
     (True, False, True)

@@ -1,4 +1,4 @@
-"""What a row of mathematics means: where the problem stands in it, and where its answer."""
+"""Conversion of a row of a math data set to a task: finds the problem and its answer."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MAX_GOLD_CHARS = 10_000
 
 
 def row_to_math_task(row: Mapping[str, Any], task_id: str) -> Task:
-    r"""A task with the problem as content and ``data["gold"]`` as its answer.
+    r"""Return a task with the problem as content and its answer in ``data["gold"]``.
 
-    Understood are rows of GSM8K (``question``, and ``answer`` ending in ``#### 18``), of MATH (``problem``, with
-    ``answer`` or a ``solution`` with the answer in ``\boxed{}``), any of ``question``, ``problem``, ``prompt`` with
-    any of ``answer``, ``gold``, ``ground_truth``, and tasks written by :meth:`rllm_gym.core.Task.to_json`.
+    Accepts rows of GSM8K (``question``, and ``answer`` ending in ``#### 18``), of MATH (``problem``, with ``answer`` or
+    a ``solution`` with the answer in ``\boxed{}``), any of ``question``, ``problem``, ``prompt`` with any of
+    ``answer``, ``gold``, ``ground_truth``, and tasks written by :meth:`rllm_gym.core.Task.to_json`.
 
     Raises:
-        TaskError: The row has no problem or no answer; names the keys it has.
+        TaskError: The row has no problem or no answer; the message names its keys.
     """
     data = row.get("data")
     if isinstance(data, Mapping) and isinstance(row.get("content"), str):
@@ -39,10 +39,10 @@ def row_to_math_task(row: Mapping[str, Any], task_id: str) -> Task:
 
 
 def math_task(task: Task) -> Task:
-    """``task`` itself if it has a gold answer, else one made from the row in its data.
+    """Return ``task`` itself if it has a gold answer, else a task created from the row in its data.
 
     Raises:
-        TaskError: There is no answer to be found.
+        TaskError: No answer was found.
     """
     gold = task.data.get("gold")
     if isinstance(gold, str) and gold.strip() and len(gold) <= MAX_GOLD_CHARS:
@@ -54,10 +54,10 @@ def math_task(task: Task) -> Task:
 
 
 def gold_of(row: Mapping[str, Any]) -> str:
-    """The answer in a row, as text.
+    """Return the answer in a row, as text.
 
     Raises:
-        TaskError: There is none; names the keys it has.
+        TaskError: The row has no answer; the message names its keys.
     """
     key, value = _first(row, ANSWER_KEYS, "answer")
     if isinstance(value, bool) or not isinstance(value, str | int | float):

@@ -1,4 +1,4 @@
-"""Calls of the calculator in a reply, ``<tool_call>{…}</tool_call>``: from text to the expressions asked for."""
+"""Parsing of calculator calls, ``<tool_call>{…}</tool_call>``, in a reply."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ EXAMPLE = '<tool_call>{"name": "calculator", "arguments": {"expression": "2 * (3
 
 
 def expressions_asked(text: str) -> list[str]:
-    """The expressions of all calls in ``text``, in order; ``[]`` where there is no call.
+    """Return the expressions of all calls in ``text``, in order; ``[]`` if there is no call.
 
     Raises:
-        InvalidAction: A call is malformed; says which, where, and how to write it.
+        InvalidAction: A call is malformed; the message says which, where, and how to write it.
     """
     expressions: list[str] = []
     at = text.find(OPEN)

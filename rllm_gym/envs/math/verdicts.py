@@ -1,4 +1,4 @@
-"""What a verdict on an answer means for the model: that it is right, or what is wrong with it, in words."""
+"""Conversion of a grader's verdict to feedback for the model."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from rllm_gym.parsing.boxed import strip_thinking
 
 
 def fault_in(verdict: MathVerdict, reply: str, *, gold: str, form: str) -> str | None:
-    """What is wrong with the answer that was graded; ``None``: it is right.
+    """Return feedback on a wrong or unfinished answer, ``None`` if the answer is right.
 
     Args:
-        verdict: What the grader says of the reply.
+        verdict: The grader's verdict on the reply.
         reply: The reply.
-        gold: The right answer, never shown.
-        form: Of the right answer, as :mod:`rllm_gym.envs.math.form` has them.
+        gold: The right answer, which is never shown.
+        form: Form of the right answer, as defined in :mod:`rllm_gym.envs.math.form`.
 
     Raises:
-        InvalidAction: There is no answer in the reply.
+        InvalidAction: The reply contains no answer.
     """
     if not verdict.extracted:
         raise InvalidAction(_no_answer(reply))
@@ -31,7 +31,7 @@ def fault_in(verdict: MathVerdict, reply: str, *, gold: str, form: str) -> str |
 
 
 def broken_grader(task_id: str, error: Exception) -> EnvironmentFault:
-    """The fault for a grader that broke, whatever the answer was."""
+    """Return the ``EnvironmentFault`` for a grader that failed, independent of the answer."""
     return EnvironmentFault(f"the grader broke on task {task_id!r} ({type(error).__name__}: {error})", kind="grader")
 
 

@@ -1,4 +1,4 @@
-"""``rllm/MCP-v0``: tasks with the tools of MCP servers, in worlds of ours or with servers of one's own."""
+"""``rllm/MCP-v0``: tasks with the tools of MCP servers, built-in or user-provided."""
 
 from rllm_gym.envs.mcp.env import MCPEnv
 from rllm_gym.envs.mcp.judging import MadeCall, ToolState

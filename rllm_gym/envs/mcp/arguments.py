@@ -1,7 +1,8 @@
-"""A call's arguments against its tool's schema: what is wrong is said in words, and a hostile schema costs little.
+"""Validation of a call's arguments against its tool's schema, with error messages for the model.
 
-A schema comes from a server, so nothing in it is fetched, its regular expressions are not run (the server runs them
-itself), and the work is bounded: where a schema is malformed or asks for too much, its server decides alone.
+A schema comes from a server and may be hostile. So no reference in it is fetched, its regular expressions are not run
+(the server runs them itself), and the work is bounded. If a schema is malformed or too expensive, the arguments are
+passed on, and the server decides.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from rllm_gym.mcp.tools import Tool
 from rllm_gym.parsing.function_calls import FunctionCall, json_at
 
 MAX_STEPS = 100_000
-"""Keywords of a schema applied, items looked at and complaints written, for all calls of a reply: some tenths of a
+"""Number of applied keywords, visited items and written error messages, for all calls of a reply: some tenths of a
 second."""
 
 _CHARS_A_STEP = 100
 _SHOWN_ERRORS = 3
 _SHOWN_CHARS = 300
 _REGULAR_EXPRESSIONS = ("pattern", "patternProperties")
-# These ask the other keywords again what they have seen, regular expressions too.
+# These keywords evaluate the other keywords again, including regular expressions.
 _UNEVALUATED = ("unevaluatedItems", "unevaluatedProperties")
 
 _under_way: ContextVar[Work] = ContextVar("the work that validators spend")
 
 
 class Work:
-    """What may be spent on checking the calls of one reply. What is left unchecked is for the servers to decide."""
+    """The work budget for checking the calls of one reply. What exceeds it is left for the servers to check."""
 
     def __init__(self) -> None:
         self._left = MAX_STEPS
@@ -42,7 +43,7 @@ class Work:
         """Count steps.
 
         Raises:
-            _TooMuch: There were not so many left.
+            _TooMuch: The budget is used up.
         """
         self._left -= steps
         if self._left < 0:
@@ -50,20 +51,20 @@ class Work:
 
 
 class _TooMuch(Exception):
-    """A schema that takes more steps than it gets."""
+    """Raised when a schema needs more steps than its budget."""
 
 
 def checked_arguments(call: FunctionCall, tool: Tool, number: int = 0, *, work: Work | None = None) -> dict[str, Any]:
-    """The arguments to send: those of the call, text from XML turned into what the schema asks for.
+    """Return the arguments to send: those of the call, with text from XML converted to the types of the schema.
 
     Args:
         call: The call.
         tool: Its tool.
-        number: Which call of its reply it is, from 1; 0 where it is the only one.
-        work: What the calls of its reply share.
+        number: Position of the call in its reply, from 1; 0 if it is the only one.
+        work: Budget shared by the calls of a reply.
 
     Raises:
-        InvalidAction: They do not fit the schema; names the place in them and what belongs there.
+        InvalidAction: The arguments do not fit the schema; the message names the place and what belongs there.
     """
     work = work or Work()
     validator = _validator(json.dumps(tool.input_schema))
@@ -87,7 +88,7 @@ def _from_text(arguments: dict[str, Any], schema: Mapping[str, Any], validator: 
 
 
 def _typed(text: str, schema: Any, validator: Any, work: Work) -> Any:
-    """``text`` itself where text fits; else what it says as JSON, where that fits."""
+    """Return ``text`` itself if it fits the schema; else its value as JSON, if that fits."""
     wanted = validator.evolve(schema=schema)
     if not _errors(wanted, text, work):
         return text
@@ -99,15 +100,15 @@ def _typed(text: str, schema: Any, validator: Any, work: Work) -> Any:
     return value if end == len(word) and not _errors(wanted, value, work) else text
 
 
-# What is wrong -----------------------------------------------------------------------------------------------------
+# Error messages
 
 
 def _errors(validator: Any, value: Any, work: Work) -> list[Any]:
-    """The first errors; none where the schema cannot be applied."""
+    """Return the first errors; none if the schema cannot be applied."""
     token = _under_way.set(work)
     try:
         return list(islice(validator.iter_errors(value), 20))
-    except Exception:  # a malformed schema raises anything: unknown types, references to nowhere, endless recursion
+    except Exception:  # a malformed schema may raise anything: unknown types, dangling references, endless recursion
         return []
     finally:
         _under_way.reset(token)
@@ -138,7 +139,7 @@ def _short(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
 
 
-# Validators --------------------------------------------------------------------------------------------------------
+# Validators
 
 
 @lru_cache(maxsize=1_024)
@@ -149,7 +150,7 @@ def _validator(schema_text: str) -> Any:
     schema = json.loads(schema_text)
     try:
         base = validator_for(schema, default=Draft202012Validator)
-    except TypeError:  # "$schema" is no text
+    except TypeError:  # "$schema" is not a text
         base = Draft202012Validator
     # An empty registry fetches nothing; the default one would.
     return _bounded(base)(schema, registry=Registry())
@@ -175,7 +176,7 @@ def _counted(check: Keyword) -> Keyword:
         work = _under_way.get()
         work.spend(1 + _size(value) + _size(instance))
         for error in check(validator, value, instance, schema) or ():
-            work.spend(len(error.message) // _CHARS_A_STEP)  # it holds the whole value
+            work.spend(len(error.message) // _CHARS_A_STEP)  # the message contains the whole value
             yield error
 
     return counted
@@ -198,7 +199,7 @@ def _unique_items(validator: Any, value: Any, instance: Any, schema: Any) -> Ite
 
     if value and isinstance(instance, list):
         _under_way.get().spend(len(instance))
-        # As JSON tells values apart: 1 is not true.
+        # Values are compared as JSON: 1 is not true.
         if len({json.dumps(item, sort_keys=True) for item in instance}) < len(instance):
             yield ValidationError("its items are not all different")
 

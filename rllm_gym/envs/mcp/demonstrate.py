@@ -1,4 +1,4 @@
-"""The way through a built-in errand as replies: for demonstrations, and to show that every task can be solved."""
+"""Reference solutions of built-in tasks as replies, for demonstrations and to show that every task can be solved."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from rllm_gym.mcp import Tool
 
 
 def errand_of(env: Any) -> ToolErrand:
-    """The errand of the episode that is under way.
+    """Return the built-in task of the running episode.
 
     Raises:
-        ValueError: There is none: the episode has not begun, or its task is a row with servers of its own.
+        ValueError: There is none: the episode has not begun, or its task is a row with its own servers.
     """
     case = getattr(env.unwrapped, "_case", None)
     if not isinstance(case, WorldCase):
@@ -27,13 +27,13 @@ def errand_of(env: Any) -> ToolErrand:
 
 
 def next_reply(env: Any) -> str:
-    """The reply to give now, in an episode played by these alone, from the first turn on."""
+    """Return the next reply of the solution, in an episode played only with such replies from the first turn on."""
     base: MCPEnv = env.unwrapped
     return replies(errand_of(base).calls, list(base.offered.values()))[base.turn]
 
 
 def replies(moves: Iterable[Move], tools: Sequence[Tool]) -> list[str]:
-    """Moves as the replies of a model that is offered ``tools``.
+    """Convert moves to the replies of a model that is offered ``tools``.
 
     Raises:
         ValueError: A move calls a tool that is not offered.

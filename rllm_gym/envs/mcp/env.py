@@ -1,4 +1,4 @@
-"""Tools as an environment: a task is posed, MCP servers offer the tools, end state and answer are the reward."""
+"""The MCP environment: MCP servers provide the tools; the end state and the final answer decide the reward."""
 
 from __future__ import annotations
 
@@ -40,88 +40,98 @@ Servers = Server | Mapping[str, Any] | Callable[..., Any] | Sequence[Any]
 class MCPEnv(AsyncTextEnv):
     """Do a task with the tools of MCP servers.
 
-    **Description**: A task is posed, and its tools come from servers that speak the Model Context Protocol. Built-in
-    worlds (:data:`rllm_gym.envs.mcp.worlds.TEMPLATES`: databases, files, a shop's back office, and more) give tasks
-    without limit and without a download; rows bring servers of one's own: programs, URLs, or servers made in this
-    process. Each episode has servers and a workspace of its own (:mod:`rllm_gym.mcp`), gone when it ends.
+    ## Description
+    The tools of a task come from servers that use the Model Context Protocol. Built-in backends
+    (:data:`rllm_gym.envs.mcp.worlds.TEMPLATES`: databases, files, a shop's back office, and more) provide unlimited
+    tasks without a download. Rows can use other servers: programs, URLs, or servers created in this process. Each
+    episode has its own servers and workspace (:mod:`rllm_gym.mcp`), which are removed when it ends.
 
-    **Action space**: Any text. Tool calls are read in every notation that models are trained with
-    (:func:`rllm_gym.parsing.tool_calls.parse_tool_calls`), several in a reply as well: they run side by side. The tool
-    ``finish`` ends the episode, and so does a reply without a call, whose text is the final answer. The tool
-    ``report_infeasible`` ends it with the statement that the task cannot, or must not, be done; saying so in plain
-    text is an answer like any other. A tool that ends the episode is the only call of its reply.
+    ## Action space
+    Any text. Tool calls are read in every notation that models are trained with
+    (:func:`rllm_gym.parsing.tool_calls.parse_tool_calls`). A reply may contain several calls, which run concurrently.
+    The tool ``finish`` ends the episode, and so does a reply without a call, whose text is the final answer. The tool
+    ``report_infeasible`` ends it with the statement that the task cannot, or must not, be done; the same statement in
+    plain text counts as an ordinary answer. A tool that ends the episode must be the only call of its reply.
 
-    **Observation space**: Text. First the task, the tools in a line each, and how to call them; then the results of a
-    turn's calls, in their order, each under its tool's name, long ones with their middle left out, which is said. The
-    episode's directory is called ``/workspace`` in results, and may be called so in arguments.
+    ## Observation space
+    Text. First the task, the tools in one line each, and how to call them; then the results of a turn's calls, in
+    order, each under its tool's name. The middle of a long result is cut, with a note. Results show the episode's
+    directory as ``/workspace``, and arguments may use that name.
 
-    **Starting state**: One task, by ``options={"task": index | task_id | Task}``, else drawn with the seed. A server
-    that takes ``{seed}`` gets one drawn with the seed too; a built-in world is a function of its task alone.
+    ## Starting state
+    One task, chosen by ``options={"task": index | task_id | Task}``, else drawn with the seed. A server that takes
+    ``{seed}`` gets one drawn with the seed too; a built-in backend is a function of its task only.
 
-    **Rewards**: ``task``: 1 where the episode ends as asked, else 0. A built-in task compares the whole end state of
-    its world with that of a twin in which exactly the right thing was done, so that a side effect costs the reward,
-    and the answer by :mod:`rllm_gym.grading.answers`. A row has a typed answer, a check, or both. A task that cannot
-    be done wants ``report_infeasible`` and nothing changed. A reply that cannot be read, names no tool, or whose
-    arguments do not fit a schema is not sent, none of its calls is, and costs ``invalid_action_penalty``. A tool that
-    fails says so and costs nothing. A server that dies, hangs or sends nonsense raises
-    :class:`~rllm_gym.mcp.ServerFault`, a fault and no reward.
+    ## Rewards
+    ``task``: 1 if the episode ends as requested, else 0. A built-in task compares the complete end state of its backend
+    with that of a copy to which exactly the requested change was applied, so that a side effect costs the reward, and
+    checks the answer with :mod:`rllm_gym.grading.answers`. A row has a typed answer, a check, or both. A task that
+    cannot be done requires ``report_infeasible`` and no change. If a reply cannot be parsed, names an unknown tool, or
+    has arguments that do not fit a schema, none of its calls is sent, and it costs ``invalid_action_penalty``. A
+    failing tool call returns its error message and costs nothing. A server that dies, hangs or sends malformed messages
+    raises :class:`~rllm_gym.mcp.ServerFault`: an environment fault, for which no reward is given.
 
-    **Episode end**: Terminates with the final answer or report: ``success`` or ``failure``. Truncated (``max_turns``)
-    when the turns run out.
+    ## Episode end
+    Terminates with the final answer or report: ``success`` or ``failure``. Truncated (``max_turns``) when no turns are
+    left.
 
-    **Information**: The keys of :class:`~rllm_gym.core.TextEnv`, and ``tools_called: int`` and ``tool_errors: int``,
-    calls sent in the episode so far and those of them that failed, ``answer: str``, the final answer (its first 1,000
-    characters; ``""`` until then), and ``template: str`` of a built-in task (``""`` for rows). ``tools`` from ``reset``
-    holds the schemas of all tools.
+    ## Information
+    The keys of :class:`~rllm_gym.core.TextEnv`, and ``tools_called: int`` and ``tool_errors: int``, the numbers of sent
+    and of failed calls in the episode so far, ``answer: str``, the final answer (its first 1,000 characters; ``""``
+    until then), and ``template: str`` of a built-in task (``""`` for rows). ``tools`` from ``reset`` contains the
+    schemas of all tools.
 
-    **Arguments**:
+    ## Arguments
 
     >>> import gymnasium as gym, rllm_gym
     >>> env = gym.make("rllm/MCP-v0", worlds="sqlite", difficulty=1)        # doctest: +SKIP
     >>> observation, info = env.reset(seed=0)                               # doctest: +SKIP
 
     Args:
-        tasks: ``None`` for the built-in worlds; ``"path.jsonl"``, ``"path.parquet"``, ``"hf:repo[:config][@split]"``,
+        tasks: ``None`` for the built-in tasks; ``"path.jsonl"``, ``"path.parquet"``, ``"hf:repo[:config][@split]"``,
             a list of rows or tasks, or a :class:`~rllm_gym.data.Taskset`. Rows are ``{"prompt", "servers":
             [{"command", "args", "env"} | {"url"} | {"in_process": "module:function"}], "answer": {"type", "value"},
-            "check": "module:function"}``, with ``infeasible``, ``tools`` (names of those offered), ``workspace``
-            (``{path: text}``) and ``data`` if wanted, or ``{"template", "seed", "difficulty"}``. ``check(state)`` gets
-            a :class:`~rllm_gym.envs.mcp.ToolState` and returns True or False. In Python, servers and checks may be
-            objects. Rows run programs on this machine: use those you trust; those of the hub may not.
-        templates: Built-in tasks to draw from, by name, ``None`` for all; also
-            :class:`~rllm_gym.envs.mcp.worlds.ToolTemplate` of your own.
-        worlds: Worlds to draw from, ``None`` for all: what stands before the ``/`` of a template's name.
+            "check": "module:function"}``, with optional ``infeasible``, ``tools`` (names of the offered tools),
+            ``workspace`` (``{path: text}``) and ``data``, or ``{"template", "seed", "difficulty"}``. ``check(state)``
+            gets a :class:`~rllm_gym.envs.mcp.ToolState` and returns True or False. In Python, servers and checks may be
+            objects. Rows run programs on this machine, so use only rows that you trust; rows from the hub may not run
+            any.
+        templates: Built-in tasks to draw from, by name, ``None`` for all; also your own
+            :class:`~rllm_gym.envs.mcp.worlds.ToolTemplate` objects.
+        worlds: Built-in backends to draw from, ``None`` for all: the part before the ``/`` of a template's name.
         difficulty: Of built-in tasks: 1 (easy) to 3, a pair ``(lowest, highest)``, or ``None`` for all.
-        split: ``"train"``, ``"validation"`` or ``"test"``. Splits are made by the content of a task and share none.
-            ``None`` is ``"train"`` for built-in tasks and every row of a file.
-        task_seed: Another seed gives other built-in tasks.
-        num_tasks: Number of tasks: the first so many rows, or built-in tasks (1,000,000 by default).
-        servers: For rows that name none; like ``check`` and ``tools`` an error beside built-in tasks.
-        check: For rows that name none.
-        tools: Names of the tools offered, for rows that name none.
-        pool: A :class:`~rllm_gym.mcp.ServerPool` of yours, which you close; else environments share one in a process.
-        tools_in_prompt: Whether the first observation lists the tools. An agent whose chat template renders
-            ``info["tools"]`` needs no list.
-        call_timeout_s: Seconds a call may take; ``None`` for what its server says (30 by default).
-        check_timeout_s: Seconds a check may take; one that takes longer is a fault.
+        split: ``"train"``, ``"validation"`` or ``"test"``. The split of a task is decided by its content; no two
+            splits share a task. ``None`` means ``"train"`` for built-in tasks and every row of a file.
+        task_seed: A different seed gives different built-in tasks.
+        num_tasks: Number of tasks: the first rows of a file, or built-in tasks (1,000,000 by default).
+        servers: Servers for rows that name none; as ``check`` and ``tools``, an error together with built-in tasks.
+        check: Check for rows that name none.
+        tools: Names of the offered tools, for rows that name none.
+        pool: Your own :class:`~rllm_gym.mcp.ServerPool`, which you close; by default the environments of a process
+            share one.
+        tools_in_prompt: Whether the first observation lists the tools. Not needed if the agent's chat template renders
+            ``info["tools"]``.
+        call_timeout_s: Time limit in seconds for a call; ``None`` for the server's own limit (30 by default).
+        check_timeout_s: Time limit in seconds for a check; exceeding it is an environment fault.
         max_calls: Most calls in one reply, 1 to 32.
         max_result_chars: Longest result of a call in an observation, at least 100.
-        max_turns: Replies the model has.
-        invalid_action_penalty: Taken from the reward on every turn whose calls were not sent.
+        max_turns: Number of replies.
+        invalid_action_penalty: Subtracted from the reward on every turn whose calls were not sent.
         max_observation_chars: Bound of the observation space, at least 10,000.
-        max_action_chars: Longest reply that is read.
+        max_action_chars: Longest accepted reply.
         render_mode: ``"ansi"`` (the task, replies and results) or ``None``.
 
     Raises:
         ModuleNotFoundError: The extra is missing: ``pip install 'rllm-gym[mcp]'``.
-        TaskError: The tasks cannot be used; file, row and way out are named.
+        TaskError: The tasks are unusable; the message names the file, the row and a solution.
         ValueError: Another argument is out of range.
 
-    **Version history**: v0: first release.
+    ## Version history
+    v0: first release.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 4}  # type: ignore[misc]
-    bound_to_loop: ClassVar[bool] = False  # sessions live on a loop of their pool
+    bound_to_loop: ClassVar[bool] = False  # sessions live on an event loop of their pool
 
     def __init__(
         self,
@@ -187,7 +197,7 @@ class MCPEnv(AsyncTextEnv):
         self._log: list[tuple[str, str]] = []
         self._errors, self._answer, self._template = 0, "", ""
 
-    # The episode -------------------------------------------------------------------------------------------
+    # Episode
 
     async def _async_begin(self, task: Task) -> str:
         await self._async_end()
@@ -222,7 +232,7 @@ class MCPEnv(AsyncTextEnv):
         return await WorldCase.make(template, row)
 
     async def _open(self, case: Case, seed: int) -> ToolSession:
-        # Asked for each time: after a fork, as vector environments make them, the shared pool is another.
+        # Looked up on every call: after a fork, as in vector environments, the shared pool is a different one.
         pool = self._pool or shared_pool()
         workspace = await pool.workspace(case.servers)
         try:
@@ -281,10 +291,10 @@ class MCPEnv(AsyncTextEnv):
         return Outcome(said, {"task": 0.0})
 
     def _prepared(self, calls: Sequence[FunctionCall]) -> list[tuple[Tool, dict[str, Any]]]:
-        """Each call's tool and arguments, or none at all: the model must know which calls took place.
+        """Return each call's tool and arguments, or raise for all of them: the model must know which calls were made.
 
         Raises:
-            InvalidAction: There are too many, or one is wrong.
+            InvalidAction: There are too many calls, or one is wrong.
         """
         if len(calls) > self.max_calls:
             raise InvalidAction(
@@ -308,13 +318,13 @@ class MCPEnv(AsyncTextEnv):
         return prepared
 
     async def _run(self, prepared: Sequence[tuple[Tool, dict[str, Any]]]) -> list[ToolResult]:
-        """All calls side by side; their results, in order."""
+        """Run all calls concurrently; return their results in order."""
         running = [asyncio.ensure_future(self._call(tool, arguments)) for tool, arguments in prepared]
         try:
             results = await asyncio.gather(*running)
         finally:
             for one in running:
-                one.cancel()  # a fault of one ends the episode
+                one.cancel()  # a fault of one call ends the episode
         for (tool, arguments), result in zip(prepared, results):
             self._calls.add(tool.name, arguments, result)
             self._errors += result.is_error
@@ -348,27 +358,27 @@ class MCPEnv(AsyncTextEnv):
 
     @property
     def offered(self) -> Mapping[str, Tool]:
-        """The tools of the episode by name, those that end it too."""
+        """The tools of the episode by name, including those that end it."""
         return self._offered
 
     @property
     def turn(self) -> int:
-        """Replies taken in this episode."""
+        """Number of replies in this episode."""
         return self._turn
 
     @property
     def workspace(self) -> Path:
-        """The episode's directory; gone when the episode is over.
+        """The episode's directory, which is removed when the episode is over.
 
         Raises:
-            TaskError: No episode is under way.
+            TaskError: No episode is running.
         """
         if self._session is None:
             raise TaskError("no episode is under way, so there is no workspace; call reset()")
         return self._session.workspace
 
     def render(self) -> str | np.ndarray | None:
-        """The task, and each reply with what came back, for ``render_mode="ansi"``."""
+        """Return the task and each reply with its observation, for ``render_mode="ansi"``."""
         if self.render_mode != "ansi":
             return None
         lines = [f"Task {self.task.task_id}", _indent(self._case.goal if self._case else "")]
@@ -404,7 +414,7 @@ def _check_seconds(name: str, value: Any) -> None:
 
 
 def _offered(tools: Sequence[Tool], allowed: Sequence[str] | None) -> dict[str, Tool]:
-    """The tools of the servers that the task allows, and those that end it."""
+    """Return the server tools that the task allows, and those that end the episode."""
     if allowed is None:
         chosen = list(tools)
     else:

@@ -1,4 +1,4 @@
-"""The built-in errands as a task set: a template, a difficulty and the seed of a world are drawn, and nothing built."""
+"""The built-in tasks as a task set. A template, a difficulty and a seed are drawn; no backend is created for that."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def templates_of(
     templates: str | ToolTemplate | Iterable[str | ToolTemplate] | None = None,
     worlds: str | Iterable[str] | None = None,
 ) -> dict[str, ToolTemplate]:
-    """Templates by name, in the order of their table.
+    """Return templates by name, in the order of their table.
 
     Args:
-        templates: Names of built-in ones, ``"sqlite/count-orders"``, and templates of one's own; ``None`` for all
-            built-in.
-        worlds: Keep those of these worlds: what stands before the ``/`` of their names.
+        templates: Names of built-in ones, such as ``"sqlite/count-orders"``, and your own templates; ``None`` for all
+            built-in ones.
+        worlds: Keep the templates of these backends: the part before the ``/`` of their names.
 
     Raises:
-        TaskError: There is no such template or world; names those there are.
+        TaskError: There is no such template or backend; the message names those that exist.
     """
     chosen = dict(TEMPLATES) if templates is None else {}
     given = [templates] if isinstance(templates, str | ToolTemplate) else list(templates or ())
@@ -58,13 +58,13 @@ def errand_tasks(
     seed: int = 0,
     size: int | None = None,
 ) -> ProceduralTaskset:
-    """Errands of these templates as a task set without limit.
+    """Return tasks of these templates as an unlimited task set.
 
     Args:
-        templates: As :func:`templates_of` gives them.
-        difficulty: A level, a pair ``(lowest, highest)``, or ``None`` for every level a template has.
-        split: ``"train"``, ``"validation"`` or ``"test"``; ``None`` is ``"train"``.
-        seed: Another seed gives other tasks.
+        templates: As returned by :func:`templates_of`.
+        difficulty: A level, a pair ``(lowest, highest)``, or ``None`` for every level of a template.
+        split: ``"train"``, ``"validation"`` or ``"test"``; ``None`` means ``"train"``.
+        seed: A different seed gives different tasks.
         size: Number of tasks, 1,000,000 by default.
 
     Raises:
@@ -83,7 +83,7 @@ def errand_tasks(
 
 @dataclass(frozen=True)
 class Draw:
-    """Draws one errand.
+    """A generator of one task at a time.
 
     Attributes:
         templates: Names, each with the levels to draw from.

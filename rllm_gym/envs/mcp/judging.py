@@ -1,4 +1,4 @@
-"""What an episode is about, and when it is solved: an errand by its exact end state, a row by its check."""
+"""The task of an episode and its grading: a built-in task by its exact end state, a row by its check."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from rllm_gym.mcp import InProcessServer, Server, ToolResult, ToolSession
 from rllm_gym.workers.scratch import scratch_root
 
 WORLD_DEADLINE_S = 60.0
-"""Seconds that making a world, or comparing it at the end, may take."""
+"""Deadline in seconds for creating a backend, or comparing it at the end."""
 
 KEPT_CHARS = 32_000_000
-"""What is kept of an episode's results for its check: characters, and bytes of images."""
+"""Limit of the call results kept for an episode's check: characters, and bytes of images."""
 
 _CUT_CHARS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class MadeCall:
-    """A call that was sent, and what came back.
+    """A call that was sent, and its result.
 
     Attributes:
-        name: The tool, as the model calls it.
-        arguments: What was sent.
-        result: What its server returned.
+        name: The tool name that the model used.
+        arguments: The arguments that were sent.
+        result: The server's result.
     """
 
     name: str
@@ -44,8 +44,8 @@ class MadeCall:
 
 
 class CallRecord:
-    """The calls of an episode. A result for which no room is left in :data:`KEPT_CHARS` loses its middle, its images
-    and its structured content."""
+    """The calls of an episode. A result that no longer fits into :data:`KEPT_CHARS` loses its middle, its images and
+    its structured content."""
 
     def __init__(self) -> None:
         self.made: list[MadeCall] = []
@@ -65,7 +65,7 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How the model ended the episode: by an answer, or by a reason why it cannot be done."""
+    """How the model ended the episode: with an answer, or with a reason why the task cannot be done."""
 
     answer: str | None = None
     infeasible: str | None = None
@@ -73,13 +73,13 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class ToolState:
-    """The end of an episode, for a check.
+    """The end of an episode, passed to a check.
 
     Attributes:
         workspace: The episode's directory.
-        answer: The final answer; ``None`` where the task was reported infeasible.
+        answer: The final answer; ``None`` if the task was reported infeasible.
         infeasible: The reason given, or ``None``.
-        calls: Every call of the episode, in order; where their results are more than 32 MB, some of them cut.
+        calls: Every call of the episode, in order; if the results exceed 32 MB, some of them are cut.
         data: ``"data"`` of the row.
         session: The episode's tools, still open.
     """
@@ -92,33 +92,33 @@ class ToolState:
     session: ToolSession
 
     def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
-        """Ask a server about its state, with any of its tools, also one the model was not offered. A check that is a
-        coroutine awaits ``session.call`` instead.
+        """Query a server's state with any of its tools, including those that were not offered to the model. A check
+        that is a coroutine awaits ``session.call`` instead.
 
         Raises:
-            ServerFault: The server broke.
+            ServerFault: The server failed.
         """
         return asyncio.run(self.session.call(name, dict(arguments or {})))
 
 
 class Case(Protocol):
-    """One task, set up."""
+    """One task, set up for an episode."""
 
     goal: str
     servers: tuple[Server, ...]
-    """Those that are known before there is a workspace."""
+    """The servers that do not depend on the workspace."""
     tools: tuple[str, ...] | None
     seed: int | None
 
     async def prepare(self, workspace: Path) -> Sequence[Server]:
-        """Write the files that the episode begins with; the servers to connect to."""
+        """Write the episode's initial files; return the servers to connect to."""
         ...
 
     async def solved(self, ending: Ending, session: ToolSession, calls: Sequence[MadeCall]) -> bool:
-        """Whether the end is the one that was asked for.
+        """Return whether the end state and answer are as requested.
 
         Raises:
-            EnvironmentFault: It cannot be told; kind ``"check"``.
+            EnvironmentFault: This cannot be determined; kind ``"check"``.
         """
         ...
 
@@ -130,10 +130,10 @@ def _said_right(infeasible: bool, answer: Mapping[str, Any] | None, ending: Endi
 
 
 class WorldCase:
-    """An errand in a world of ours. The world of the episode is its own.
+    """A built-in task. Each episode has its own backend.
 
     Raises:
-        TaskError: The template does not exist at this difficulty, or asks for nothing.
+        TaskError: The template does not exist at this difficulty, or requests neither a change nor an answer.
     """
 
     def __init__(self, template: ToolTemplate, row: WorldRow) -> None:
@@ -152,7 +152,7 @@ class WorldCase:
 
     @classmethod
     async def make(cls, template: ToolTemplate, row: WorldRow) -> WorldCase:
-        """Made in a thread: it takes milliseconds, which an event loop has not."""
+        """Create the case in a thread: it takes milliseconds, for which an event loop must not be blocked."""
         return await aside(cls, template, row, timeout_s=WORLD_DEADLINE_S)  # type: ignore[no-any-return]
 
     async def prepare(self, workspace: Path) -> Sequence[InProcessServer]:
@@ -172,7 +172,7 @@ class WorldCase:
 
 
 class ServerCase:
-    """A row with servers of its own, judged by a function, a typed answer, or both."""
+    """A row with its own servers, graded by a function, a typed answer, or both."""
 
     def __init__(self, row: ServerRow, *, check_timeout_s: float) -> None:
         self._row, self._timeout_s = row, check_timeout_s

@@ -1,4 +1,4 @@
-"""The episode's directory under one name: what the model reads does not depend on where this machine keeps it."""
+"""A fixed name for the episode's directory, so that what the model reads does not depend on its real path."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from rllm_gym.mcp import ToolResult
 
 SHOWN = "/workspace"
-"""What the model sees in place of the directory, and may write in its place."""
+"""What the model sees in place of the directory's path, and may write instead of it."""
 
 
 class WorkspaceName:
-    """Puts :data:`SHOWN` for a directory into results, and the directory for it into arguments.
+    """Replaces a directory's path by :data:`SHOWN` in results, and the reverse in arguments.
 
     >>> name = WorkspaceName(Path("/tmp/x1"))
     >>> name.hidden(ToolResult("read /tmp/x1/a.txt")).text
@@ -26,11 +26,11 @@ class WorkspaceName:
 
     def __init__(self, workspace: Path) -> None:
         self._path = str(workspace)
-        # A system's directory for temporary files may be a link, and servers name what it leads to.
+        # A system's directory for temporary files may be a link, and servers may report the target of the link.
         self._names = sorted({self._path, os.path.realpath(workspace)}, key=len, reverse=True)
 
     def hidden(self, result: ToolResult) -> ToolResult:
-        """The result without the directory's own name in its text."""
+        """Return the result with the directory's real path replaced in its text."""
         return replace(result, text=self._without_name(result.text))
 
     def _without_name(self, text: str) -> str:
@@ -39,8 +39,8 @@ class WorkspaceName:
         return text
 
     def real(self, value: Any) -> Any:
-        """Arguments whose texts that are a path below :data:`SHOWN` name the directory. A longer text that only
-        mentions it stays as it is: it may be what a file is to hold."""
+        """Return arguments in which each text that is a path below :data:`SHOWN` is the real path. A longer text that
+        only mentions such a path is unchanged: it may be content to be written to a file."""
         if isinstance(value, str):
             is_path = (value == SHOWN or value.startswith(SHOWN + "/")) and "\n" not in value
             return self._path + value[len(SHOWN) :] if is_path else value

@@ -1,4 +1,4 @@
-"""What the model is told: the task, its tools in words and as schemas, how to call them and how to end, and results."""
+"""Text for the model: the task, its tools as text and as schemas, how to call them, how to finish, and results."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ _MIN_RESULT_CHARS = 80
 
 
 def first_words(goal: str, tools: Sequence[Tool], *, listed: bool, max_calls: int, max_turns: int) -> str:
-    """The first observation.
+    """Return the first observation.
 
     Args:
-        goal: What is asked for.
-        tools: The tools offered, those that end the task too.
-        listed: Whether they are named here.
+        goal: The request.
+        tools: The offered tools, including those that end the task.
+        listed: Whether the observation lists the tools.
         max_calls: Most calls in a reply.
-        max_turns: Replies there are.
+        max_turns: Number of replies.
     """
     parts = [goal]
     if listed:
@@ -65,7 +65,7 @@ def first_words(goal: str, tools: Sequence[Tool], *, listed: bool, max_calls: in
 
 
 def tool_list(tools: Sequence[Tool]) -> str:
-    """A line for each tool, as ``name(parameter: type, other: type = default): what it does``; cut where it is long."""
+    """Return one line per tool, ``name(parameter: type, other: type = default): description``; long lines are cut."""
     lines: list[str] = []
     left = _MAX_TOOLS_CHARS
     for tool in tools:
@@ -74,7 +74,7 @@ def tool_list(tools: Sequence[Tool]) -> str:
             line += f": {said}"
         left -= len(line)
         if left < 0:
-            line = f"- {tool.name}"  # its name at least
+            line = f"- {tool.name}"  # at least the tool's name
         lines.append(line)
     return "\n".join(lines)
 
@@ -119,12 +119,12 @@ def _cut(text: str, most: int) -> str:
 
 
 def results_text(results: Sequence[tuple[str, ToolResult]], *, max_result_chars: int, max_chars: int) -> str:
-    """The results of a turn, in the order of the calls, each under its tool's name.
+    """Return the results of a turn, in the order of the calls, each under its tool's name.
 
     Args:
         results: Name and result of each call.
-        max_result_chars: Of one result; its middle is left out, which is said.
-        max_chars: Of all together.
+        max_result_chars: Limit of one result; the middle of a longer one is cut, with a note.
+        max_chars: Limit of all results together.
     """
     many = len(results)
     heads = [

@@ -1,4 +1,4 @@
-"""Rows of tool tasks: a world of ours by template and seed, or servers of one's own with an answer or a check."""
+"""Rows of tool tasks: a built-in task by template and seed, or user-provided servers with an answer or a check."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _SERVER_KEYS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class WorldRow:
-    """An errand in one of the built-in worlds.
+    """A built-in task.
 
     Attributes:
         template: Name of the :class:`rllm_gym.envs.mcp.worlds.ToolTemplate`.
-        seed: Of its world.
+        seed: Seed of its backend.
         difficulty: One of the template's levels.
     """
 
@@ -46,17 +46,17 @@ class WorldRow:
 
 @dataclass(frozen=True, slots=True)
 class ServerRow:
-    """A task with servers of one's own.
+    """A task with user-provided servers.
 
     Attributes:
-        prompt: What is asked for.
-        servers: Where the tools come from.
-        answer: What the final answer must say, as :mod:`rllm_gym.grading.answers` reads it, or ``None``.
-        check: ``"module:function"`` (or the function) that looks at the end, or ``None``.
-        infeasible: Reporting that it cannot be done is right.
-        tools: The tools offered, by name; ``None`` for all.
-        workspace: Files to begin with, by relative path.
-        data: What the check wants to know beyond it.
+        prompt: The request.
+        servers: The servers that provide the tools.
+        answer: The required final answer, as :mod:`rllm_gym.grading.answers` reads it, or ``None``.
+        check: ``"module:function"`` (or the function) that checks the end state, or ``None``.
+        infeasible: Whether reporting that the task cannot be done is right.
+        tools: Names of the offered tools; ``None`` for all.
+        workspace: Initial files, by relative path.
+        data: Additional data for the check.
     """
 
     prompt: str
@@ -71,10 +71,10 @@ class ServerRow:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowReading:
-    """Turns rows into tasks.
+    """Converts rows to tasks.
 
     Attributes:
-        defaults: ``servers``, ``check`` and ``tools`` for rows that have none of their own.
+        defaults: ``servers``, ``check`` and ``tools`` for rows without their own.
         trusted: Whether rows may name programs to run and functions to call; rows from the hub may not.
     """
 
@@ -82,10 +82,10 @@ class RowReading:
     trusted: bool = True
 
     def __call__(self, row: Mapping[str, Any], task_id: str) -> Task:
-        """The task of a row ``{"prompt", "servers", …}`` or ``{"template", "seed", "difficulty"}``, or a saved task.
+        """Return the task of a saved task or a row, ``{"prompt", "servers", …}`` or ``{"template", "seed", …}``.
 
         Raises:
-            TaskError: The row cannot be used; says why.
+            TaskError: The row is unusable; the message says why.
         """
         data = row.get("data")
         if isinstance(row.get("content"), str) and isinstance(data, Mapping) and "prompt" not in row:
@@ -112,19 +112,19 @@ class RowReading:
 
 
 def world_content(template: str, seed: int, difficulty: int) -> tuple[str, dict[str, Any]]:
-    """Content and data of a task in a built-in world. No world is built: these three say all of it."""
+    """Return content and data of a built-in task. No backend is created: these three values define it completely."""
     content = f"{template}, difficulty {difficulty}, world {seed}"
     return content, {"template": template, "seed": seed, "difficulty": difficulty}
 
 
 def read_task(task: Task, defaults: Mapping[str, Any]) -> WorldRow | ServerRow:
-    """What a task says, also one that was made by hand.
+    """Return the row in a task, also in a task created by hand.
 
     Raises:
-        TaskError: It cannot be used; names the task and the field.
+        TaskError: The task is unusable; the message names the task and the field.
     """
     try:
-        data = task.to_json()["data"]  # lists and dicts again, as a check knows them from its rows
+        data = task.to_json()["data"]  # lists and dicts again, as a check gets them from its rows
         if "template" in data:
             return _world_row(data, defaults)
         return _server_row({"prompt": task.content, **defaults, **data})
@@ -214,14 +214,14 @@ def _files(files: Any) -> Mapping[str, str]:
     return files
 
 
-# Servers -----------------------------------------------------------------------------------------------------------
+# Servers
 
 
 def servers_of(servers: Any) -> tuple[Server, ...]:
-    """Servers from a row, or as a user gives them.
+    """Return servers from a row, or from a user's argument.
 
     Raises:
-        TaskError: One cannot be used; says which and why.
+        TaskError: One is unusable; the message says which and why.
     """
     if isinstance(servers, Mapping | StdioServer | HttpServer | InProcessServer) or callable(servers):
         servers = [servers]

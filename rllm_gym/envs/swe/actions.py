@@ -1,4 +1,4 @@
-"""What an agent may do in a repository, and the reading of a reply as one such action. Nothing is done here."""
+"""The actions of an agent in a repository, and the parsing of a reply to one action. Nothing is executed here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_COMMAND_TIMEOUT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Bash:
-    """Run a command; ``timeout`` in seconds, ``None`` for the environment's."""
+    """Run a command; ``timeout`` in seconds, ``None`` for the environment's default."""
 
     command: str
     timeout: float | None = None
@@ -43,7 +43,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Replace the one place where ``old`` stands."""
+    """Replace the only occurrence of ``old``."""
 
     path: str
     old: str
@@ -61,20 +61,20 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """Take back the editor's last change of a file."""
+    """Undo the editor's last change of a file."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """The work is done."""
+    """Submit the work."""
 
 
 Edit = View | Create | Replace | Insert | Undo
 Action = Bash | Edit | Submit
 
-# Other harnesses' names of the same tools.
+# Names of the same tools in other harnesses.
 _SAME_TOOL = {
     "execute_bash": "bash",
     "shell": "bash",
@@ -157,8 +157,8 @@ _PARAMETERS: dict[str, frozenset[str]] = {
     tool["function"]["name"]: frozenset(tool["function"]["parameters"]["properties"]) for tool in _SCHEMAS
 }
 
-# mini-swe-agent submits by a command that prints this first; what its users append prints the patch, which is
-# read from outside here.
+# mini-swe-agent submits with a command that prints this first; its users append commands that print the patch. Here
+# the patch is read from outside of the sandbox, so the rest is ignored.
 _SUBMIT_LINE = re.compile(
     r"\s*+(?:submit|echo\s++[\"']?(?:COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT|MINI_SWE_AGENT_FINAL_OUTPUT)[\"']?"
     r"(?:[ \t]*+(?:&&|;|\n)[^\x00]*)?)\s*",
@@ -166,7 +166,7 @@ _SUBMIT_LINE = re.compile(
 
 
 def parse_action(reply: str) -> Action:
-    """The action of a reply.
+    """Return the action of a reply.
 
     >>> parse_action("```bash\\nls\\n```")
     Bash(command='ls', timeout=None)
@@ -175,7 +175,7 @@ def parse_action(reply: str) -> Action:
     View(path='a.py', lines=(1, 9))
 
     Raises:
-        InvalidAction: There is none, more than one, or one that cannot be understood; says what is wrong with it.
+        InvalidAction: The reply contains no action, several, or a malformed one; the message says which.
     """
     found = parse_command(reply)
     if isinstance(found, Command):
@@ -204,7 +204,7 @@ def _called(call: FunctionCall) -> Action:
         hint = f" Did you mean {_SAME_TOOL.get(near[0], near[0])!r}?" if near else ""
         raise InvalidAction(f"There is no tool {call.name[:80]!r}.{hint} The tools are {', '.join(_PARAMETERS)}.")
     if name == "submit":
-        return Submit()  # finish(message=…) of other harnesses says what is in the repository anyway
+        return Submit()  # the message of other harnesses' finish(message=…) is not needed
     given = {key: value for key, value in call.arguments.items() if value is not None}
     for key in given:
         if key not in known:
@@ -239,7 +239,7 @@ def _check_text(key: str, value: str) -> None:
 
 
 class _Arguments:
-    """The arguments of one call; XML gives all as text, JSON as its own types."""
+    """The arguments of one call. XML gives all of them as text, JSON with their own types."""
 
     def __init__(self, tool: str, given: Mapping[str, Any]) -> None:
         self._tool, self._given = tool, given

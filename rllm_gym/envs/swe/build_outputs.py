@@ -1,7 +1,7 @@
-"""What installing a package would have made beside its sources: its metadata, and the file that holds its version.
+"""Files that installing a package would create next to its sources: its metadata, and its version file.
 
-Repositories that ask for their own version when they are imported cannot be tested from a bare checkout. Nothing is
-built or run here: such files are written from what the project's configuration says.
+Repositories that read their own version when they are imported cannot be tested from a bare checkout. Nothing is
+built or run here: these files are written from the project's configuration.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _STATED = re.compile(r"""^(?:__version__|version|VERSION)\s*(?::\s*\w+\s*)?=\s*[
 
 
 def missing_outputs(root: Path, modules: set[str], *, metadata: bool) -> dict[str, str]:
-    """Files to add to a tree so that it can be imported: text by path.
+    """Return the files to add to a tree so that it can be imported: text by path.
 
     Args:
         root: The tree.
         modules: Modules that could not be imported, by dotted name.
-        metadata: Whether a package's metadata was missed.
+        metadata: Whether the package's metadata was missing.
     """
     project = _toml(root / "pyproject.toml")
     found: dict[str, str] = {}
@@ -51,7 +51,7 @@ def _version_module() -> str:
 
 
 def _version_file(project: Mapping[str, Any]) -> str | None:
-    """Where setuptools-scm, hatch-vcs or pdm would write the version."""
+    """Return the path to which setuptools-scm, hatch-vcs or pdm would write the version."""
     tool = _table(project, "tool")
     scm = _table(tool, "setuptools_scm")
     vcs = _table(_table(_table(_table(tool, "hatch"), "build"), "hooks"), "vcs")

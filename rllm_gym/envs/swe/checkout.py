@@ -1,7 +1,7 @@
-"""From a repository to the tree an agent starts from: one commit's files, one fresh commit, nothing of the past.
+"""Creation of the tree an agent starts from: the files of one commit, as one new commit without any history.
 
-The repository is hostile: nothing of it is run, no filter, hook or configuration of it is followed, and what is written
-lies in a directory of ours. Trees are made once a process and shared; nobody writes to them.
+The repository is untrusted: nothing in it is run; its filters, hooks and configuration are ignored; and all files are
+written below a private directory. Trees are created once per process and shared read-only.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ MAX_BYTES = 512 << 20
 MAX_CACHED = 256
 MAX_CACHED_BYTES = 2 << 30
 
-# One time for all files: the same commit gives the same tree, to the last stat.
+# The same time for all files, so that the same commit gives an identical tree, including its stat results.
 _TIME_NS = 1_577_836_800 * 10**9
 CACHES = frozenset({"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".ipynb_checkpoints"})
-"""Directories that tools leave in a source tree, and that nobody means by it."""
+"""Directories that tools leave in a source tree and that are not part of it."""
 
 _LEFT_OUT = CACHES | {".git", ".hg", ".svn", ".tox", ".nox", ".venv", "node_modules", ".eggs"}
 _COMMIT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
 class Checkout:
-    """A pristine tree on disk; it is removed when nobody holds it any more, or at exit.
+    """A read-only tree on disk; it is removed when no reference to it is left, or at exit.
 
     Attributes:
-        path: The tree: the files of the base commit, and a ``.git`` with one commit of them where git is installed.
+        path: The tree: the files of the base commit, and a ``.git`` with one commit of them if git is installed.
             Never written to.
         files: Number of files and symbolic links.
-        bytes: Their size.
-        commit: The commit or directory it was made from, for people.
+        bytes: Their total size.
+        commit: The commit or directory it was created from, for messages.
     """
 
     def __init__(self, path: Path, files: int, size: int, commit: str) -> None:
@@ -57,15 +57,15 @@ class Checkout:
         self._remove = weakref.finalize(self, _remove_tree, path, os.getpid())
 
     def read(self, path: str, max_bytes: int = MAX_BYTES) -> bytes | None:
-        """The content of a regular file of the tree, ``None`` where there is none; links are not followed.
+        """Return the content of a regular file of the tree, ``None`` if there is none; links are not followed.
 
         Raises:
-            TaskError: It is larger than ``max_bytes``.
+            TaskError: The file is larger than ``max_bytes``.
         """
         return _read_file(self.path, path, max_bytes)
 
     def entry(self, path: str) -> tuple[bytes | None, str]:
-        """What lies at ``path``: a file's content or a link's target, and its mode as git writes it."""
+        """Return the entry at ``path``: a file's content or a link's target, and its mode in git's notation."""
         status = _lstat(self.path, path)
         if status is not None and stat.S_ISLNK(status.st_mode):
             return os.fsencode(os.readlink(self.path / path)), "120000"
@@ -76,31 +76,31 @@ class Checkout:
 def prepare(
     repo: str | os.PathLike[str] | Mapping[str, str], base_commit: str | None = None, *, patch: str | None = None
 ) -> Checkout:
-    """The tree of ``base_commit``, without the history that led to it.
+    """Return the tree of ``base_commit``, without its history.
 
     Args:
-        repo: A directory (with a git repository: its commit; a bare one too; any other: its files, less caches and
+        repo: A directory (of a git repository, also a bare one: its commit; any other: its files, without caches and
             virtual environments), a git bundle, or the files themselves as text by path.
-        base_commit: A commit, tag or branch; ``None`` is ``HEAD``. Only of git repositories.
-        patch: A unified diff applied to the tree, such as one that brings in a bug.
+        base_commit: A commit, tag or branch; ``None`` is ``HEAD``. Only for git repositories.
+        patch: A unified diff applied to the tree, for example one that introduces a bug.
 
     Returns:
-        The same object for the same tree, as long as somebody holds it or it is among the last 256.
+        The same object for the same tree, as long as it is referenced or among the last 256.
 
     Raises:
-        TaskError: The repository cannot be used: missing, too large, with submodules, damaged or dangerous; says what
-            to do.
+        TaskError: The repository is unusable: missing, too large, with submodules, damaged or dangerous; the message
+            names a solution.
     """
     return _prepared(_source_of(repo, base_commit), patch)
 
 
 def prepare_from(key: tuple[str, ...], name: str, read: Callable[[], Tree], *, patch: str | None = None) -> Checkout:
-    """:func:`prepare` for a tree that comes from elsewhere.
+    """Apply :func:`prepare` to a tree from another source.
 
     Args:
-        key: What identifies it: equal keys, equal trees.
-        name: What it is called in messages.
-        read: Gives the tree; asked where the tree is not there yet.
+        key: Identifies the tree: equal keys, equal trees.
+        name: Its name in messages.
+        read: Returns the tree; called only if it is not cached.
         patch: As in :func:`prepare`.
     """
 
@@ -124,16 +124,16 @@ def _prepared(source: _Source, patch: str | None) -> Checkout:
         return found
 
 
-# Sources --------------------------------------------------------------------------------------------------------
+# Sources
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A tree that may be written out.
+    """A tree that can be written to disk.
 
     Attributes:
-        key: What identifies it: equal keys, equal trees.
-        name: What it is called in messages.
+        key: Identifies the tree: equal keys, equal trees.
+        name: Its name in messages.
         write: Writes it.
     """
 
@@ -169,7 +169,7 @@ def _source_of(repo: Any, base_commit: str | None) -> _Source:
 
 
 def _of_git(source: GitSource, base_commit: str | None, name: str) -> _Source:
-    # The full id of a commit says everything; git is asked only when its tree is to be written.
+    # The full id of a commit identifies its tree, so git is run only when the tree has to be written.
     commit = base_commit if base_commit and _COMMIT_ID.fullmatch(base_commit) else source.resolve(base_commit)
     return _Source(
         ("git", name, commit), f"{commit[:12]} of {name}", lambda writer: _write_commit(source, commit, writer)
@@ -211,7 +211,7 @@ def _of_files(files: Mapping[str, str]) -> _Source:
 
 
 def _of_directory(root: Path) -> _Source:
-    """A plain directory: known again by what ``lstat`` says of all its files."""
+    """Return the source of a plain directory, identified by the ``lstat`` results of all its files."""
     found = list(_walk(root, root, [0, 0]))
     signature = hashlib.sha256(repr([(path, *marks) for path, marks in found]).encode()).hexdigest()
 
@@ -237,7 +237,7 @@ def _walk(root: Path, folder: Path, total: list[int]) -> Iterator[tuple[str, tup
     except OSError as error:
         raise TaskError(f"the directory {str(folder)!r} cannot be read: {error.strerror}") from error
     if any(entry.name == "pyvenv.cfg" for entry in entries) and folder != root:
-        return  # a virtual environment under any name
+        return  # a virtual environment, whatever its name
     for entry in entries:
         if entry.name in _LEFT_OUT or entry.name.endswith(".pyc"):
             continue
@@ -260,11 +260,11 @@ def _check_size(files: int, size: int, name: str) -> None:
         )
 
 
-# Writing --------------------------------------------------------------------------------------------------------
+# Writing
 
 
 class TreeWriter:
-    """Writes files and links into an empty directory of ours, and nowhere else."""
+    """Writes files and links into an empty private directory, and nowhere else."""
 
     def __init__(self, root: Path, name: str) -> None:
         self._root, self._name = root, name
@@ -305,7 +305,7 @@ class TreeWriter:
         self.files += 1
         self.bytes += size
         _check_size(self.files, self.bytes, self._name)
-        # A folder that was not made here may be a link out of the tree.
+        # A directory that was not created here may be a link that leads out of the tree.
         above = path.split("/")[:-1]
         for depth in range(1, len(above) + 1):
             folder = "/".join(above[:depth])
@@ -364,7 +364,7 @@ def _real_folders(root: Path, path: str) -> None:
 
 
 def _lstat(root: Path, path: str) -> os.stat_result | None:
-    """What lies at ``path`` itself, if no link leads there."""
+    """Return the ``lstat`` result of ``path``, ``None`` if the path leads through a link."""
     folder = root
     try:
         for part in path.split("/")[:-1]:
@@ -388,11 +388,11 @@ def _read_file(root: Path, path: str, max_bytes: int) -> bytes | None:
 
 
 def _remove_tree(path: Path, owner: int) -> None:
-    if os.getpid() == owner:  # a forked child shares the trees, and does not own them
+    if os.getpid() == owner:  # a forked child shares the trees, but does not own them
         shutil.rmtree(path, ignore_errors=True)
 
 
-# The trees of this process --------------------------------------------------------------------------------------
+# The trees of this process
 
 _guard = threading.Lock()
 _locks: dict[str, threading.Lock] = {}
@@ -402,7 +402,7 @@ _alive: weakref.WeakValueDictionary[str, Checkout] = weakref.WeakValueDictionary
 
 @contextmanager
 def _lock_of(digest: str) -> Iterator[None]:
-    """One maker a tree; others that want it wait."""
+    """Hold the lock of one tree: one thread creates it, and others that need it wait."""
     with _guard:
         lock = _locks.setdefault(digest, threading.Lock())
     with lock:
@@ -429,7 +429,7 @@ def _remember(digest: str, checkout: Checkout) -> None:
 
 
 def _forget() -> None:
-    """In a fork: the trees are its parent's, who may remove them; a lock may be held by a thread that is not here."""
+    """Reset in a forked child: the parent owns the trees and may remove them; a lock's owner may not exist here."""
     global _guard
     _guard = threading.Lock()
     _locks.clear()

@@ -1,6 +1,6 @@
-"""A bug-fix commit taken apart: what was before, the fix, the tests that came with it, and what its message says.
+"""Analysis of a bug-fix commit: the parent's tree, the fix, the tests that came with it, and the statement.
 
-Nothing is run here. Which tests fail and pass is found by :mod:`rllm_gym.envs.swe.from_commit`.
+Nothing is run here. :mod:`rllm_gym.envs.swe.from_commit` determines which tests fail and pass.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _FEWEST_WORDS = 4
 
 @dataclass(frozen=True, slots=True)
 class FixCommit:
-    """A commit and the one before it.
+    """A commit and its parent.
 
     Attributes:
         name: The repository's name, for ids.
         commit: Its full id.
         parent: The id of its first parent.
         message: Its message.
-        fix: What it changed outside of the tests.
-        tests: Test files, and what belongs to them, that it added or changed: text by path.
-        left_out: Changes to tests that cannot be hidden, with why.
+        fix: Its changes outside of the tests.
+        tests: Test files, and their data files, that it added or changed: text by path.
+        left_out: Changes to tests that cannot be hidden, with the reason.
         before: The paths of the parent's tree.
         after: The paths of its own tree.
         patch: ``fix`` as a unified diff.
@@ -59,7 +59,7 @@ class FixCommit:
     patch: str
 
     def compiled(self, module: str) -> str | None:
-        """The source that a compiled module of this repository is built from, if that is what it is."""
+        """Return the source path of a compiled module of this repository, ``None`` if it is not one."""
         stem = module.rpartition(".")[2].lstrip("_")
         for path in sorted(self.after):
             name = PurePosixPath(path)
@@ -69,15 +69,15 @@ class FixCommit:
 
 
 def read_fix(repo: str | os.PathLike[str], revision: str) -> FixCommit:
-    """Take a commit of a local repository apart.
+    """Analyze a commit of a local repository.
 
     Args:
         repo: A clone (with a work tree or bare), or a git bundle.
         revision: The commit: an id, a tag or a branch.
 
     Raises:
-        TaskError: There is no such repository or commit, the commit has no parent, or it changes no tests or nothing
-            but tests; says what to do.
+        TaskError: There is no such repository or commit, the commit has no parent, or it changes no tests or only
+            tests; the message names a solution.
     """
     path = Path(os.path.realpath(os.path.expanduser(repo)))
     with ExitStack() as stack:
@@ -94,7 +94,7 @@ def _taken_apart(source: GitSource, revision: str, path: Path) -> FixCommit:
     parents, message = source.lineage(commit)
     if not parents:
         raise TaskError(f"{commit[:12]} is the first commit of {str(path)!r}: there is nothing before it to start from")
-    # Of a merge, the first parent is the branch that was merged into.
+    # The first parent of a merge is the branch that was merged into.
     old = {entry.path: entry for entry in source.entries(parents[0])}
     new = {entry.path: entry for entry in source.entries(commit)}
     changed = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
@@ -161,13 +161,13 @@ def _listed(paths: list[str]) -> str:
 
 
 def statement_of(message: str) -> str:
-    """The message of a commit as the statement of a task: without trailers and references to issues.
+    """Return the message of a commit as the statement of a task: without trailers and references to issues.
 
     >>> print(statement_of("Fix rounding of negative amounts (#12)\\n\\nFixes #11.\\n\\nSigned-off-by: A <a@b.c>\\n"))
     Fix rounding of negative amounts
 
     Raises:
-        TaskError: What is left says too little to work from.
+        TaskError: The remaining text is too short to work from.
     """
     lines = [line.rstrip() for line in message.strip().splitlines()]
     if lines and _MERGE.fullmatch(lines[0]):

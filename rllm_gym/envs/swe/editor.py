@@ -1,7 +1,7 @@
-"""The editor tool on an agent's workspace, with the meaning and messages of the editor models are trained with.
+"""The editor tool on an agent's workspace, with the behavior and messages of the editor models are trained with.
 
-Files are read and written through the session, past the agent's own programs; the history for undoing is kept here.
-Line ends, tabs and bytes that are not UTF-8 stay as they are wherever nothing was edited.
+Files are read and written through the session, not with the agent's programs; the undo history is kept here. Line
+ends, tabs and bytes that are not UTF-8 stay unchanged outside of an edit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SNIPPET = 4
 
 
 class Workspace(Protocol):
-    """What the editor needs of a session."""
+    """The methods of a session that the editor needs."""
 
     @property
     def workdir(self) -> str: ...
@@ -33,15 +33,15 @@ class Workspace(Protocol):
 
 
 class EditError(Exception):
-    """An edit that cannot be done; the message is for the model. Nothing was changed."""
+    """An edit that is impossible; the message is for the model. Nothing was changed."""
 
 
 @dataclass(slots=True)
 class Editor:
-    """Carries edits out.
+    """Executes edits.
 
     Attributes:
-        workspace: Where.
+        workspace: The workspace to edit.
         max_shown: Longest answer in characters.
     """
 
@@ -50,14 +50,14 @@ class Editor:
     _history: list[tuple[str, bytes]] = field(default_factory=list)
 
     async def do(self, edit: Edit) -> str:
-        """Carry out one edit.
+        """Execute one edit.
 
         Returns:
-            What the model is told.
+            The answer for the model.
 
         Raises:
-            EditError: It cannot be done, and why.
-            EnvironmentFault: The sandbox broke.
+            EditError: The edit is impossible; the message says why.
+            EnvironmentFault: The sandbox failed.
         """
         path = self._inside(edit.path)
         match edit:
@@ -77,12 +77,12 @@ class Editor:
             return await self._replace(path, data, edit.old, edit.new)
         return await self._insert(path, data, edit.after, edit.text)
 
-    # Paths and files ------------------------------------------------------------------------------------------
+    # Paths and files
 
     def _inside(self, path: str) -> str:
         root = self.workspace.workdir
         if path == WORKDIR or path.startswith(WORKDIR + "/"):
-            path = "." + path.removeprefix(WORKDIR)  # as it is called where it can be called anything
+            path = "." + path.removeprefix(WORKDIR)  # relative to the workspace, whose real path may differ
         whole = posixpath.normpath(posixpath.join(root, path))
         if whole != root and not whole.startswith(root.rstrip("/") + "/"):
             raise EditError(f"The path {plain(path)} is outside the repository, which is at {root}.")
@@ -115,7 +115,7 @@ class Editor:
         except OSError as error:
             raise EditError(f"The file {plain(path)} cannot be written: {error.strerror}.") from error
 
-    # Commands -------------------------------------------------------------------------------------------------
+    # Commands
 
     async def _view(self, path: str, lines: tuple[int, int] | None) -> str:
         try:
@@ -163,7 +163,7 @@ class Editor:
         except (IsADirectoryError, TreeTooLarge):
             return True
         except OSError:
-            return False  # or it cannot be written either, and writing says why
+            return False  # absent, or unreadable: then writing raises the error
         return True
 
     async def _replace(self, path: str, data: bytes, old: str, new: str) -> str:
@@ -230,7 +230,7 @@ class Editor:
             "view a part of it with `view_range`",
         )
 
-    # ----------------------------------------------------------------------------------------------------------
+    # Text helpers
 
     async def _change(self, path: str, before: bytes, after: str) -> None:
         await self._write(path, _bytes(after))
@@ -285,4 +285,4 @@ def _range(lines: tuple[int, int], count: int) -> tuple[int, int]:
             f"Invalid `view_range`: {list(lines)}. Its second element `{last}` should be -1, or larger or equal than "
             f"its first `{first}`"
         )
-    return first, min(last, count)  # beyond the end shows what there is
+    return first, min(last, count)  # beyond the end, the existing lines are shown

@@ -1,4 +1,4 @@
-"""Repositories as an environment: an agent with a shell and an editor changes one, submits, and hidden tests decide."""
+"""The repository environment: an agent with a shell and an editor changes a repository; hidden tests grade it."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from rllm_gym.sandbox.tree import Changes, TreeTooLarge
 MAX_PATCH_CHARS = 100_000
 _LISTED = 60
 _FRAME_CHARS = 8_000
-"""What the first observation has around the statement, at most."""
+"""Maximum length of the first observation without the statement, in characters."""
 _LIST_TIMEOUT_S = 30.0
 _ENVIRONMENT = {
-    # The tree belongs to another user than the one commands run as, which git refuses unless it is told.
+    # The tree belongs to a different user than the one that runs commands; git refuses that without this setting.
     "GIT_CONFIG_COUNT": "1",
     "GIT_CONFIG_KEY_0": "safe.directory",
     "GIT_CONFIG_VALUE_0": "*",
-    # Where files of the host may not be looked at, git takes one that it may not see for a fault.
+    # If the sandbox hides the host's files, git treats an unreadable system configuration as an error.
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_ATTR_NOSYSTEM": "1",
     "GIT_PAGER": "cat",
@@ -57,39 +57,44 @@ _ENVIRONMENT = {
 class SWEEnv(AsyncTextEnv):
     """Change a repository so that hidden tests pass: fix a bug, add a small feature.
 
-    **Description**: Every task is a repository at one commit and a statement of what is wrong or wanted. The agent
-    works in a copy of it, in a sandbox without network, with a shell and an editor; then it submits. The changes are
-    read from outside and tried on a fresh copy with tests the agent never saw. Tasks come from built-in repositories,
-    from rows of your own (a directory, a git bundle), or from SWE-bench, SWE-smith and R2E-Gym.
+    ## Description
+    Every task is a repository at one commit and an issue statement. The agent works on a copy in a sandbox without
+    network, with a shell and an editor, and then submits. The changes are read from outside of the sandbox and graded
+    on a new copy with tests the agent never saw. Tasks come from built-in repositories, from your own rows (a
+    directory, a git bundle), or from SWE-bench, SWE-smith and R2E-Gym.
 
-    **Action space**: Any text with exactly one action in it. Either a fenced block labelled ``bash`` with a command
-    (as mini-swe-agent), or one function call, in XML (``<function=bash><parameter=command>…</parameter></function>``,
-    as SWE-agent, OpenHands and Qwen3-Coder) or JSON (``<tool_call>{"name": …, "arguments": {…}}</tool_call>``, with or
-    without the tag, or OpenAI's ``tool_calls``). The tools are ``bash(command, timeout)``,
-    ``str_replace_editor(command, path, …)`` with the commands ``view``, ``create``, ``str_replace``, ``insert`` and
-    ``undo_edit``, and ``submit()``. The command ``submit`` alone in a turn submits as well. Thoughts up to
-    ``</think>`` are left out.
+    ## Action space
+    Any text with exactly one action in it. Either a fenced block labelled ``bash`` with a command (as mini-swe-agent),
+    or one function call, in XML (``<function=bash><parameter=command>…</parameter></function>``, as SWE-agent,
+    OpenHands and Qwen3-Coder) or JSON (``<tool_call>{"name": …, "arguments": {…}}</tool_call>``, with or without the
+    tag, or OpenAI's ``tool_calls``). The tools are ``bash(command, timeout)``, ``str_replace_editor(command, path, …)``
+    with the commands ``view``, ``create``, ``str_replace``, ``insert`` and ``undo_edit``, and ``submit()``. The command
+    ``submit`` alone in a turn submits as well. Text up to ``</think>`` is ignored.
 
-    **Observation space**: Text. First the statement, where the repository is, its top-level files, and how to act.
-    Then the exit code and output of the command (its beginning and end, with what was left out said), or the editor's
-    answer. What is not printable is shown escaped.
+    ## Observation space
+    Text. First the statement, the location of the repository, its top-level files, and how to act. Then the exit code
+    and output of the command (its beginning and end, with a note on what was cut), or the editor's answer. Unprintable
+    characters are escaped.
 
-    **Starting state**: The task's files as one fresh commit; nothing of the repository's past or future, and no hidden
-    test, is in the sandbox.
+    ## Starting state
+    The task's files as one new commit. The sandbox contains no other history of the repository and no hidden test.
 
-    **Rewards**: ``resolved``: 1 when the submitted changes make every listed hidden test pass, exactly once, 0
-    otherwise and on all other turns. ``invalid_action``: minus ``invalid_action_penalty`` for a reply that holds no
-    action, several, or a malformed one.
+    ## Rewards
+    ``resolved``: 1 if the submitted changes make every listed hidden test pass, exactly once, 0 otherwise and on all
+    other turns. ``invalid_action``: minus ``invalid_action_penalty`` for a reply with no action, several, or a
+    malformed one.
 
-    **Episode end**: Terminates with the submission. Truncated (``max_turns``) when the turns run out; what was done is
-    then not graded, unless ``grade_on_truncation``.
+    ## Episode end
+    Terminates with the submission. Truncated (``max_turns``) when no turns are left; the work is then not graded,
+    unless ``grade_on_truncation`` is set.
 
-    **Information**: The keys of :class:`~rllm_gym.core.TextEnv`, and ``sandbox_tier: str``; ``resolved: bool``;
-    ``patch: str``, the changes as a unified diff, at the end of the episode (at most 100,000 characters, ``""``
-    before); ``dropped_changes: list[str]``, changes that were not graded, each with why (test infrastructure, caches);
-    ``verdict: str``, one line on the grading. ``tools`` from ``reset`` holds the JSON schemas of the tools.
+    ## Information
+    The keys of :class:`~rllm_gym.core.TextEnv`, and ``sandbox_tier: str``; ``resolved: bool``; ``patch: str``, the
+    changes as a unified diff, at the end of the episode (at most 100,000 characters, ``""`` before); ``dropped_changes:
+    list[str]``, changes that were not graded, each with the reason (test infrastructure, caches); ``verdict: str``, one
+    line on the grading. ``tools`` from ``reset`` contains the JSON schemas of the tools.
 
-    **Arguments**:
+    ## Arguments
 
     >>> import gymnasium as gym, rllm_gym
     >>> env = gym.make("rllm/SWE-v0", split="train", max_turns=10)
@@ -101,30 +106,31 @@ class SWEEnv(AsyncTextEnv):
             ``"hf:repo[:config][@split]"``, a list of rows or tasks, or a task set. ``docs/swe.md`` describes rows.
         repositories: With rows that name a repository (``"psf/requests"``): a mapping of such names to local clones.
             With the built-in tasks: names of built-in repositories to draw from, ``None`` for all.
-        split: ``"train"``, ``"validation"`` or ``"test"``, by the content of the task. ``None`` is ``"train"`` for
+        split: ``"train"``, ``"validation"`` or ``"test"``, by the content of the task. ``None`` means ``"train"`` for
             built-in tasks and every row of a file.
-        task_seed: Another seed gives other built-in tasks.
-        num_tasks: Number of tasks: the first so many rows, or built-in tasks (1,000,000 by default).
-        max_turns: Replies the agent has; invalid ones count.
-        sandbox: ``"auto"``, ``"namespaces"``, ``"landlock"``, ``"docker"``, ``"unsafe"``, or a
-            :class:`~rllm_gym.sandbox.SandboxPool`, which stays yours to close.
-        command_timeout: Seconds after which a command is killed, unless the call asks for another time.
-        grading_timeout: Seconds a run of the hidden tests may take; what takes longer has failed.
-        grade_on_truncation: Whether what was done when the turns run out is graded as if it had been submitted. The
-            episode is truncated all the same.
-        max_output_chars: Longest output of a command, or of the editor, that is shown.
-        invalid_action_penalty: Taken from the reward on an invalid action.
+        task_seed: A different seed gives different built-in tasks.
+        num_tasks: Number of tasks: the first rows of a file, or built-in tasks (1,000,000 by default).
+        max_turns: Number of replies; invalid ones count.
+        sandbox: ``"auto"``, ``"namespaces"``, ``"landlock"``, ``"docker"``, ``"unsafe"``, or your own
+            :class:`~rllm_gym.sandbox.SandboxPool`, which you close.
+        command_timeout: Time limit in seconds for a command, unless the call asks for a different one.
+        grading_timeout: Time limit in seconds for a run of the hidden tests; a longer run has failed.
+        grade_on_truncation: Whether the work is graded as if it had been submitted when no turns are left. The
+            episode is truncated in either case.
+        max_output_chars: Longest shown output of a command or of the editor.
+        invalid_action_penalty: Subtracted from the reward for an invalid action.
         max_observation_chars: Bound of the observation space.
-        max_action_chars: Longest reply that is read.
+        max_action_chars: Longest accepted reply.
         render_mode: ``"ansi"`` (the last observation) or ``None``.
 
     Raises:
-        TaskError: The tasks cannot be used; file, row and way out are named. ``reset`` raises it for a repository that
-            cannot be used.
+        TaskError: The tasks are unusable; the message names the file, the row and a solution. ``reset`` raises it for
+            an unusable repository.
         SandboxUnavailable: This machine has no such sandbox.
         ValueError: Another argument is out of range.
 
-    **Version history**: v0: first release.
+    ## Version history
+    v0: first release.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 4}  # type: ignore[misc]
@@ -174,7 +180,7 @@ class SWEEnv(AsyncTextEnv):
         self._work: _Work | None = None
         self._end_of_work = _End()
 
-    # An episode -----------------------------------------------------------------------------------------------
+    # Episode
 
     async def _async_begin(self, task: Task) -> str:
         await self._async_end()
@@ -191,7 +197,7 @@ class SWEEnv(AsyncTextEnv):
                 f"task {task.task_id!r} has a statement of {len(task.content)} characters, and only {limit} fit; raise "
                 "max_observation_chars"
             )
-        # The first time a repository is used, its files are written out: not on the event loop.
+        # The first use of a repository writes its files to disk, which must not block the event loop.
         checkout, tests, runtime = await asyncio.to_thread(_prepare, problem, image, self.grading_timeout)
         environment = _ENVIRONMENT | _for_python(checkout.path, runtime or image)
         limits = SessionLimits(output_bytes=4 * self.max_output_chars)
@@ -222,13 +228,13 @@ class SWEEnv(AsyncTextEnv):
         return Outcome(observation + self._turns_left(), {"resolved": 0.0})
 
     async def async_step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """:meth:`step`, awaited."""
+        """Run :meth:`step` asynchronously."""
         try:
             observation, reward, terminated, truncated, info = await super().async_step(action)
             if truncated:
                 reward, info = await self._out_of_turns(reward, info)
         except BaseException:
-            if self._over:  # nobody can go on with it
+            if self._over:  # the session is no longer needed
                 await self._async_end()
             raise
         if terminated or truncated:
@@ -240,7 +246,7 @@ class SWEEnv(AsyncTextEnv):
         if work is not None:
             await work.session.close()
 
-    # The end of the work --------------------------------------------------------------------------------------
+    # Submission and grading
 
     async def _submitted(self, work: _Work) -> Outcome:
         end = self._end_of_work = await self._graded(work)
@@ -271,9 +277,9 @@ class SWEEnv(AsyncTextEnv):
         try:
             changes = await work.session.changes()
         except (TreeTooLarge, OSError) as error:
-            # Whoever writes that much has not solved it.
+            # A solution never writes that much, so this is a failure and not an environment fault.
             return _End(verdict=f"the changes were not graded: {error}", for_the_model=f"They were not run: {error}.")
-        # Before anything is graded, everything the agent left running is gone.
+        # All processes of the agent are stopped before anything is graded.
         await self._async_end()
         verdict: RepositoryVerdict = await grade_repository(
             cast(SandboxPool, work.pool), work.checkout.path, changes, work.tests, runtime=work.runtime
@@ -282,7 +288,7 @@ class SWEEnv(AsyncTextEnv):
         patch = await asyncio.to_thread(_patch_of, changes, work)
         return _End(verdict.correct, patch, dropped, plain(verdict.reason)[:2_000])
 
-    # ----------------------------------------------------------------------------------------------------------
+    # Helpers
 
     def _turns_left(self) -> str:
         left = self.max_turns - self._turn - 1
@@ -312,7 +318,7 @@ class SWEEnv(AsyncTextEnv):
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What an episode holds while it runs."""
+    """The resources of a running episode."""
 
     pool: SandboxPool | ImagePool
     session: Session
@@ -324,7 +330,7 @@ class _Work:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """What came of the work."""
+    """The result of the work."""
 
     resolved: bool = False
     patch: str = ""
@@ -335,7 +341,7 @@ class _End:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """A session as the editor wants it."""
+    """Adapts a session to the editor's ``Workspace``."""
 
     session: Session
 
@@ -350,7 +356,7 @@ class _Files:
         await self.session.write(path, data)
 
     async def list_directory(self, path: str) -> list[str]:
-        # What is listed is what the agent sees: its own world, its own program.
+        # The listing must show what the agent sees, so it runs a program in the agent's sandbox.
         command = f"LC_ALL=C find {shlex.quote(path)} -maxdepth 2 -not -path '*/.*' | LC_ALL=C sort"
         result = await self.session.exec(command, _LIST_TIMEOUT_S)
         return result.output.decode("utf-8", "surrogateescape").splitlines()
@@ -370,20 +376,20 @@ def _prepare(
 
 
 def _for_python(root: Path, runtime: Runtime | ImagePool | None) -> dict[str, str]:
-    """Python finds the repository's packages without installing them, as the hidden tests do."""
+    """Return variables with which Python finds the repository's packages uninstalled, as in the hidden tests."""
     variables = {}
-    # Relative: every command starts in the workspace. A virtual environment may have the package installed from a
-    # place that is not there inside.
+    # Relative, because every command starts in the workspace. The package may be installed in a virtual environment
+    # from a path that does not exist in the sandbox.
     roots = ["."] * (runtime is not None) + ["src"] * (root / "src").is_dir()
     if roots:
         variables["PYTHONPATH"] = ":".join(roots)
     if runtime is None:
-        # The default runtime shows packages and no scripts; agents write `pytest`.
+        # The default runtime provides packages but no scripts, and agents write `pytest`.
         variables["BASH_FUNC_pytest%%"] = '() { python -m pytest "$@"; }'
     return variables
 
 
-# Texts ----------------------------------------------------------------------------------------------------------
+# Texts
 
 _HOW = """\
 You work in a copy of it, in a sandbox without network, one action a turn; you have {turns}. An action is one shell \
@@ -403,11 +409,11 @@ test settings do not count."""
 
 
 def _first_observation(problem: RepositoryTask, workdir: str, outline: list[str], max_turns: int) -> str:
-    statement = problem.statement.replace("\r\n", "\n").strip()  # as web forms send it
+    statement = problem.statement.replace("\r\n", "\n").strip()  # line ends as sent by web forms
     turns = f"{max_turns} turn{'s' * (max_turns > 1)}"
     example = next((name for name in outline if not name.endswith("/")), ".")
     names = "  ".join(outline[:_LISTED]) + (f"  ... ({len(outline) - _LISTED} more)" if len(outline) > _LISTED else "")
-    # Without namespaces the path is another one every time, and what a reset says depends on task and seed alone.
+    # Without namespaces the path differs every time, but the first observation may depend only on task and seed.
     place = f"at {WORKDIR}" if workdir == WORKDIR else "in the directory where your commands start"
     return f"{plain(statement)}\n\nThe repository is {place}: {cut(names, 4_000)}\n\n" + _HOW.format(
         turns=turns, example=example
@@ -443,7 +449,7 @@ def _show_output(result: ExecResult, limit: int) -> str:
     output = terminal(result.output)
     if len(output) <= limit and result.output_bytes <= len(result.output):
         return output
-    # The middle holds the sandbox's own note, where even the sandbox kept only the beginning and the end.
+    # If the sandbox itself kept only the beginning and the end, its note is in the middle.
     head, tail = output[: limit // 2], output[max(limit // 2, len(output) - limit // 2) :]
     left_out = result.output_bytes - len(head.encode()) - len(tail.encode())
     way = "narrow it with grep, head, tail or sed -n"
@@ -451,7 +457,7 @@ def _show_output(result: ExecResult, limit: int) -> str:
 
 
 def _patch_of(changes: Changes, work: _Work) -> str:
-    """The changes that count as a unified diff, bounded; whole files are left out where it would grow too long."""
+    """Return the graded changes as a unified diff of bounded length; whole files are omitted beyond that."""
     kept = allowed_changes(work.checkout.path, changes, work.tests).changes
     parts, size, left_out = list[str](), 0, 0
     for path in sorted({*kept.written, *kept.removed}):
@@ -479,12 +485,12 @@ def _file_patch(path: str, changes: Changes, checkout: Checkout) -> str:
         return file_diff(name, old, None, old_mode=old_mode)
     mode = "120000" if written.kind == "symlink" else "100755" if written.executable else "100644"
     if old is not None and (mode == "120000") != (old_mode == "120000"):
-        # A file that gave way to a link, or the other way round, is two changes.
+        # A file replaced by a link, or the reverse, is two changes.
         return file_diff(name, old, None, old_mode=old_mode) + file_diff(name, None, written.data, new_mode=mode)
     return file_diff(name, old, written.data, old_mode=old_mode, new_mode=mode)
 
 
-# Tasks ----------------------------------------------------------------------------------------------------------
+# Tasks
 
 
 def _choose_tasks(tasks: Any, repositories: Any, split: str | None, seed: int, num_tasks: int | None) -> TaskSource:

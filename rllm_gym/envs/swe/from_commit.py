@@ -1,7 +1,7 @@
-"""A bug-fix commit of a local Python repository becomes a task: what its tests do before and after it is measured.
+"""Creation of a task from a bug-fix commit of a local Python repository, by running its tests before and after it.
 
-The commit's own tests are hidden; they are run in the sandbox over its parent, with and without the fix, the same way
-they will be run when the task is graded. Nothing of the repository runs outside of the sandbox.
+The commit's own tests are hidden. They run in the sandbox on its parent, with and without the fix, exactly as they
+will run when the task is graded. Nothing of the repository runs outside of the sandbox.
 """
 
 from __future__ import annotations
@@ -56,39 +56,41 @@ def task_from_commit(
     bundle: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """A row for ``gym.make("rllm/SWE-v0", tasks=[row])`` from a commit that fixes something and brings its tests along.
+    """Return a row for ``gym.make("rllm/SWE-v0", tasks=[row])`` from a commit that contains a fix and its tests.
 
     The agent starts from the commit's first parent. The test files that the commit adds or changes are hidden.
-    ``fail_to_pass`` and ``pass_to_pass`` are what the whole test suite does: tests that fail without the fix and pass
-    with it, and tests that pass either way. Each is run ``repeats`` times; tests that are not the same every time are
-    left out. In the end the task is graded: the commit's own fix gets 1 and doing nothing gets 0, or there is no task.
+    ``fail_to_pass`` and ``pass_to_pass`` result from running the whole test suite: tests that fail without the fix and
+    pass with it, and tests that pass in both cases. Each is run ``repeats`` times; tests with varying results are
+    omitted. Finally the task is graded: unless the commit's own fix gets 1 and an unchanged tree gets 0, no task is
+    returned.
 
     Args:
         repo: A local clone, or a git bundle.
         commit: The commit, by id, tag or branch.
-        test_command: How tests are run: ``pytest`` with options and paths (our own run, the strongest evidence), or
-            any other command whose log is read, such as ``python -m unittest -v``. ``None``: pytest, all it collects.
-        runtime: A virtual environment (or its interpreter) with what the repository needs, and pytest. ``None``:
-            Python's own library, numpy and pytest. Installing packages is up to you; nothing is downloaded.
-        statement: What the agent is told. ``None``: the commit's message, less trailers and issue numbers. Messages
-            often describe the fix more than the problem: reading it over is worthwhile.
+        test_command: How tests are run: ``pytest`` with options and paths (run by this package, the strongest
+            evidence), or any other command whose log can be parsed, such as ``python -m unittest -v``. ``None``: pytest
+            with all tests that it collects.
+        runtime: A virtual environment (or its interpreter) with the dependencies of the repository, and pytest.
+            ``None``: Python's own library, numpy and pytest. Packages are not installed and nothing is downloaded.
+        statement: The issue statement. ``None``: the commit's message, without trailers and issue numbers. Messages
+            often describe the fix more than the problem, so review it.
         sandbox: Where tests run, as in :class:`~rllm_gym.sandbox.SandboxPool`, or a pool.
         repeats: How often tests are run before and after, at least 1.
-        timeout: Seconds one run of the tests may take.
-        bundle: A directory. The parent's tree is written there as a git bundle, ``<id>.bundle``, and the row points to
+        timeout: Time limit in seconds for one run of the tests.
+        bundle: A directory. The parent's tree is written there as a git bundle, ``<id>.bundle``, and the row refers to
             it: the task then no longer needs the clone.
-        progress: Called with a line for each step.
+        progress: Called with one line per step.
 
     Returns:
         The row: ``id``, ``statement``, ``repo``, ``base_commit``, ``hidden_tests``, ``fail_to_pass``,
-        ``pass_to_pass``, what was given of ``test_command`` and ``runtime``, ``commit``, and ``patch``, the commit's
-        own fix, which the environment never shows. ``base_patch`` is there where files that a build would make had
-        to be added (a version file, the package's metadata).
+        ``pass_to_pass``, ``test_command`` and ``runtime`` if given, ``commit``, and ``patch``, the commit's own fix,
+        which the environment never shows. ``base_patch`` is present if files that a build would create had to be added
+        (a version file, the package's metadata).
 
     Raises:
-        TaskError: The commit makes no task; says what was seen and what to do.
-        EnvironmentFault: The sandbox broke, or the runtime has no pytest.
-        SandboxUnavailable: There is no such sandbox here.
+        TaskError: No task can be created from the commit; the message says what was found and names a solution.
+        EnvironmentFault: The sandbox failed, or the runtime has no pytest.
+        SandboxUnavailable: There is no such sandbox on this machine.
     """
     if repeats < 1:
         raise TaskError(f"repeats={repeats} must be 1 or more")
@@ -140,7 +142,7 @@ def task_from_commit(
 
 @dataclass(slots=True)
 class _Found:
-    """Test ids by what they do."""
+    """Test ids by their results."""
 
     fail_to_pass: list[str] = field(default_factory=list)
     pass_to_pass: list[str] = field(default_factory=list)
@@ -148,11 +150,11 @@ class _Found:
     broken: list[str] = field(default_factory=list)
     """Pass before and fail after."""
     failing: int = 0
-    """Fail before and after."""
+    """Number of tests that fail before and after."""
 
 
 class _Making:
-    """One task in the making."""
+    """The creation of one task."""
 
     def __init__(
         self,
@@ -174,15 +176,15 @@ class _Making:
         self.made: dict[str, str] = {}
         self.base_patch = ""
         self.base: Checkout = prepare(repo, fix.parent)
-        # What is asked is found out here; until then any name will do.
+        # The test ids are determined here; until then, a placeholder is used.
         self.tests = RepositoryTests(fix.tests, ("?",), (), test_command, None, timeout)
         self.files = self._paths_of_command()
 
     async def measured(self) -> _Found:
-        """Tests by what they do before and after the fix, graded once.
+        """Return the tests by their results before and after the fix, verified by grading.
 
         Raises:
-            TaskError: They make no task.
+            TaskError: The results do not make a task.
         """
         first = await self._after()
         while self._lacks_outputs(first) or self._misses_own_tests(first):
@@ -210,7 +212,7 @@ class _Making:
         await self._graded(found)
         return found
 
-    # Runs ----------------------------------------------------------------------------------------------------------
+    # Runs
 
     @property
     def _sheet(self) -> Sheet:
@@ -226,7 +228,7 @@ class _Making:
         return await self._bench(self.fix.fix).run(self._sheet)
 
     def _paths_of_command(self) -> tuple[str, ...]:
-        """The paths that a pytest command names; everything that pytest collects where it names none."""
+        """Return the paths in a pytest command; everything that pytest collects if it has none."""
         command = self.tests.test_command
         if command is None or not runs_our_pytest(self.tests):
             return ()
@@ -243,7 +245,7 @@ class _Making:
         return tuple(paths)
 
     def _lacks_outputs(self, run: Run) -> bool:
-        """Put into the base what a build would have made, where tests cannot be imported without it."""
+        """Add build outputs to the base if the tests cannot be imported without them; return whether any were added."""
         trouble = " ".join(run.uncollected.values())
         modules = set(_NO_MODULE.findall(trouble))
         made = missing_outputs(self.base.path, modules, metadata=bool(_NO_METADATA.search(trouble)))
@@ -257,7 +259,7 @@ class _Making:
         return True
 
     def _misses_own_tests(self, run: Run) -> bool:
-        """Name the commit's own test files where pytest does not find them by itself; whether there are such."""
+        """Select the commit's own test files if pytest does not find them by itself; return whether there are any."""
         if self.files or run.broken or not runs_our_pytest(self.tests):
             return False
         seen = {test.partition("::")[0] for test in run.outcomes} | set(run.uncollected)
@@ -268,14 +270,14 @@ class _Making:
         self.tell(f"named, since pytest does not find them: {_some(sorted(own - seen))}")
         return True
 
-    # What was seen -------------------------------------------------------------------------------------------------
+    # Error messages
 
     @property
     def _name(self) -> str:
         return f"{self.fix.commit[:12]} of {self.fix.name!r}"
 
     async def _check(self, run: Run) -> None:
-        """The run after the fix must be one that tells something."""
+        """Raise if the run after the fix is not informative."""
         if run.broken:
             raise TaskError(f"{self._name}: with the fix {run.broken}; {await self._way_out(run)}")
         if not any(outcome.passed for outcomes in run.outcomes.values() for outcome in outcomes):
@@ -296,7 +298,7 @@ class _Making:
         )
 
     async def _what_pytest_says(self) -> str:
-        """The end of its complaint when it is asked what there is."""
+        """Return the end of pytest's error message when it lists its tests."""
         command = (
             "PYTHONPATH=src:. python -m pytest --collect-only -q -o addopts= -p no:cacheprovider 2>&1 | tail -n 40"
         )
@@ -305,7 +307,7 @@ class _Making:
         return " ".join(result.output.decode("utf-8", "replace").split())[-400:]
 
     def _without(self, module: str, what: str) -> str:
-        """That a module is missing, and what to do about it."""
+        """Return a message that a module is missing, with a solution."""
         source = self.fix.compiled(module)
         if source is not None:
             return (
@@ -318,7 +320,7 @@ class _Making:
         )
 
     def _import_trouble(self, run: Run) -> str:
-        """What could not be imported, and what to do about it."""
+        """Return a message on failed imports, with a solution."""
         modules: dict[str, int] = {}
         for message in run.uncollected.values():
             for module in _NO_MODULE.findall(message)[-1:]:
@@ -372,12 +374,12 @@ class _Making:
         return found
 
     def _can_be_listed(self, test: str) -> bool:
-        """Tests in product files (doctests) are an agent's to change, and no measure."""
+        """Return whether a test can be graded; the agent may change tests in product files (doctests)."""
         path = test.partition("::")[0]
         return path.endswith(".py") and (path in self.fix.tests or is_test_path(path))
 
     async def _graded(self, found: _Found) -> None:
-        """The commit's own fix must be accepted, and doing nothing must not; what stands in the way is left out."""
+        """Check that the commit's own fix is accepted and an unchanged tree is not; omit tests that prevent that."""
         tests = replace(self.tests, fail_to_pass=tuple(found.fail_to_pass), pass_to_pass=tuple(found.pass_to_pass))
         wrong = await check_repository_task(self.pool, self.base.path, self.fix.fix, tests, runtime=self.runtime)
         wrong = [line for line in wrong if not line.startswith("of the reference solution, ")]

@@ -1,7 +1,7 @@
-"""Git as a store of objects: commits are read, and one is made, without running anything a repository brings along.
+"""Access to git as an object store: reading commits, and creating one, without running anything from a repository.
 
-Of a foreign repository only ``rev-parse``, ``ls-tree`` and ``cat-file`` are asked: they run no hook, no filter, no
-pager and no editor. Git sees no configuration of the machine or the user, and may use no protocol.
+For an untrusted repository, only ``rev-parse``, ``ls-tree`` and ``cat-file`` are called: they run no hook, filter,
+pager or editor. Git reads no configuration of the machine or the user, and may use no protocol.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WHO = "repository <repository@localhost>"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file or symbolic link of a tree; of a link ``data`` is the target."""
+    """A file or symbolic link of a tree; for a link, ``data`` is the target."""
 
     path: str
     data: bytes
@@ -48,8 +48,8 @@ class GitSource:
 
     Attributes:
         folder: Its git directory.
-        name: What it is called in messages.
-        named: Commits by the names a bundle gives them; elsewhere git knows them.
+        name: Its name in messages.
+        named: For a bundle, its commits by name; otherwise git resolves names.
     """
 
     folder: Path
@@ -57,7 +57,7 @@ class GitSource:
     named: Mapping[str, str] = field(default_factory=dict)
 
     def resolve(self, revision: str | None) -> str:
-        """The id of the commit a revision means, ``HEAD`` where it is ``None``.
+        """Return the id of the commit that a revision refers to, ``HEAD`` if it is ``None``.
 
         Raises:
             TaskError: There is no such commit.
@@ -80,7 +80,7 @@ class GitSource:
         return commit
 
     def lineage(self, revision: str | None) -> tuple[tuple[str, ...], str]:
-        """The ids of a commit's parents, and its message.
+        """Return the ids of a commit's parents, and its message.
 
         Raises:
             TaskError: There is no such commit.
@@ -94,10 +94,10 @@ class GitSource:
         return parents, message.decode("utf-8", "replace")
 
     def entries(self, commit: str) -> Iterator[Entry]:
-        """Everything in the tree of a commit, with its content as it is stored: no filters, no line ends changed.
+        """Yield everything in the tree of a commit, with its stored content: no filters, no conversion of line ends.
 
         Raises:
-            TaskError: The commit is missing, has submodules, or names paths that no tree may have.
+            TaskError: The commit is missing, has submodules, or contains forbidden paths.
         """
         commit = self.resolve(commit)
         listing = _git(["ls-tree", "-r", "-z", "--full-tree", "--end-of-options", commit], self.folder)
@@ -123,7 +123,7 @@ class GitSource:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            # So few ids fit into a pipe: neither side waits for the other to read.
+            # A batch of this size fits into the pipe buffer, so that neither side blocks.
             for first in range(0, len(rows), 200):
                 part = rows[first : first + 200]
                 process.stdin.write(b"".join(identity.encode() + b"\n" for _, identity, _ in part))
@@ -169,11 +169,11 @@ def _object(stream: IO[bytes], identity: str, path: str, name: str) -> bytes:
     return data
 
 
-# Opening --------------------------------------------------------------------------------------------------------
+# Opening
 
 
 def open_directory(path: Path) -> GitSource | None:
-    """The git repository of a directory, work tree or bare, ``None`` where it is none.
+    """Return the git repository of a directory, work tree or bare, ``None`` if it is not one.
 
     Raises:
         TaskError: It is one, but git is not installed.
@@ -189,17 +189,17 @@ def open_directory(path: Path) -> GitSource | None:
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether a file says that it is a git bundle."""
+    """Return whether a file has the signature of a git bundle."""
     with path.open("rb") as file:
         return re.match(rb"# v[23] git bundle\n", file.read(20)) is not None
 
 
 @contextmanager
 def open_bundle(path: Path) -> Iterator[GitSource]:
-    """The commits of a bundle, unpacked as long as the block runs.
+    """Unpack a bundle for the duration of the block, to read its commits.
 
     Raises:
-        TaskError: It is damaged, or builds on commits that it does not hold.
+        TaskError: The bundle is damaged, or requires commits that it does not contain.
     """
     _need_git(f"{str(path)!r} is a git bundle")
     folder = scratch_directory("bundle-")
@@ -223,7 +223,7 @@ def open_bundle(path: Path) -> Iterator[GitSource]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-# A fresh commit -------------------------------------------------------------------------------------------------
+# Creating a commit
 
 _CONFIG = """\
 [core]
@@ -237,13 +237,13 @@ _CONFIG = """\
 \tname = agent
 \temail = agent@localhost
 """
-# Files are taken as they are, whatever the repository's attributes ask for: a fresh checkout shows no changes.
+# Files are stored unchanged, whatever the repository's attributes say, so that a new checkout shows no changes.
 _ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding\n"
 _EXCLUDED = "__pycache__/\n*.pyc\n.pytest_cache/\n"
 
 
 def commit_all(root: Path) -> None:
-    """Make ``root`` a git repository of one commit of all its files. Without git it stays a plain directory."""
+    """Make ``root`` a git repository with one commit of all its files. Without git it remains a plain directory."""
     if not has_git():
         return
     folder = root / ".git"
@@ -271,7 +271,7 @@ def commit_all(root: Path) -> None:
 
 
 def write_bundle(root: Path, path: Path) -> None:
-    """Write the commit that :func:`commit_all` made in ``root`` as a git bundle.
+    """Write the commit that :func:`commit_all` created in ``root`` as a git bundle.
 
     Raises:
         TaskError: git is not installed, or the file cannot be written.
@@ -292,7 +292,7 @@ def _files_below(root: Path) -> Iterator[Path]:
 
 
 class _Fed:
-    """A git command that is given its input in pieces."""
+    """A running git command whose input is written incrementally."""
 
     def __init__(self, arguments: list[str], folder: Path) -> None:
         self._what = arguments
@@ -321,12 +321,12 @@ class _Fed:
             raise TaskError(f"git could not commit the tree: {_last_line(error)}")
 
 
-# Running git ----------------------------------------------------------------------------------------------------
+# Running git
 
 
 @lru_cache(maxsize=1)
 def has_git() -> bool:
-    """Whether git is installed."""
+    """Return whether git is installed."""
     return shutil.which("git") is not None
 
 

@@ -1,7 +1,7 @@
-"""Container images with a repository in them: their tree is taken as any other base, and programs run in the image.
+"""Container images that contain a repository: their tree becomes the base, and programs run in the image.
 
-The workspace is a copy with one fresh commit, beside the image's own directory: what the image was built with stays
-where it was, and the copy comes first on Python's path.
+The workspace is a copy with one new commit, separate from the image's own directory: the files the image was built
+with stay in place, and the copy comes first on Python's path.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from rllm_gym.sandbox.session import Opening, SessionLimits
 
 WORKDIR = "/testbed"
-"""Where the images of SWE-bench, SWE-smith and R2E-Gym hold the repository."""
+"""Directory of the repository in the images of SWE-bench, SWE-smith and R2E-Gym."""
 
-# The environments of SWE-bench's and R2E-Gym's images; directories that are not there do no harm.
+# The environments in SWE-bench's and R2E-Gym's images; directories that do not exist are harmless.
 _PATH = (
     "/opt/miniconda3/envs/testbed/bin:/testbed/.venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 )
 
 
 class ImagePool:
-    """A pool whose sessions are made of one image; all that sessions of a task are opened with.
+    """A pool whose sessions are created from one image; used for all sessions of a task.
 
     Args:
         pool: A pool of containers.
-        image: The image, fetched when the first session is opened.
+        image: The image, pulled when the first session is opened.
     """
 
     def __init__(self, pool: SandboxPool, image: str) -> None:
@@ -50,7 +50,7 @@ class ImagePool:
         runtime: Runtime | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Opening:
-        """:meth:`SandboxPool.open_session` in the image.
+        """Call :meth:`SandboxPool.open_session` with the image.
 
         Raises:
             ValueError: ``runtime`` is given; the image is the runtime.
@@ -59,18 +59,18 @@ class ImagePool:
         return self._pool.open_session(base, limits=limits, runtime=runtime, environment=variables, image=self.image)
 
     def checkout(self, workdir: str, patch: str | None) -> Checkout:
-        """The tree the image holds at ``workdir``, with a patch applied; read once.
+        """Return the tree at ``workdir`` of the image, with a patch applied; it is read once.
 
         Raises:
-            TaskError: It is too large, or cannot be taken.
-            EnvironmentFault: The container broke.
+            TaskError: It is too large, or cannot be read.
+            EnvironmentFault: The container failed.
         """
         return prepare_from(
             ("image", self.image, workdir), f"{workdir} of {self.image}", lambda: self.read(workdir), patch=patch
         )
 
     def read(self, workdir: str) -> Tree:
-        """All files at ``workdir`` of the image but ``.git``."""
+        """Return all files at ``workdir`` of the image except ``.git``."""
         with self._pool.open_session_sync(image=self.image, workdir=workdir) as session:
             try:
                 return session.read_tree_sync(max_bytes=MAX_BYTES, max_files=MAX_FILES)
@@ -78,7 +78,7 @@ class ImagePool:
                 raise TaskError(f"{workdir} of the image {self.image!r} cannot be taken: {error}") from error
 
     def texts(self, folder: str, prefix: str) -> dict[str, str]:
-        """The text files the image holds below ``folder``, by path with another prefix."""
+        """Return the text files of the image below ``folder``, by path with a different prefix."""
         found = {}
         for path, file in self.read(folder).items():
             if file.kind == "file" and b"\0" not in file.data:

@@ -1,7 +1,7 @@
-"""Unified diffs: hostile ones read and applied exactly, and small ones written. Only bytes and text; no files here.
+"""Reading, exact application, and writing of unified diffs, which may be hostile. No file is accessed here.
 
-Applying is strict on purpose (no fuzz, no offsets): a hidden test that lands in the wrong place grades nothing.
-Both directions are linear, or ``n log n``, in what they are given.
+Application is strict on purpose (no fuzz, no offsets): a hidden test in the wrong place would grade nothing. Both
+directions take linear or ``n log n`` time in the size of their input.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _CONTEXT = 3
 
 @dataclass(frozen=True, slots=True)
 class Patched:
-    """What a patch makes of a file.
+    """The result of a patch for one file.
 
     Attributes:
-        data: Its new content, ``None`` where it is removed.
-        executable: Whether it is executable now, ``None`` where the patch does not say.
+        data: Its new content, ``None`` if it is removed.
+        executable: Whether it is executable afterwards, ``None`` if the patch does not say.
     """
 
     data: bytes | None
@@ -35,7 +35,7 @@ class Patched:
 
 
 def safe_path(path: str) -> str:
-    """``path``, if it is one of a file inside a repository's tree.
+    """Return ``path`` if it is a valid path of a file inside a repository's tree.
 
     Raises:
         TaskError: It is absolute, leaves the tree, or belongs to git itself.
@@ -51,16 +51,16 @@ def safe_path(path: str) -> str:
 
 
 def apply_patch(patch: str, read: Callable[[str], bytes | None]) -> dict[str, Patched]:
-    r"""What every file that ``patch`` touches becomes.
+    r"""Return the result for every file that ``patch`` changes.
 
     Args:
-        patch: A unified diff, as ``git diff`` or ``git format-patch`` write it. Changes of content, mode and name, new
-            and removed files.
-        read: The present content of a file by its path, ``None`` where there is none. It is given safe paths only.
+        patch: A unified diff, as written by ``git diff`` or ``git format-patch``. Changes of content, mode and name,
+            new and removed files.
+        read: Returns the current content of a file by its path, ``None`` if there is none. It receives only safe paths.
 
     Raises:
-        TaskError: The patch is malformed, binary, about symbolic links or paths outside the tree, or it does not fit;
-            says where.
+        TaskError: The patch is malformed, binary, changes symbolic links or paths outside the tree, or it does not
+            apply; the message says where.
 
     >>> apply_patch("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-one\n+two\n", {"f": b"one\n"}.get)
     {'f': Patched(data=b'two\n', executable=None)}
@@ -92,7 +92,7 @@ def apply_patch(patch: str, read: Callable[[str], bytes | None]) -> dict[str, Pa
     return result
 
 
-# Reading --------------------------------------------------------------------------------------------------------
+# Reading
 
 
 @dataclass(slots=True)
@@ -114,7 +114,7 @@ class _Change:
 
 
 class _Lines:
-    """The lines of a patch, without their ends, and where one is."""
+    """The lines of a patch, without line ends, and the current position."""
 
     def __init__(self, patch: str) -> None:
         if len(patch) > MAX_PATCH_CHARS:
@@ -149,10 +149,10 @@ def _read(patch: str) -> Iterator[_Change]:
         elif line.startswith(b"--- ") and (lines.peek(1) or b"").startswith(b"+++ "):
             yield _with_hunks(lines, _Change(lines.number))
         elif first or mail or not line.strip():
-            lines.take()  # what a mail says before its patch
+            lines.take()  # the header of a mail before its patch
             continue
         elif line.rstrip() == b"--":
-            mail = True  # the end of a patch by mail: its signature, perhaps another mail
+            mail = True  # the end of a patch sent by mail: its signature, perhaps another mail
             lines.take()
             continue
         else:
@@ -268,7 +268,7 @@ def _path(text: bytes, number: int, prefix: bytes = b"") -> str:
 
 
 def _unquoted(text: bytes, number: int) -> bytes:
-    """A path as git quotes it, ``"a/t\\303\\251.py"``."""
+    """Decode a path in git's quoting, ``"a/t\\303\\251.py"``."""
     inside = re.fullmatch(rb'"((?:[^"\\]|\\[0-7]{3}|\\[ntrabfv"\\])*+)"\s*', text)
     if inside is None:
         raise TaskError(f"line {number} of the patch has a path quoted wrongly: {_show(text)}")
@@ -281,7 +281,7 @@ def _unquoted(text: bytes, number: int) -> bytes:
 
 
 def _path_of_header(header: bytes, number: int) -> str:
-    """The path of ``diff --git a/f b/f``, where nothing else names it."""
+    """Return the path in ``diff --git a/f b/f``, used if no other line names it."""
     if header.startswith(b'"'):
         return _path(header[: header.find(b'" ') + 1], number, b"a/")
     half = (len(header) - 1) // 2
@@ -295,11 +295,11 @@ def _show(line: bytes) -> str:
     return repr(line[:80].decode("utf-8", "backslashreplace"))
 
 
-# Applying -------------------------------------------------------------------------------------------------------
+# Applying
 
 
 def split_lines(data: bytes) -> list[bytes]:
-    """Lines with their ends; only a newline ends a line."""
+    """Split into lines with their line ends; only a newline ends a line."""
     lines = [line + b"\n" for line in data.split(b"\n")]
     last = lines.pop()[:-1]
     return [*lines, last] if last else lines
@@ -326,15 +326,15 @@ def _applied(before: bytes, change: _Change) -> bytes:
     return b"".join(out)
 
 
-# Writing --------------------------------------------------------------------------------------------------------
+# Writing
 
 
 def file_diff(
     path: str, old: bytes | None, new: bytes | None, *, old_mode: str = "100644", new_mode: str = "100644"
 ) -> str:
-    r"""The change of one file as ``git diff`` writes it; ``""`` for none.
+    r"""Return the change of one file in the format of ``git diff``; ``""`` for none.
 
-    Bytes that are not UTF-8, and what git calls binary (a NUL byte), are named and not shown.
+    Content that is not UTF-8 or that git treats as binary (with a NUL byte) is mentioned but not shown.
 
     >>> print(file_diff("f.py", b"a\nb\n", b"a\nc\n"), end="")
     diff --git a/f.py b/f.py
@@ -418,9 +418,9 @@ def _line(kind: str, line: bytes) -> str:
 
 
 def _changed(old: list[bytes], new: list[bytes]) -> Iterator[tuple[int, int, int, int]]:
-    """Ranges of lines that differ, by patience: lines that occur once on either side are the fixed points.
+    """Yield ranges of lines that differ, by patience diff: lines that occur once on each side are the anchors.
 
-    The usual algorithms take quadratic time on texts that are made for it; this one takes ``n log n``.
+    The usual algorithms take quadratic time on adversarial input; this one takes ``n log n``.
     """
     pending: tuple[int, int, int, int] | None = None
     for old_start, old_end, new_start, new_end in _gaps(old, new):
@@ -441,10 +441,10 @@ def _changed(old: list[bytes], new: list[bytes]) -> Iterator[tuple[int, int, int
 
 
 def _gaps(old: list[bytes], new: list[bytes]) -> Iterator[tuple[int, int, int, int]]:
-    """What lies between the fixed points of both sides, in order."""
+    """Yield the ranges between the anchors of both sides, in order."""
     where_old, where_new = _once(old), _once(new)
     pairs = [(position, where_new[line]) for line, position in where_old.items() if line in where_new]
-    # The longest rising run of positions on the new side.
+    # Longest increasing subsequence of the positions on the new side.
     tails: list[int] = []
     last_at: list[int] = []
     before: list[int] = [-1] * len(pairs)
@@ -470,7 +470,7 @@ def _gaps(old: list[bytes], new: list[bytes]) -> Iterator[tuple[int, int, int, i
 
 
 def _once(lines: list[bytes]) -> dict[bytes, int]:
-    """Lines that occur once, with where they stand, in order."""
+    """Return lines that occur once, with their positions, in order."""
     first: dict[bytes, int] = {}
     more: set[bytes] = set()
     for position, line in enumerate(lines):

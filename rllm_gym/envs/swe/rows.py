@@ -1,6 +1,6 @@
-"""Rows of repository tasks, ours and those of the well-known data sets, as tasks; and tasks as what an episode needs.
+"""Conversion of rows of repository tasks, in this package's and other data sets' formats, to tasks and episodes.
 
-Nothing here touches a repository: a row is checked when it is loaded, its repository when an episode begins.
+No repository is accessed here: a row is checked when it is loaded, its repository when an episode begins.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from rllm_gym.sandbox.probe import examine
 from rllm_gym.sandbox.tier import Tier
 
 Repositories = Mapping[str, str | os.PathLike[str]]
-"""Local clones by the names rows use, such as ``"psf/requests"``."""
+"""Local clones by the names that rows use, such as ``"psf/requests"``."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
 _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9_./:-]*(?::[A-Za-z0-9_.-]+|@sha256:[0-9a-f]{64})")
-# The mirrors of SWE-smith carry the commit in their name: swesmith/oauthlib__oauthlib.1fd52536
+# The mirrors of SWE-smith have the commit in their name: swesmith/oauthlib__oauthlib.1fd52536
 _MIRROR = re.compile(r"(?:[A-Za-z0-9-]+/)?([A-Za-z0-9-]+)__([A-Za-z0-9_.-]+)\.([0-9a-f]{8})")
 _BENCH_IMAGE = "docker.io/swebench/sweb.eval.x86_64.{}:latest"
-# Those of SWE-bench's repositories whose tests are not run by pytest.
+# For SWE-bench's repositories whose tests are not run by pytest.
 _BENCH_COMMANDS: dict[str, tuple[str, str]] = {
     "django/django": (
         "python tests/runtests.py --verbosity 2 --settings=test_sqlite --parallel 1",
@@ -59,24 +59,24 @@ _TEXT_KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class RepositoryTask:
-    """What an episode needs of a task.
+    """The fields of a task that an episode needs.
 
     Attributes:
         task_id: The task's id, for messages.
-        statement: What the agent is asked to do.
-        repo: Directory, bundle, built-in repository, or files by path; ``None`` where there is only an image.
-        image: A container image with the repository in it, or ``None``.
+        statement: The issue statement for the agent.
+        repo: Directory, bundle, built-in repository, or files by path; ``None`` if there is only an image.
+        image: A container image that contains the repository, or ``None``.
         base_commit: The commit of ``repo`` the agent starts from.
-        base_patch: A diff applied to it first, such as one that brings a bug in.
+        base_patch: A diff applied to it first, for example one that introduces a bug.
         hidden_tests: Text of the hidden test files by path.
-        test_patch: A diff that makes the hidden test files of those of the base; instead of ``hidden_tests``.
-        fail_to_pass: Tests the change has to fix.
-        pass_to_pass: Tests it must not break.
+        test_patch: A diff that creates the hidden test files from those of the base; instead of ``hidden_tests``.
+        fail_to_pass: Tests that the change has to fix.
+        pass_to_pass: Tests that it must not break.
         test_command: How tests are run; ``None`` for pytest.
-        runtime: A virtual environment or interpreter that programs see.
-        log_parser: How the log of ``test_command`` is read.
-        workdir: Where the repository lies in the image.
-        tests_in: Where hidden tests lie in the image, ``None`` where they do not.
+        runtime: A virtual environment or interpreter for programs.
+        log_parser: The parser for the log of ``test_command``.
+        workdir: Directory of the repository in the image.
+        tests_in: Directory of the hidden tests in the image, ``None`` if it contains none.
     """
 
     task_id: str
@@ -96,13 +96,13 @@ class RepositoryTask:
     tests_in: str | None = None
 
     def checkout(self, image: ImagePool | None = None) -> Checkout:
-        """The tree the agent starts from.
+        """Return the tree the agent starts from.
 
         Args:
-            image: The image of the task, where it runs in one.
+            image: The image of the task, if it runs in one.
 
         Raises:
-            TaskError: It cannot be made; names the task.
+            TaskError: It cannot be created; the message names the task.
         """
         try:
             if self.repo is not None:
@@ -115,15 +115,15 @@ class RepositoryTask:
         raise self.needs_image()
 
     def tests(self, checkout: Checkout, timeout: float, image: ImagePool | None = None) -> RepositoryTests:
-        """The hidden tests as files.
+        """Return the hidden tests as files.
 
         Args:
             checkout: The tree the agent starts from.
-            timeout: Seconds that one run of the tests may take.
-            image: The image of the task, where it runs in one.
+            timeout: Time limit in seconds for one run of the tests.
+            image: The image of the task, if it runs in one.
 
         Raises:
-            TaskError: The test patch does not fit the tree, or a field cannot be used; names the task.
+            TaskError: The test patch does not fit the tree, or a field is unusable; the message names the task.
         """
         hidden = dict(self.hidden_tests)
         try:
@@ -140,7 +140,7 @@ class RepositoryTask:
             raise TaskError(f"task {self.task_id!r}: {error}") from error
 
     def needs_image(self) -> TaskError:
-        """The error of a task that would run in an image only."""
+        """Return the error of a task that can only run in an image."""
         docker = examine(Tier.DOCKER)
         why, way_out = "this sandbox runs no images", "give sandbox='docker'"
         if not docker.works:
@@ -152,7 +152,7 @@ class RepositoryTask:
 
 
 def patched_tests(test_patch: str, checkout: Checkout) -> dict[str, str]:
-    """The test files that a diff makes, by path. Files it removes are left to be: no listed test is in them.
+    """Return the test files that a diff creates, by path. Files that it removes are ignored: no listed test is in them.
 
     Raises:
         TaskError: The diff is malformed or does not fit, or a file is not UTF-8.
@@ -168,17 +168,17 @@ def patched_tests(test_patch: str, checkout: Checkout) -> dict[str, str]:
     return hidden
 
 
-# Rows -> tasks --------------------------------------------------------------------------------------------------
+# Rows to tasks
 
 
 def swe_task(row: Mapping[str, Any], task_id: str) -> Task:
-    """A row as a task: ours, or one of SWE-bench (all variants), SWE-smith or R2E-Gym.
+    """Convert a row to a task: this package's format, SWE-bench (all variants), SWE-smith or R2E-Gym.
 
     Raises:
-        TaskError: A field is missing or cannot be used; names it.
+        TaskError: A field is missing or unusable; the message names it.
     """
     more: dict[str, Any] = {}
-    if "task_id" in row and "content" in row and isinstance(row.get("data"), Mapping):  # a task: all of it stays
+    if "task_id" in row and "content" in row and isinstance(row.get("data"), Mapping):  # a saved task, kept completely
         more = dict(row["data"])
         row = {"statement": row["content"], **more}
     if "expected_output_json" in row:
@@ -207,7 +207,7 @@ def swe_task(row: Mapping[str, Any], task_id: str) -> Task:
 
 
 def _from_swe_bench(row: Mapping[str, Any]) -> dict[str, Any]:
-    """SWE-bench's names in ours. A row of SWE-smith has no test patch, and its ``patch`` brings the bug *in*."""
+    """Convert SWE-bench's field names. A row of SWE-smith has no test patch, and its ``patch`` *introduces* the bug."""
     known = {
         "instance_id": row.get("instance_id"),
         "statement": row.get("problem_statement", row.get("statement")),
@@ -227,7 +227,7 @@ def _from_swe_bench(row: Mapping[str, Any]) -> dict[str, Any]:
         known["test_command"] = _tested_by(row.get("eval_script_list")) or _with_modules(command, row.get("test_patch"))
         known["log_parser"] = known["log_parser"] or parser
     if known["test_command"] is None:
-        known["log_parser"] = None  # there is no log to read
+        known["log_parser"] = None  # there is no log to parse
     smith = bool(row.get("image_name")) and not row.get("test_patch") and bool(row.get("patch"))
     if smith:
         known["base_patch"] = row["patch"]
@@ -242,7 +242,7 @@ def _from_swe_bench(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tested_by(script: Any) -> str | None:
-    """The commands of an evaluation script that run tests; what prepares the tree and resets it is done here."""
+    """Return the commands of an evaluation script that run tests; preparing and resetting the tree is done here."""
     lines = "\n".join(map(str, script)) if isinstance(script, list | tuple) else str(script or "")
     _, start, rest = lines.partition(_SCRIPT_START)
     tested, end, _ = rest.partition(_SCRIPT_END)
@@ -253,7 +253,7 @@ def _tested_by(script: Any) -> str | None:
 
 
 def _with_modules(command: str | None, test_patch: Any) -> str | None:
-    """A test command of SWE-bench with the test files of the patch, as that harness calls it."""
+    """Return a test command of SWE-bench with the test files of the patch, as that harness calls it."""
     if command is None or not isinstance(test_patch, str):
         return command
     files: list[str] = re.findall(r"^\+\+\+ b/(\S+\.py)$", test_patch, re.MULTILINE)
@@ -263,7 +263,7 @@ def _with_modules(command: str | None, test_patch: Any) -> str | None:
 
 
 def _from_r2e(row: Mapping[str, Any]) -> dict[str, Any]:
-    """R2E-Gym: what the tests gave after the real change is the goal; they lie in the image."""
+    """Convert R2E-Gym: the test results after the real change are required; the tests are in the image."""
     expected = _loaded(row["expected_output_json"], "expected_output_json")
     if not isinstance(expected, Mapping) or not all(isinstance(state, str) for state in expected.values()):
         raise TaskError("its 'expected_output_json' is no object of test names and outcomes")
@@ -311,7 +311,7 @@ def _files(value: Any, key: str) -> dict[str, str]:
         raise TaskError(f"its {key!r} must hold text by path")
     files: dict[str, str] = {}
     for path, text in value.items():
-        if text is None:  # Parquet gives every row the fields of all
+        if text is None:  # in Parquet every row has the fields of all rows
             continue
         if not isinstance(path, str) or not isinstance(text, str):
             raise TaskError(f"its {key!r} must hold text by path; {path!r:.80} has {type(text).__name__}")
@@ -323,7 +323,7 @@ def _files(value: Any, key: str) -> dict[str, str]:
 
 
 def node_ids(value: Any, key: str) -> list[str]:
-    """Test ids as a list: given as one, or as the JSON text of one, as in SWE-bench.
+    """Return test ids as a list, given as a list or as its JSON text (as in SWE-bench).
 
     Raises:
         TaskError: It is neither.
@@ -346,14 +346,14 @@ def _loaded(text: Any, key: str) -> Any:
         raise TaskError(f"its {key!r} is text that is no JSON: {text!r:.80}") from error
 
 
-# Tasks -> episodes ----------------------------------------------------------------------------------------------
+# Tasks to episodes
 
 
 def read_task(task: Task, repositories: Repositories) -> RepositoryTask:
-    """What an episode needs of ``task``, with the clones of ``repositories`` in place of the names of rows.
+    """Return the fields of ``task`` that an episode needs; names of repositories become paths of their clones.
 
     Raises:
-        TaskError: The task is no repository task.
+        TaskError: The task is not a repository task.
     """
     task = swe_task({"task_id": task.task_id, "content": task.content, "data": task.data}, task.task_id)
     data = task.data
@@ -380,7 +380,7 @@ def read_task(task: Task, repositories: Repositories) -> RepositoryTask:
 
 
 def _located(repo: str, image: str | None, repositories: Repositories) -> tuple[str | None, str | None]:
-    """The local repository, or the image, that a row's ``repo`` means."""
+    """Return the local repository, or the image, that a row's ``repo`` refers to."""
     if _is_built_in(repo):
         return repo, image
     if repo in repositories:
@@ -393,7 +393,7 @@ def _located(repo: str, image: str | None, repositories: Repositories) -> tuple[
         return None, image
     if _IMAGE.fullmatch(repo):
         return None, repo
-    return repo, None  # it does not exist, and the checkout says so
+    return repo, None  # it does not exist; the checkout raises the error
 
 
 def _is_built_in(repo: object) -> TypeGuard[str]:

@@ -1,10 +1,10 @@
-"""What hostile bytes and long texts look like to a model: bounded, printable, and what was left out is said."""
+"""Conversion of arbitrary bytes and long texts to bounded, printable text for a model, with notes on what was cut."""
 
 from __future__ import annotations
 
 import re
 
-# Colours and cursor movements say nothing to a model. Both forms are short: what is longer is shown escaped.
+# Colors and cursor movements are useless to a model. Both patterns are short; longer sequences are escaped.
 _ANSI = re.compile(
     r"\x1b(?:\[[0-9;:?<=>!]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)|[()][0-9A-Za-z]|[=>78cDEHMNOZ])"
 )
@@ -12,7 +12,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def plain(text: str) -> str:
-    r"""Text with control characters and lone surrogates as escapes; newlines and tabs stay.
+    r"""Replace control characters and lone surrogates by escapes; newlines and tabs stay.
 
     >>> plain("a\x00b\tc")
     'a\\x00b\tc'
@@ -22,13 +22,13 @@ def plain(text: str) -> str:
 
 def _escape(match: re.Match[str]) -> str:
     code = ord(match[0])
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that was no UTF-8
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that was not UTF-8
         code -= 0xDC00
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
 def terminal(data: bytes) -> str:
-    r"""What a command printed, as text: colours left out, the rest of what is not printable escaped.
+    r"""Convert a command's output to text: colors are removed, other unprintable characters are escaped.
 
     >>> terminal(b"\x1b[31mred\x1b[0m 50%\r100%\r\n\xff")
     'red 50%\n100%\n\\xff'
@@ -38,11 +38,11 @@ def terminal(data: bytes) -> str:
 
 
 def cut(text: str, limit: int, way: str = "") -> str:
-    """At most about ``limit`` characters: the head and the tail, and between them how much was left out.
+    """Cut to about ``limit`` characters: the head and the tail, with a note on the cut length between them.
 
     Args:
         text: Any text.
-        limit: Characters kept.
+        limit: Number of characters kept.
         way: How to see the rest, for the note in the middle.
     """
     if len(text) <= limit:

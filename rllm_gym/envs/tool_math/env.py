@@ -1,4 +1,4 @@
-r"""Mathematics with a Python tool: programs run in the sandbox, the answer stands in ``\boxed{}``."""
+r"""The environment of math problems with a Python tool: programs run in the sandbox, answers are in ``\boxed{}``."""
 
 from __future__ import annotations
 
@@ -34,38 +34,42 @@ _EXTRACTED_CHARS = 1_000
 
 
 class ToolMathEnv(AsyncTextEnv):
-    r"""Solve a problem of mathematics, with Python at hand.
+    r"""Solve a math problem with a Python tool.
 
-    **Description**: The problems of ``rllm/Math-v0``, built-in or from rows, and a tool ``python`` that runs programs
-    in a sandbox (:class:`rllm_gym.sandbox.SandboxPool`): each call a fresh process without network, which holds nothing
-    of the task. The answer is graded by mathematical equality (:func:`rllm_gym.grading.grade_math`).
+    ## Description
+    The problems of ``rllm/Math-v0``, built-in or from rows, and a tool ``python`` that runs programs in a sandbox
+    (:class:`rllm_gym.sandbox.SandboxPool`). Each call is a new process without network access that contains nothing of
+    the task. The answer is graded by mathematical equality (:func:`rllm_gym.grading.grade_math`).
 
-    **Action space**: Any text. A reply calls the tool, ``<tool_call>{"name": "python", "arguments": {"code":
-    "…"}}</tool_call>`` or in any other notation that models are trained with
-    (:func:`rllm_gym.parsing.tool_calls.parse_tool_calls`), up to eight times at once; or it gives the answer in the
-    last ``\boxed{}`` after the last closed ``</think>``. A reply with a call gives no answer, whatever it boxes.
+    ## Action space
+    Any text. A reply calls the tool, with ``<tool_call>{"name": "python", "arguments": {"code": "…"}}</tool_call>`` or
+    in any other notation that models are trained with (:func:`rllm_gym.parsing.tool_calls.parse_tool_calls`), up to
+    eight times at once; or it gives the answer in the last ``\boxed{}`` after the last closed ``</think>``. A reply
+    with a call gives no answer, even if it contains ``\boxed{}``.
 
-    **Observation space**: Text. First the problem, the tool, how to answer and the number of turns; then what the
-    programs printed, long output with its middle left out, which is said; then whether the answer was right. The right
-    answer is never shown.
+    ## Observation space
+    Text. First the problem, the tool, the answer format and the number of turns; then what the programs printed (the
+    middle of a long output is cut, with a note); then whether the answer was right. The right answer is never shown.
 
-    **Starting state**: One task, by ``options={"task": index | task_id | Task}``, else drawn with the seed. Nothing
-    else is random.
+    ## Starting state
+    One task, chosen by ``options={"task": index | task_id | Task}``, else drawn with the seed. Nothing else is random.
 
-    **Rewards**: ``correct``: 1 for a right answer, 0 for a wrong one and for calls. A reply with neither an answer nor
-    well-formed calls costs ``invalid_action_penalty``. A program that loops, crashes, or uses more than its limits says
-    so to the model and costs nothing. Should the sandbox itself break, :class:`~rllm_gym.sandbox.SandboxBroke` is
-    raised, a fault and no reward.
+    ## Rewards
+    ``correct``: 1 for a right answer, 0 for a wrong one and for calls. A reply with neither an answer nor well-formed
+    calls costs ``invalid_action_penalty``. If a program loops, crashes, or exceeds its limits, the model gets an error
+    message and no penalty. If the sandbox itself fails, :class:`~rllm_gym.sandbox.SandboxBroke` is raised: an
+    environment fault, for which no reward is given.
 
-    **Episode end**: Terminates with the answer: ``success`` or ``failure``. Truncated (``max_turns``) when the turns
-    run out.
+    ## Episode end
+    Terminates with the answer: ``success`` or ``failure``. Truncated (``max_turns``) when no turns are left.
 
-    **Information**: The keys of :class:`~rllm_gym.core.TextEnv`, and ``extracted: str``, the answer that was graded
-    (its first 1,000 characters; ``""`` until then), ``tools_called: int``, programs run in the episode so far, and
-    ``sandbox_tier: str``, what confined them (see :class:`rllm_gym.sandbox.Tier`). ``tools`` from ``reset`` holds the
-    tool's JSON schema.
+    ## Information
+    The keys of :class:`~rllm_gym.core.TextEnv`, and ``extracted: str``, the graded answer (its first 1,000 characters;
+    ``""`` until then), ``tools_called: int``, the number of programs run in the episode so far, and
+    ``sandbox_tier: str``, the isolation of the programs (see :class:`rllm_gym.sandbox.Tier`). ``tools`` from ``reset``
+    contains the tool's JSON schema.
 
-    **Arguments**:
+    ## Arguments
 
     >>> import gymnasium as gym, rllm_gym
     >>> env = gym.make("rllm/ToolMath-v0", families=["combinatorics"], difficulty=(3, 5))  # doctest: +SKIP
@@ -75,34 +79,36 @@ class ToolMathEnv(AsyncTextEnv):
         tasks: As for ``rllm/Math-v0``: ``None`` for the built-in problems, a path, ``"hf:…"``, rows or a task set.
         families: Built-in families to draw from, ``None`` for all: see :class:`rllm_gym.envs.math.MathEnv`.
         difficulty: Of built-in problems: 1 (easy) to 5, a pair ``(lowest, highest)``, or ``None`` for all.
-        split: ``"train"``, ``"validation"`` or ``"test"``; ``None`` is ``"train"`` for built-in problems and every row
-            of a file.
-        task_seed: Another seed gives other built-in problems.
-        num_tasks: Number of tasks: the first so many rows, or built-in problems (1,000,000 by default).
-        sandbox: Where programs run: ``"auto"``, the strongest that works here; ``"namespaces"``, ``"landlock"``,
-            ``"docker"``; ``"unsafe"`` confines nothing; or a :class:`~rllm_gym.sandbox.SandboxPool` of yours, which
-            you close. Environments that name a kind share one pool in a process.
-        time_limit_s: Seconds of processor time for each program, 0.1 to 60. By the clock it may take 5 s and three
-            times as long.
+        split: ``"train"``, ``"validation"`` or ``"test"``; ``None`` means ``"train"`` for built-in problems and every
+            row of a file.
+        task_seed: A different seed gives different built-in problems.
+        num_tasks: Number of tasks: the first rows of a file, or built-in problems (1,000,000 by default).
+        sandbox: Where programs run: ``"auto"``, the strongest sandbox available on this machine; ``"namespaces"``,
+            ``"landlock"``, ``"docker"``; ``"unsafe"``, without isolation; or your own
+            :class:`~rllm_gym.sandbox.SandboxPool`, which you close. Environments of a process that name the same kind
+            share one pool.
+        time_limit_s: Processor time per program in seconds, 0.1 to 60. The wall-clock limit is 5 s plus three times
+            as long.
         memory_mb: Memory of each program, 32 to 4,096.
         max_result_chars: Longest output of a program in an observation, at least 100.
-        grading_timeout: Seconds that grading the answer may take; a slower answer is wrong.
-        max_turns: Replies the model has.
-        invalid_action_penalty: Taken from the reward for a reply with neither an answer nor well-formed calls.
+        grading_timeout: Time limit in seconds for grading the answer; a slower answer is wrong.
+        max_turns: Number of replies.
+        invalid_action_penalty: Subtracted from the reward for a reply with neither an answer nor well-formed calls.
         max_observation_chars: Bound of the observation space, at least 10,000.
-        max_action_chars: Longest reply that is read.
-        render_mode: ``"ansi"`` (the problem, replies and what came back) or ``None``.
+        max_action_chars: Longest accepted reply.
+        render_mode: ``"ansi"`` (the problem, replies and observations) or ``None``.
 
     Raises:
-        SandboxUnavailable: That sandbox does not work here; says why and the way out.
-        TaskError: The tasks cannot be used; file, row and way out are named.
+        SandboxUnavailable: The sandbox does not work on this machine; the message says why and names a solution.
+        TaskError: The tasks are unusable; the message names the file, the row and a solution.
         ValueError: Another argument is out of range.
 
-    **Version history**: v0: first release.
+    ## Version history
+    v0: first release.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 4}  # type: ignore[misc]
-    bound_to_loop: ClassVar[bool] = False  # a pool serves every loop
+    bound_to_loop: ClassVar[bool] = False  # a pool works with every event loop
 
     def __init__(
         self,
@@ -148,10 +154,10 @@ class ToolMathEnv(AsyncTextEnv):
         self._gold, self._form, self._extracted, self._called = "", "expression", "", 0
 
     def _pool(self) -> SandboxPool:
-        # Asked for each time: after a fork, as vector environments make them, the shared pool is another.
+        # Looked up on every call: after a fork, as in vector environments, the shared pool is a different one.
         return self._sandbox if isinstance(self._sandbox, SandboxPool) else shared_pool(self._sandbox)
 
-    # The episode -------------------------------------------------------------------------------------------
+    # Episode
 
     async def _async_begin(self, task: Task) -> str:
         self._read_task(task)
@@ -196,7 +202,7 @@ class ToolMathEnv(AsyncTextEnv):
         return Outcome(fault, {"correct": 0.0}, terminated=True)
 
     async def _run(self, calls: Sequence[FunctionCall]) -> str:
-        """Run the programs side by side; what came of each, in order."""
+        """Run the programs concurrently; return their results in order."""
         many = len(calls)
         if many > MAX_CALLS:
             raise InvalidAction(f"The reply has {many} tool calls, and at most {MAX_CALLS} are taken; nothing was run.")
@@ -224,7 +230,7 @@ class ToolMathEnv(AsyncTextEnv):
         info["sandbox_tier"] = self.metadata["sandbox_tier"]
 
     def render(self) -> str | np.ndarray | None:
-        """The problem, and each reply with what came back, for ``render_mode="ansi"``."""
+        """Return the problem and each reply with its observation, for ``render_mode="ansi"``."""
         if self.render_mode != "ansi":
             return None
         lines = [f"Problem {self.task.task_id}", _indent(self.task.content)]

@@ -1,4 +1,4 @@
-"""The Python tool: its schema, the reading of its calls, and what a run looks like to the model."""
+"""The Python tool: its schema, the parsing of its calls, and the text of a run's result for the model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SCHEMA: dict[str, Any] = {
 TOOLS = json.dumps([_SCHEMA])
 """The tool as a JSON list of OpenAI schemas."""
 
-# Runs inside: the program as it would run alone, and then the value of its last line, as a notebook shows it.
+# Runs in the sandbox: executes the program as a script, then prints the value of its last line, as a notebook does.
 _RUNNER = """
 import ast, linecache, sys, traceback, types
 name = "<program>"
@@ -65,14 +65,14 @@ _ENDS = {
 
 
 def code_of(call: FunctionCall, number: int) -> str:
-    """The program of a call.
+    """Return the program of a call.
 
     Args:
         call: The call.
-        number: Which of its reply it is, from 1.
+        number: Position of the call in its reply, from 1.
 
     Raises:
-        InvalidAction: It is no call of the tool; says why.
+        InvalidAction: It is not a call of this tool; the message says why.
     """
     which = f"Tool call {number}"
     if call.name != NAME:
@@ -99,12 +99,12 @@ def code_of(call: FunctionCall, number: int) -> str:
 
 
 def program_for(code: str, limits: Limits) -> Program:
-    """The program that runs ``code``."""
+    """Return the program that runs ``code``."""
     return Program(_RUNNER, files={"program.py": code.encode()}, limits=limits)
 
 
 def run_text(result: Result, limits: Limits) -> str:
-    """What a run looks like: what it printed, then what it complained of, then how it ended where that was no exit."""
+    """Describe a run: its standard output, then its standard error, then how it ended if it did not exit normally."""
     parts = [result.stdout.decode("utf-8", "replace"), result.stderr.decode("utf-8", "replace")]
     over = result.stdout_bytes + result.stderr_bytes - len(result.stdout) - len(result.stderr)
     if over > 0:

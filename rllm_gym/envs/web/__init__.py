@@ -1,4 +1,4 @@
-"""Web pages as environments: errands on the built-in sites and on one's own, and the tasks of MiniWoB++."""
+"""Web page environments: tasks on the built-in sites and on user-provided pages, and the tasks of MiniWoB++."""
 
 from rllm_gym.envs.web.env import WebEnv
 from rllm_gym.envs.web.errands import errand_tasks, templates_of

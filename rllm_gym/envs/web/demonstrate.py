@@ -1,4 +1,4 @@
-"""Errands carried out on the real page: what a person would do, as the replies of a model that does it."""
+"""Reference solutions of built-in tasks on the real page, as the replies of a model."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 def oracle(env: WebEnv, rng: random.Random | None = None) -> str:
-    """The next reply of one that knows the errand: a demonstration policy of ``rllm-gym sft``.
+    """Return the next reply of the reference solution: a demonstration policy for ``rllm-gym sft``.
 
-    Called with the unwrapped environment before every turn that it is to play; the reply has to be played then.
-    Turns in between may be anything that leaves the page as it is.
+    Call it with the unwrapped environment before every turn that it is to play; its reply must then be played.
+    Any turns in between must leave the page unchanged.
 
     Args:
-        env: In an episode of an errand.
-        rng: Not used: there is one way.
+        env: In an episode of a built-in task.
+        rng: Not used: there is only one solution.
 
     Raises:
-        ValueError: The episode is a row of one's own, or its page does not have what the errand speaks of.
+        ValueError: The task is a user-provided row, or an element that the solution needs is not on the page.
     """
     if env.errand is None:
         raise ValueError(f"task {env.task.task_id!r} is no errand: nobody knows how it is done")
@@ -44,18 +44,18 @@ def oracle(env: WebEnv, rng: random.Random | None = None) -> str:
     return reply_for(env.errand.moves[made], env.page)
 
 
-# Per environment the errand that it plays, and how many of its moves were given.
+# Per environment: its current task, and how many moves of the solution were returned.
 _made: weakref.WeakKeyDictionary[WebEnv, tuple[Errand, int]] = weakref.WeakKeyDictionary()
 
 
 def play(env: WebEnv, moves: Iterable[Move]) -> tuple[float, list[str]]:
-    """Carry moves out in an episode that was just reset.
+    """Execute moves in an episode that was just reset.
 
     Returns:
-        The sum of the rewards, and the replies. Moves after the end of the episode are left out.
+        The sum of the rewards, and the replies. Moves after the end of the episode are skipped.
 
     Raises:
-        ValueError: The page does not have what a move speaks of; says which move and shows the page.
+        ValueError: The element of a move is not on the page; the message names the move and shows the page.
     """
     total, replies = 0.0, []
     for move in moves:
@@ -74,16 +74,16 @@ def _accepted(reward: float, info: dict[str, Any], reply: str, env: WebEnv) -> f
 
 
 def reply_for(move: Move, view: PageView) -> str:
-    """What a model writes to make a move on this page, as a fenced block.
+    """Return the reply that makes a move on this page, as a fenced block.
 
     Raises:
-        ValueError: Nothing on the page is what the move speaks of, or several things are.
+        ValueError: No element on the page matches the move, or several do.
     """
     return f"```\n{call_for(move, view)}\n```"
 
 
 def call_for(move: Move, view: PageView) -> str:
-    """:func:`reply_for` without its fence."""
+    """Return :func:`reply_for` without its fence."""
     match move:
         case Click(role, name, within):
             return f"click({_find(view, (role,), name, within, move)})"
@@ -106,7 +106,7 @@ def _quoted(text: str) -> str:
 
 
 def _find(view: PageView, roles: tuple[str, ...], name: str, within: str | None, move: Move) -> int:
-    """The number of the one element that is meant."""
+    """Return the number of the one matching element."""
     alike = [number for number, seen in view.elements.items() if seen.role in roles and seen.name == name]
     if within is not None and alike:
         alike = _nearest(view.text, alike, within)
@@ -117,7 +117,7 @@ def _find(view: PageView, roles: tuple[str, ...], name: str, within: str | None,
 
 
 def _nearest(text: str, numbers: list[int], within: str) -> list[int]:
-    """Those of the elements that stand closest to a text: in its row, card or form."""
+    """Return the elements that are closest to a text: in its row, card or form."""
     lines = text.splitlines()
     depths = [len(line) - len(line.lstrip(" ")) for line in lines]
     told = [at for at, line in enumerate(lines) if json.dumps(within, ensure_ascii=False)[1:-1] in line]
@@ -131,7 +131,7 @@ def _nearest(text: str, numbers: list[int], within: str) -> list[int]:
 
 
 def _common(depths: list[int], at: int, told: list[int]) -> float:
-    """Lines of the smallest part of the outline that holds a line and one of those that tell."""
+    """Return the lines of the smallest part of the outline that contains a line and one of the ``told`` lines."""
     first, last = at, at
     while not any(first <= line <= last for line in told):
         wider = _parent(depths, first, last)
@@ -142,12 +142,12 @@ def _common(depths: list[int], at: int, told: list[int]) -> float:
 
 
 def _behind(at: int, told: list[int]) -> float:
-    """How far a line is below the last that tells: what belongs to a heading follows it."""
+    """Return how far a line is below the last line of ``told``: content follows its heading."""
     return min((at - line for line in told if line <= at), default=float("inf"))
 
 
 def _parent(depths: list[int], first: int, last: int) -> tuple[int, int]:
-    """The lines of the outline one level above these."""
+    """Return the lines of the outline one level above these."""
     start = first
     while start > 0 and depths[start] >= depths[first]:
         start -= 1

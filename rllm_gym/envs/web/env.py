@@ -1,4 +1,4 @@
-"""Errands in a real browser, on sites built in or one's own: actions by element number, reward by the end state."""
+"""The web environment: tasks in a real browser, actions by element number, reward by the end state."""
 
 from __future__ import annotations
 
@@ -22,83 +22,91 @@ CHECK_TIMEOUTS_S = (0.1, 600.0)
 
 
 class WebEnv(PageEnv):
-    """Do an errand in a web browser.
+    """Do a task in a web browser.
 
-    **Description**: A real Chromium shows a site, and the goal says what is to be done on it or found out. The sites
-    are built in (shop, forum, wiki, calendar, mail, issue tracker, admin tables; served inside this process, without
-    a network), or servers of one's own. Every episode has a browser context of its own, with nothing of another in
-    it; beyond the sites of the task the network is closed.
+    ## Description
+    A real Chromium shows a site, and the goal says what to do on it or what to find out. The sites are built in (shop,
+    forum, wiki, calendar, mail, issue tracker, admin tables; served by this process, without a network) or
+    user-provided servers. Every episode has its own browser context, which shares nothing with others. The network
+    policy allows only the sites of the task.
 
-    **Action space**: Any text; it ends with one action, such as ``click(12)``, in a fenced block, alone on the last
-    line, or as a tool call: ``click``, ``fill``, ``type``, ``clear``, ``check``, ``uncheck``, ``select``, ``press``,
-    ``hover``, ``focus``, ``drag``, ``scroll``, ``goto``, ``back``, ``forward``, ``reload``, ``wait``, ``new_tab``,
-    ``close_tab``, ``switch_tab``, with a picture ``mouse_click``, and to end it ``answer`` and ``report_infeasible``.
-    Nothing of a reply is ever executed as code, and ``goto`` opens ``http`` and ``https`` URLs of the task alone.
+    ## Action space
+    Any text that ends with one action, such as ``click(12)``, in a fenced block, alone on the last line, or as a tool
+    call: ``click``, ``fill``, ``type``, ``clear``, ``check``, ``uncheck``, ``select``, ``press``, ``hover``, ``focus``,
+    ``drag``, ``scroll``, ``goto``, ``back``, ``forward``, ``reload``, ``wait``, ``new_tab``, ``close_tab``,
+    ``switch_tab``, with a picture ``mouse_click``, and to end the episode ``answer`` and ``report_infeasible``. No part
+    of a reply is ever executed as code, and ``goto`` opens only ``http`` and ``https`` URLs of the task.
 
-    **Observation space**: Text: the goal (the first time with the actions and how to write them), what went wrong
-    with the last action, the URL, the tabs, and the page as an outline of its roles, names, values and states, where
-    everything that can be acted on has a number that it keeps. What was cut is said. With
-    ``observation_mode="screenshot"`` or ``"both"`` a ``Dict`` of ``text`` and ``image``, an RGB picture of the
-    viewport as ``uint8`` of shape (height, width, 3); with ``"screenshot"`` the text has the list of elements alone.
+    ## Observation space
+    Text: the goal (in the first observation with the actions and their format), the error message of the last action,
+    the URL, the tabs, and the page as an outline of roles, names, values and states, in which every interactive element
+    has a number that it keeps. Cuts are marked. With ``observation_mode="screenshot"`` or ``"both"``, a ``Dict`` of
+    ``text`` and ``image``, an RGB picture of the viewport as ``uint8`` of shape (height, width, 3); with
+    ``"screenshot"`` the text contains only the list of elements.
 
-    **Starting state**: One task, by ``options={"task": index | task_id | Task}``, else drawn with the seed, at its
-    first page. Nothing else is random.
+    ## Starting state
+    One task, chosen by ``options={"task": index | task_id | Task}``, else drawn with the seed, at its first page.
+    Nothing else is random.
 
-    **Rewards**: ``task``: 1 if the task is solved when the episode ends, else 0. An errand on the built-in sites is
-    solved if their state is exactly the one asked for, with nothing else changed, and ``answer("…")`` says what was
-    asked for, where something was (a number, date, time, text, set or list, read as people write them). What cannot
-    be done is solved by ``report_infeasible`` with nothing changed. A row of one's own is judged by its ``check``,
-    its ``answer``, or both. A browser that breaks, or a check that raises, is an
-    :class:`~rllm_gym.core.EnvironmentFault` and no reward.
+    ## Rewards
+    ``task``: 1 if the task is solved when the episode ends, else 0. A task on the built-in sites is solved if their
+    state is exactly the requested one, with nothing else changed, and, if the goal asks for an answer, ``answer("…")``
+    gives it (a number, date, time, text, set or list, in the usual notations). A task that cannot be done is solved by
+    ``report_infeasible`` with nothing changed. A user-provided row is graded by its ``check``, its ``answer``, or both.
+    A browser that fails, or a check that raises, is an :class:`~rllm_gym.core.EnvironmentFault`, for which no reward is
+    given.
 
-    **Episode end**: Terminates with ``answer`` or ``report_infeasible``. When the turns run out the end state is
-    looked at as well: if the task is solved without an answer it terminates with success, else it is truncated
-    (``max_turns``). A last reply that cannot be read is truncated in any case.
+    ## Episode end
+    Terminates with ``answer`` or ``report_infeasible``. When no turns are left, the end state is checked as well: if
+    the task is solved without an answer, the episode terminates with success, else it is truncated (``max_turns``). It
+    is always truncated if the last reply cannot be parsed.
 
-    **Information**: The keys of :class:`~rllm_gym.core.TextEnv`, and ``url: str``, of the page, and
-    ``action_error: str``, why the last action could not be done (``""`` if it could). ``tools`` has the actions as
-    tool schemas.
+    ## Information
+    The keys of :class:`~rllm_gym.core.TextEnv`, and ``url: str``, of the page, and ``action_error: str``, why the last
+    action failed (``""`` if it did not). ``tools`` contains the actions as tool schemas.
 
-    **Arguments**:
+    ## Arguments
 
     >>> import gymnasium as gym, rllm_gym
     >>> env = gym.make("rllm/Web-v0", sites=["shop"], difficulty=1)  # doctest: +SKIP
     >>> observation, info = env.reset(seed=0)                       # doctest: +SKIP
 
     Args:
-        tasks: ``None`` for the built-in errands; ``"path.jsonl"``, ``"path.parquet"``,
+        tasks: ``None`` for the built-in tasks; ``"path.jsonl"``, ``"path.parquet"``,
             ``"hf:repo[:config][@split]"``, a list of rows or tasks, or a :class:`~rllm_gym.data.Taskset`. Rows are
-            ``{"url", "goal", "origins": [...], "check": "module:function", "id"?}`` with ``"answer": {"type",
-            "value"}``, ``"infeasible": true`` and ``"data": {...}`` (for the check) if wanted, or built-in errands
+            ``{"url", "goal", "origins": [...], "check": "module:function", "id"?}`` with optional ``"answer": {"type",
+            "value"}``, ``"infeasible": true`` and ``"data": {...}`` (for the check), or built-in tasks
             ``{"template", "seed", "difficulty"}``. ``check(state: PageState, answer: str | None) -> bool`` (it may be
-            ``async``) is called when the episode ends; the answer is ``None`` where none was given. A row names code
-            of yours that is run: take rows from people you trust.
-        sites: Built-in sites to draw errands from, such as ``"shop"`` or ``["shop", "mail"]``; ``None`` for all.
-        templates: Templates to draw from, by name (see ``rllm_gym.sites.TEMPLATES``) or
-            :class:`~rllm_gym.sites.errand.Template` objects of one's own; ``None`` for all. With ``tasks``, what its
-            rows may name beside the built-in ones.
-        difficulty: Of errands: 1 (easy) to 5, a pair ``(lowest, highest)``, or ``None`` for every level there is.
-        split: ``"train"``, ``"validation"`` or ``"test"``. Splits are made by the content of a task and share none.
-            ``None`` is ``"train"`` for errands and every row of a file.
-        task_seed: Another seed gives other errands.
-        num_tasks: Number of tasks: the first so many rows, or errands (1,000,000 by default).
-        max_turns: Actions the model has.
+            ``async``) is called when the episode ends; the answer is ``None`` if none was given. A row names code that
+            is run on this machine: use only rows that you trust.
+        sites: Built-in sites to draw tasks from, such as ``"shop"`` or ``["shop", "mail"]``; ``None`` for all.
+        templates: Templates to draw from, by name (see ``rllm_gym.sites.TEMPLATES``) or your own
+            :class:`~rllm_gym.sites.errand.Template` objects; ``None`` for all. With ``tasks``, the templates that its
+            rows may name in addition to the built-in ones.
+        difficulty: Of built-in tasks: 1 (easy) to 5, a pair ``(lowest, highest)``, or ``None`` for every level.
+        split: ``"train"``, ``"validation"`` or ``"test"``. The split of a task is decided by its content; no two
+            splits share a task. ``None`` means ``"train"`` for built-in tasks and every row of a file.
+        task_seed: A different seed gives different built-in tasks.
+        num_tasks: Number of tasks: the first rows of a file, or built-in tasks (1,000,000 by default).
+        max_turns: Number of actions.
         observation_mode: ``"text"``, ``"screenshot"`` or ``"both"``.
         viewport: Width and height of the page in pixels.
-        executable: The Chromium to use; ``None`` finds one.
-        check_timeout_s: Seconds a check may take, 0.1 to 600; later is a fault.
-        invalid_action_penalty: Taken from the reward where a reply holds no action.
-        max_observation_chars: Bound of the observation's text; of a longer page the rest is cut.
-        max_action_chars: Longest reply that is read.
+        executable: The Chromium to use; ``None`` searches for one.
+        check_timeout_s: Time limit in seconds for a check, 0.1 to 600; exceeding it is an environment fault.
+        invalid_action_penalty: Subtracted from the reward if a reply contains no action.
+        max_observation_chars: Bound of the observation's text; a longer page is cut.
+        max_action_chars: Longest accepted reply.
         render_mode: ``"ansi"`` (the observation), ``"rgb_array"`` (the page as a picture) or ``None``.
 
     Raises:
-        BrowserFault: No Chromium can be found; says the way out. Later, from ``reset`` and ``step``, that it broke.
+        BrowserFault: No Chromium was found; the message names a solution. ``reset`` and ``step`` raise it if the
+            browser fails.
         ModuleNotFoundError: ``pip install 'rllm-gym[web]'``.
-        TaskError: The tasks cannot be used; row and way out are named.
+        TaskError: The tasks are unusable; the message names the row and a solution.
         ValueError: Another argument is out of range.
 
-    **Version history**: v0: first release.
+    ## Version history
+    v0: first release.
     """
 
     def __init__(
@@ -156,7 +164,7 @@ class WebEnv(PageEnv):
 
     @property
     def errand(self) -> Errand | None:
-        """The errand of the episode with its solution, for demonstrations; ``None`` for rows of one's own."""
+        """The built-in task of the episode with its solution, for demonstrations; ``None`` for user-provided rows."""
         return self._case.errand if isinstance(self._case, ErrandCase) else None
 
     async def _open_task(self, task: Task) -> None:
@@ -186,7 +194,7 @@ class WebEnv(PageEnv):
             return None, False
         assert self._case is not None
         solved = await self._case.solved(ending, lambda: self._state(ending))
-        # Turns that ran out are truncation, not an end that the model chose.
+        # Running out of turns is a truncation, because the model did not choose to end the episode.
         return (float(solved) if solved or ending.said else None), solved
 
     async def _state(self, ending: Ending) -> PageState:

@@ -1,4 +1,4 @@
-"""The built-in errands as a task set: a template, a difficulty and the seed of a world are drawn, and nothing built."""
+"""The built-in tasks as a task set. A template, a difficulty and a seed are drawn; no site is created for that."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _SEEDS = 2**32
 
 def templates_of(templates: str | Template | Iterable[str | Template] | None = None,
                  sites: str | Iterable[str] | None = None) -> dict[str, Template]:  # fmt: skip
-    """Templates by name, in the order of their table.
+    """Return templates by name, in the order of their table.
 
     Args:
-        templates: Names of built-in ones, ``"shop/buy-one"``, and templates of one's own; ``None`` for all built-in.
-        sites: Keep those of these sites: what stands before the ``/`` of their names.
+        templates: Names of built-in ones, such as ``"shop/buy-one"``, and your own templates; ``None`` for all
+            built-in. sites: Keep the templates of these sites: the part before the ``/`` of their names.
 
     Raises:
-        TaskError: There is no such template or site; names those there are.
+        TaskError: There is no such template or site; the message names those that exist.
     """
     from rllm_gym.sites import TEMPLATES
 
@@ -58,14 +58,14 @@ def errand_tasks(
     seed: int = 0,
     size: int | None = None,
 ) -> ProceduralTaskset:
-    """Errands of these templates as a task set without limit.
+    """Return tasks of these templates as an unlimited task set.
 
     Args:
-        templates: As :func:`templates_of` gives them.
-        name: What task ids begin with.
-        difficulty: A level of 1 to 5, a pair ``(lowest, highest)``, or ``None`` for every level a template has.
-        split: ``"train"``, ``"validation"`` or ``"test"``; ``None`` is ``"train"``.
-        seed: Another seed gives other tasks.
+        templates: As returned by :func:`templates_of`.
+        name: Prefix of the task ids.
+        difficulty: A level of 1 to 5, a pair ``(lowest, highest)``, or ``None`` for every level of a template.
+        split: ``"train"``, ``"validation"`` or ``"test"``; ``None`` means ``"train"``.
+        seed: A different seed gives different tasks.
         size: Number of tasks, 1,000,000 by default.
 
     Raises:
@@ -84,7 +84,7 @@ def errand_tasks(
 
 @dataclass(frozen=True)
 class Draw:
-    """Draws one errand.
+    """A generator of one task at a time.
 
     Attributes:
         templates: Names, each with the levels to draw from.

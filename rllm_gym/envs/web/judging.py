@@ -1,4 +1,4 @@
-"""What an episode is about, and when it is solved: an errand by its exact end state, a page of one's own by a check."""
+"""The task of an episode and its grading: a built-in task by its exact end state, a user-provided page by a check."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rllm_gym.sites.errand import Errand, Template, World
 from rllm_gym.sites.http import Handler, Request, Response
 
 WORLD_DEADLINE_S = 60.0
-"""Seconds that making a world, or comparing it at the end, may take."""
+"""Deadline in seconds for creating a site's data, or comparing it at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class Ending:
     """How the model ended the episode.
 
     Attributes:
-        answer: What ``answer("…")`` said; ``None`` where the turns ran out or the task was reported infeasible.
-        infeasible: The reason that ``report_infeasible`` gave, else ``None``.
+        answer: The argument of ``answer("…")``; ``None`` if no turns were left or the task was reported infeasible.
+        infeasible: The reason given to ``report_infeasible``, else ``None``.
     """
 
     answer: str | None = None
@@ -34,12 +34,12 @@ class Ending:
 
     @property
     def said(self) -> bool:
-        """Whether the model ended it at all."""
+        """Whether the model ended the episode itself."""
         return self.answer is not None or self.infeasible is not None
 
 
 class Case(Protocol):
-    """One task, set up."""
+    """One task, set up for an episode."""
 
     goal: str
     start: str
@@ -47,26 +47,26 @@ class Case(Protocol):
     origins: tuple[str, ...]
 
     async def solved(self, ending: Ending, state: Callable[[], Awaitable[PageState]]) -> bool:
-        """Whether the end is the one that was asked for.
+        """Return whether the end state and answer are as requested.
 
         Args:
-            ending: What the model said.
-            state: Looks at the browser; asked only where it matters.
+            ending: How the model ended the episode.
+            state: Reads the state of the browser; called only if it is needed.
 
         Raises:
-            EnvironmentFault: It cannot be told; kind ``"check"``.
+            EnvironmentFault: This cannot be determined; kind ``"check"``.
         """
         ...
 
 
-# Errands -----------------------------------------------------------------------------------------------------------
+# Built-in tasks
 
 
 class ErrandCase:
-    """An errand on sites of this process. The world of the episode is its own.
+    """A task on sites of this process. Each episode has its own copy of their data.
 
     Raises:
-        TaskError: The template does not exist at this difficulty, or asks for nothing.
+        TaskError: The template does not exist at this difficulty, or requests neither a change nor an answer.
     """
 
     def __init__(self, template: Template, row: ErrandRow) -> None:
@@ -78,7 +78,7 @@ class ErrandCase:
         self.errand: Errand = template.errand(self.world, random.Random(row.seed), row.difficulty)
         if self.errand.outcome is None and self.errand.answer is None and not self.errand.infeasible:
             raise TaskError(f"the template {template.name!r} asks for no change and no answer: nothing could fail it")
-        # Now, while the episode's world is untouched: an outcome may have been told in its terms.
+        # Done now, while the episode's own data is unchanged, because an outcome may refer to it.
         twin = template.build(row.seed, row.difficulty)
         if self.errand.outcome is not None:
             self.errand.outcome(twin)
@@ -90,7 +90,7 @@ class ErrandCase:
         self.origins: tuple[str, ...] = ()
 
     def _alone(self, handler: Handler) -> Handler:
-        """One request or comparison at a time: the browser asks from a thread of its own."""
+        """Return a handler that serves one request or comparison at a time; the browser calls it from its thread."""
 
         def answer(request: Request) -> Response:
             with self._lock:
@@ -105,7 +105,7 @@ class ErrandCase:
             raise _fault(f"the world of the errand {self.errand.goal!r:.200} cannot be compared", error) from error
 
     def is_solved(self, ending: Ending) -> bool:
-        """Whether the world is exactly as it should be, and the right thing was said. Blocks for milliseconds."""
+        """Return whether the state is exactly as requested and the answer is right. Blocks for milliseconds."""
         errand = self.errand
         if errand.infeasible != (ending.infeasible is not None):
             return False
@@ -116,7 +116,7 @@ class ErrandCase:
 
 
 async def set_up_errand(template: Template, row: ErrandRow) -> ErrandCase:
-    """An :class:`ErrandCase`, made beside the event loop.
+    """Create an :class:`ErrandCase` in a thread, without blocking the event loop.
 
     Raises:
         TaskError: As :class:`ErrandCase`.
@@ -136,14 +136,14 @@ def _fault(what: str, error: Exception) -> EnvironmentFault:
     return EnvironmentFault(f"{what}: {type(error).__name__}: {error}", kind="check")
 
 
-# Pages of one's own ------------------------------------------------------------------------------------------------
+# User-provided pages
 
 
 class PageCase:
-    """A page of a server, judged by a function, a typed answer, or both.
+    """A page of a server, graded by a function, a typed answer, or both.
 
     Raises:
-        TaskError: The function cannot be found, or is no check.
+        TaskError: The function was not found, or is not a check.
     """
 
     def __init__(self, row: PageRow, *, check_timeout_s: float) -> None:

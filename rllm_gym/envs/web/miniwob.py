@@ -1,4 +1,4 @@
-"""MiniWoB++: the 130 small tasks of the PyPI package ``miniwob``, on its own pages, seeded and without its clock."""
+"""MiniWoB++: the 130 small tasks of the PyPI package ``miniwob``, on its own pages, seeded and without a time limit."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from rllm_gym.sites.http import Handler, Request, Response
 
 ORIGIN = "http://miniwob.test"
 VIEWPORT = (332, 214)
-"""As BrowserGym shows the pages: the task is 160 by 210 pixels, beside it stands what some of them open."""
+"""Viewport of BrowserGym: the task has 160 by 210 pixels; some tasks open further content next to it."""
 
 _SEEDS = 2**32
 _SHARED = ("core", "common")
 _INSTALL = "pip install 'rllm-gym[miniwob]'"
 
-# Behind the last line of core.js, before the page's own scripts run.
+# Inserted after the last line of core.js; it runs before the page's own scripts.
 _SEEDED = """
 ;(function () {
   // The same day in every run: some tasks ask for dates, and calendars open at today. Time goes on from there.
@@ -59,7 +59,7 @@ _SEEDED = """
 })();
 """
 _SEED, _NONCE = (f"--{name}-{secrets.token_hex(16)}--".encode() for name in ("seed", "nonce"))
-"""What stands for an episode's own seed and mark in pages that are kept."""
+"""Placeholders for an episode's seed and nonce in cached pages."""
 
 _SCRIPT_TAG = re.compile(rb'<script src="([^"]*)"></script>')
 _SHEET_TAG = re.compile(rb'<link rel="stylesheet"(?: type="text/css")? href="([^"]*)" ?/?>')
@@ -68,7 +68,7 @@ _HIDDEN = b"""
 #reward-display, #click-canvas, #sync-task-cover { display: none !important; }
 #query { visibility: hidden !important; }
 """
-# The variables are those of core.js; a page that is none of its own has none.
+# The variables are those of core.js; pages outside of MiniWoB++ do not have them.
 _STATE = """typeof WOB_DONE_GLOBAL === 'undefined' || !core.ept0 ? null : {
   done: Boolean(WOB_DONE_GLOBAL), raw: Number(WOB_RAW_REWARD_GLOBAL)}"""
 _GOAL = """(() => { const said = core.getUtterance(); return typeof said === 'string' ? said : said.utterance; })()"""
@@ -77,57 +77,64 @@ _GOAL = """(() => { const said = core.getUtterance(); return typeof said === 'st
 class MiniWoBEnv(PageEnv):
     """Do a small task on one web page: MiniWoB++.
 
-    **Description**: The pages of MiniWoB++ as the package ``miniwob`` ships them: buttons, forms, menus, calendars,
-    mailboxes, shapes. The page says what it asks for and judges it. Its random numbers follow the seed, its day is
-    always the same, and its time limit is off: turns are counted instead. Every episode has a browser context of its
-    own and reaches nothing but the files of its task.
+    ## Description
+    The pages of MiniWoB++ as shipped in the package ``miniwob``: buttons, forms, menus, calendars, mailboxes, shapes.
+    The page states the goal and grades it. Its random numbers follow the seed, its date is fixed, and its time limit is
+    disabled: turns are counted instead. Every episode has its own browser context and can load only the files of its
+    task.
 
-    **Action space**: As ``rllm/Web-v0``, without tabs.
+    ## Action space
+    As ``rllm/Web-v0``, without tabs.
 
-    **Observation space**: As ``rllm/Web-v0``. The line in which the page itself repeats the goal, and its display of
-    rewards and time, are hidden.
+    ## Observation space
+    As ``rllm/Web-v0``. The line in which the page repeats the goal, and its display of rewards and time, are hidden.
 
-    **Starting state**: The page of the task, made with a seed, by ``options={"task": index | task_id | Task}``, else
-    drawn with the seed of the reset.
+    ## Starting state
+    The page of the task, generated with a seed chosen by ``options={"task": index | task_id | Task}``, else drawn with
+    the seed of the reset.
 
-    **Rewards**: ``task``: when the page ends the episode, 1 if its own reward is above 0, else 0, as BrowserGym
-    counts. The page's reward is in ``info["raw_reward"]``. It is read from the page's variables, which no action
-    can write: ``javascript:`` URLs are refused, nothing runs of what is typed, and leaving the page is a failure.
+    ## Rewards
+    ``task``: when the page ends the episode, 1 if its own reward is above 0, else 0, as in BrowserGym. The page's
+    reward is in ``info["raw_reward"]``. It is read from the page's variables, which no action can write:
+    ``javascript:`` URLs are refused, typed text is never executed, and leaving the page is a failure.
 
-    **Episode end**: Terminates when the page says so, when the page is left, or with ``answer`` or
-    ``report_infeasible``, which no task here asks for and which get 0; truncated (``max_turns``) when the turns run
-    out.
+    ## Episode end
+    Terminates when the page says so, when the model leaves the page, or with ``answer`` or ``report_infeasible``, which
+    no task here requires and which get 0; truncated (``max_turns``) when no turns are left.
 
-    **Information**: As ``rllm/Web-v0``, and ``raw_reward: float``, the page's own reward, from -1 to 1 (0 before its
-    end).
+    ## Information
+    As ``rllm/Web-v0``, and ``raw_reward: float``, the page's own reward, from -1 to 1 (0 until the page ends the
+    episode).
 
-    **Arguments**:
+    ## Arguments
 
     >>> import gymnasium as gym, rllm_gym
     >>> env = gym.make("rllm/MiniWoB-click-checkboxes-v0")  # doctest: +SKIP
 
     Args:
-        task: Name of the task, such as ``"click-checkboxes"``; each has an id of its own.
-        split: ``"train"``, ``"validation"`` or ``"test"``: the seeds of a page are divided among them; ``None`` is
+        task: Name of the task, such as ``"click-checkboxes"``; each has its own environment id.
+        split: ``"train"``, ``"validation"`` or ``"test"``: the seeds of a page are divided among them; ``None`` means
             ``"train"``.
-        task_seed: Another seed gives other seeds of the page.
+        task_seed: A different value gives different seeds of the page.
         num_tasks: Number of seeds, 1,000,000 by default.
-        max_turns: Actions the model has.
+        max_turns: Number of actions.
         observation_mode: ``"text"``, ``"screenshot"`` or ``"both"``.
         viewport: Width and height of the page in pixels.
-        executable: The Chromium to use; ``None`` finds one.
-        invalid_action_penalty: Taken from the reward where a reply holds no action.
-        max_observation_chars: Bound of the observation's text; of a longer page the rest is cut.
-        max_action_chars: Longest reply that is read.
+        executable: The Chromium to use; ``None`` searches for one.
+        invalid_action_penalty: Subtracted from the reward if a reply contains no action.
+        max_observation_chars: Bound of the observation's text; a longer page is cut.
+        max_action_chars: Longest accepted reply.
         render_mode: ``"ansi"`` (the observation), ``"rgb_array"`` (the page as a picture) or ``None``.
 
     Raises:
-        BrowserFault: No Chromium can be found; says the way out. Later, from ``reset`` and ``step``, that it broke.
+        BrowserFault: No Chromium was found; the message names a solution. ``reset`` and ``step`` raise it if the
+            browser fails.
         ModuleNotFoundError: ``pip install 'rllm-gym[miniwob]'``.
         TaskError: There is no such task.
         ValueError: Another argument is out of range.
 
-    **Version history**: v0: first release.
+    ## Version history
+    v0: first release.
     """
 
     def __init__(
@@ -190,7 +197,7 @@ class MiniWoBEnv(PageEnv):
 
     async def _after(self, action: BrowserAction) -> tuple[float | None, bool]:
         state = await self._open_session.evaluate(_STATE, world="main")
-        if not isinstance(state, Mapping):  # the page was left
+        if not isinstance(state, Mapping):  # the model left the page
             return 0.0, False
         if not state.get("done"):
             return (0.0 if action.name in ("answer", "report_infeasible") else None), False
@@ -204,7 +211,7 @@ class MiniWoBEnv(PageEnv):
 
 @dataclass(frozen=True)
 class Draw:
-    """Draws a seed of one page."""
+    """A generator of seeds of one page."""
 
     task: str
 
@@ -214,12 +221,12 @@ class Draw:
 
 
 def site(folder: Path, task: str, seed: int) -> Handler:
-    """The site of one episode: the page of the task, made with the seed, and the files all pages share.
+    """Return the site of one episode: the page of the task, generated with the seed, and the files all pages share.
 
     Args:
-        folder: As :func:`rllm_gym.envs.miniwob_folder` finds it.
-        task: Name of the task; no other task's page is there.
-        seed: Of the page's random numbers.
+        folder: As returned by :func:`rllm_gym.envs.miniwob_folder`.
+        task: Name of the task; the pages of other tasks are not served.
+        seed: Seed of the page's random numbers.
     """
 
     def answer(request: Request) -> Response:
@@ -241,23 +248,23 @@ def site(folder: Path, task: str, seed: int) -> Handler:
 
 
 def _own_scripts_alone(page: bytes) -> tuple[bytes, str]:
-    """The page and the rule by which it runs the scripts it was shipped with and no other.
+    """Return the page and a content security policy that allows only the scripts it was shipped with.
 
-    Some pages write what was typed into their markup (the terminal does): a script in it would end the episode with
-    any reward it likes.
+    Some pages insert typed text into their markup (the terminal does): a script in it would end the episode with any
+    reward.
     """
-    mark = secrets.token_hex(16)  # never shown
+    mark = secrets.token_hex(16)  # never shown to the model
     allowed = f"'self' 'nonce-{mark}'"
-    if b"data-jscolor" in page:  # the colour wheel reads its options by evaluating them
+    if b"data-jscolor" in page:  # the color picker evaluates its options as code
         allowed += " 'unsafe-eval'"
     return page.replace(_NONCE, mark.encode()), f"script-src {allowed}"
 
 
 @lru_cache(maxsize=32)
 def _whole(folder: Path, path: str) -> bytes | None:
-    """A page with the scripts and style sheets it names written into it, in their places.
+    """Return a page with its scripts and style sheets inlined.
 
-    Every file that a page asks for costs the browser's processes some 3 ms, and a page of these asks for five.
+    Every file that a page requests costs the browser's processes about 3 ms, and such a page requests five.
     """
     page = read(folder, path)
     if page is None:
@@ -266,7 +273,7 @@ def _whole(folder: Path, path: str) -> bytes | None:
     def script(tag: re.Match[bytes]) -> bytes:
         content = _served(folder, _named(path, tag[1]))
         if content is None or not content.isascii() or b"</script" in content.lower() or b"<!--" in content:
-            return tag[0]  # what would read otherwise as a part of the page stays a file
+            return tag[0]  # a script that would be parsed differently when inlined remains a file
         return b'<script nonce="%b">%b</script>' % (_NONCE, content)
 
     def sheet(tag: re.Match[bytes]) -> bytes:
@@ -282,12 +289,12 @@ def _whole(folder: Path, path: str) -> bytes | None:
 
 
 def _named(page: str, reference: bytes) -> str:
-    """The path of a file that a page names."""
+    """Return the path of a file that a page references."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(page), reference.decode("ascii", "replace")))
 
 
 def _served(folder: Path, path: str) -> bytes | None:
-    """A file as pages get it, with a mark where the seed goes."""
+    """Return a file as served to pages, with a placeholder for the seed."""
     content = read(folder, path)
     if content is not None and path == "/core/core.js":
         return content + _SEEDED.replace("%d", _SEED.decode()).encode()
@@ -297,7 +304,7 @@ def _served(folder: Path, path: str) -> bytes | None:
 
 
 def read(folder: Path, path: str) -> bytes | None:
-    """A file below the folder by its absolute path there; ``None`` for everything else, ``..`` and links out of it."""
+    """Return a file by its absolute path below the folder; ``None`` otherwise, also for ``..`` and links out of it."""
     return _content(folder, path) if path in _files(folder) else None
 
 
@@ -308,5 +315,5 @@ def _files(folder: Path) -> frozenset[str]:
 
 @cache
 def _content(folder: Path, path: str) -> bytes:
-    # A few hundred files, 6 MiB together: all may stay in memory.
+    # A few hundred files, 6 MiB in total: small enough to cache all.
     return (folder / path.lstrip("/")).read_bytes()

@@ -1,4 +1,4 @@
-"""An environment whose world is a web page: its browser session, what the model is shown, and what its actions do."""
+"""The base class of web page environments: the browser session, observations, and the execution of actions."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ LEAST_PAGE_CHARS = 1_000
 _URL_CHARS = 2_000
 
 MAX_CHARS = 24_000
-"""Characters of an observation by default: some 6,000 tokens."""
+"""Default limit of an observation in characters: about 6,000 tokens."""
 
 
 class PageEnv(AsyncTextEnv):
-    """What all environments of web pages have in common. Write :meth:`_open_task` and :meth:`_after`.
+    """A base class of web page environments. Subclasses implement :meth:`_open_task` and :meth:`_after`.
 
     Args:
         observation_mode: ``"text"``, or ``"screenshot"`` or ``"both"``, with a picture.
         viewport: Width and height of the page in pixels.
-        executable: The Chromium to use; ``None`` finds one.
-        has_tabs: Whether the model is told of tabs.
+        executable: The Chromium to use; ``None`` searches for one.
+        has_tabs: Whether the prompt describes the actions for tabs.
         **arguments: See :class:`~rllm_gym.core.TextEnv`.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # type: ignore[misc]
-    bound_to_loop: ClassVar[bool] = False  # the browser has a loop of its own, and serves every other
+    bound_to_loop: ClassVar[bool] = False  # the browser has its own event loop and works with every other
 
     def __init__(
         self,
@@ -87,38 +87,38 @@ class PageEnv(AsyncTextEnv):
             self.observation_space = both  # type: ignore[assignment]
         if importlib.util.find_spec("playwright") is None:
             raise ModuleNotFoundError("web pages need Playwright: pip install 'rllm-gym[web]'", name="playwright")
-        self._pool()  # without a Chromium gym.make() says so
+        self._pool()  # without a Chromium, gym.make() raises
         self._session: BrowserSession | None = None
         self._view: PageView | None = None
         self._goal = ""
         self._error = ""
 
-    # What a subclass writes ----------------------------------------------------------------------------------
+    # Implemented by a subclass
 
     @abstractmethod
     async def _open_task(self, task: Task) -> None:
-        """Call :meth:`_open` with what the task needs, bring its first page up and set ``_goal``."""
+        """Call :meth:`_open` with the task's sites, bring up its first page, and set ``_goal``."""
 
     @abstractmethod
     async def _after(self, action: BrowserAction) -> tuple[float | None, bool]:
-        """What an action led to: the task's reward and whether it is solved; ``(None, False)`` while it goes on.
+        """Return the task's reward and whether the task is solved, ``(None, False)`` while the episode continues.
 
-        Called after each action; ``answer`` and ``report_infeasible`` do nothing else.
+        Called after each action; ``answer`` and ``report_infeasible`` have no other effect.
         """
 
-    # The episode ---------------------------------------------------------------------------------------------
+    # Episode
 
     @property
     def goal(self) -> str:
-        """What the model is asked for in this episode."""
+        """The goal of this episode, as shown to the model."""
         return self._goal
 
     @property
     def page(self) -> PageView:
-        """The page as it was last looked at: its text, its elements by number, and the picture if there is one.
+        """The last observed state of the page: its text, its elements by number, and the picture if there is one.
 
         Raises:
-            gymnasium.error.ResetNeeded: No episode has begun.
+            gymnasium.error.ResetNeeded: No episode has started.
         """
         if self._view is None:
             raise gymnasium.error.ResetNeeded("no page yet: call reset() first")
@@ -167,16 +167,16 @@ class PageEnv(AsyncTextEnv):
         if session is not None and self._opened_in == os.getpid():
             await session.close()
 
-    # The browser ---------------------------------------------------------------------------------------------
+    # Browser
 
     def _pool(self) -> BrowserPool:
-        # Asked for each time: after a fork, as vector environments make them, the shared pool is another.
+        # Looked up on every call: after a fork, as in vector environments, the shared pool is a different one.
         from rllm_gym.browser import shared_pool
 
         return shared_pool(self._executable)
 
     async def _open(self, url: str, *, sites: Mapping[str, Handler], origins: Sequence[str]) -> None:
-        """A fresh context that reaches these sites and origins alone, at ``url``."""
+        """Open a new context that can reach only these sites and origins, at ``url``."""
         await self._async_end()
         self._view = None
         self._session = await self._pool().open(sites=sites, origins=origins, viewport=self.viewport)
@@ -186,7 +186,7 @@ class PageEnv(AsyncTextEnv):
     @property
     def _open_session(self) -> BrowserSession:
         assert self._session is not None
-        if self._opened_in != os.getpid():  # the loop that would answer runs in that process alone: a wait for ever
+        if self._opened_in != os.getpid():  # only that process runs the session's event loop: waiting would never end
             raise EnvironmentFault(
                 f"the episode's page belongs to process {self._opened_in}, of which this is a fork; call reset() here",
                 kind="browser_died",
@@ -197,7 +197,7 @@ class PageEnv(AsyncTextEnv):
         self._view = await self._open_session.observe(screenshot=self._pictures, chars=chars)
         return self._view
 
-    # What is shown -------------------------------------------------------------------------------------------
+    # Observations
 
     @property
     def _max_chars(self) -> int:
@@ -206,11 +206,11 @@ class PageEnv(AsyncTextEnv):
         return int(text.max_length)  # type: ignore[attr-defined]
 
     async def _shown(self, head: str) -> str:
-        """The page below a head, within the bound of the observation space."""
+        """Return the page below a head, within the bound of the observation space."""
         room = self._max_chars - len(head) - 1
         view = await self._look(room)
         body = view.text if self.observation_mode != "screenshot" else _in_short(view)
-        if len(body) > room:  # as with a bound too narrow for what stands above a page
+        if len(body) > room:  # for example if the bound is too small for the lines above the page
             body = body[: max(0, room - len(_CUT))] + _CUT
         return f"{head}\n{body}"[: self._max_chars]
 
@@ -228,7 +228,7 @@ class PageEnv(AsyncTextEnv):
         info["action_error"] = self._error
 
     def render(self) -> str | np.ndarray | None:
-        """The latest observation (``"ansi"``) or the page as a picture (``"rgb_array"``)."""
+        """Return the latest observation (``"ansi"``) or the page as a picture (``"rgb_array"``)."""
         if self.render_mode != "rgb_array":
             return super().render()
         image = self.page.image
@@ -242,7 +242,7 @@ class PageEnv(AsyncTextEnv):
 
 
 def _in_short(view: PageView) -> str:
-    """What a picture does not tell: where it was taken, what happened, and the numbers of what can be acted on."""
+    """Return what a picture does not show: URL, last action's result, and the numbers of interactive elements."""
     above, _, _ = view.text.partition("\nPage:\n")
     return "\n".join([above, "Elements:", *(element.text for element in view.elements.values())])
 

@@ -1,4 +1,4 @@
-"""What a check sees of the browser when an episode ends."""
+"""The browser state that a check receives when an episode ends."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PageState:
-    """The active page at the end of an episode, and a way to ask it more.
+    """The active page at the end of an episode, with a method to query it further.
 
-    What the model saw and what a check sees is the same page: nothing of it can be forged by the page's own scripts
-    except what the page really shows.
+    The check sees the same page as the model: the page's scripts cannot forge anything except what the page really
+    shows.
 
     Attributes:
-        url: Of the active tab.
-        title: Of its document.
-        text: The observation of it, as the model gets it.
-        elements: What can be acted on, by number: role, name and value.
-        html: The document as markup, its first 2,000,000 characters; ``""`` where it cannot be read.
-        tabs: URLs of the open tabs, of which ``url`` is one.
-        goal: What the model was asked for.
-        infeasible: The reason that ``report_infeasible`` gave, or ``None``.
+        url: URL of the active tab.
+        title: Title of its document.
+        text: Its observation, as shown to the model.
+        elements: Interactive elements by number: role, name and value.
+        html: The document as markup, its first 2,000,000 characters; ``""`` if it cannot be read.
+        tabs: URLs of the open tabs, including ``url``.
+        goal: The goal, as shown to the model.
+        infeasible: The reason given to ``report_infeasible``, or ``None``.
         data: The row's own ``data``.
     """
 
@@ -41,13 +41,13 @@ class PageState:
     _evaluate: Callable[[str], Any]
 
     def evaluate(self, expression: str) -> Any:
-        """The value of a JavaScript expression in the active page, as JSON: ``state.evaluate("localStorage.length")``.
+        """Return the JSON value of a JavaScript expression in the active page, ``evaluate("localStorage.length")``.
 
-        It runs in a world of its own: it sees the document, storage and cookies, not the variables of the page's
-        scripts. Blocks; a check runs in a thread of its own, so this holds nothing up. A promise is awaited.
+        The expression runs in an isolated world: it sees the document, storage and cookies, not the variables of the
+        page's scripts. A promise is awaited. The call blocks, which is harmless because a check runs in its own thread.
 
         Raises:
             BrowserFault: The browser did not answer.
-            ValueError: The expression raised; its message is the error's.
+            ValueError: The expression raised; the message is that of its error.
         """
         return self._evaluate(expression)

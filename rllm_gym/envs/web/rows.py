@@ -1,4 +1,4 @@
-"""Rows of web tasks: an errand on the built-in sites by template and seed, or a page of one's own with a check."""
+"""Rows of web tasks: a built-in task by template and seed, or a user-provided page with a check."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class ErrandRow:
-    """An errand on sites of this process.
+    """A task on sites of this process.
 
     Attributes:
         template: Name of the :class:`rllm_gym.sites.errand.Template`.
-        seed: Of its world.
+        seed: Seed of its site data.
         difficulty: 1 to 5.
     """
 
@@ -38,16 +38,16 @@ class ErrandRow:
 
 @dataclass(frozen=True, slots=True)
 class PageRow:
-    """A page that a server shows.
+    """A page of a server.
 
     Attributes:
-        url: Where the episode begins.
-        goal: What is asked for.
-        origins: What the browser may reach, such as ``http://127.0.0.1:8000``; that of ``url`` is among them.
-        check: ``"module:function"`` that looks at the end, or ``None``.
-        answer: What ``answer("…")`` must say, as :mod:`rllm_gym.grading.answers` reads it, or ``None``.
-        infeasible: Reporting that it cannot be done is right.
-        data: What the check wants to know beyond it.
+        url: URL at which the episode begins.
+        goal: The request.
+        origins: Origins that the browser may reach, such as ``http://127.0.0.1:8000``; includes that of ``url``.
+        check: ``"module:function"`` that checks the end state, or ``None``.
+        answer: The required argument of ``answer("…")``, as :mod:`rllm_gym.grading.answers` reads it, or ``None``.
+        infeasible: Whether reporting that the task cannot be done is right.
+        data: Additional data for the check.
     """
 
     url: str
@@ -60,10 +60,10 @@ class PageRow:
 
 
 def row_to_web_task(row: Mapping[str, Any], task_id: str) -> Task:
-    """The task of a row ``{"url", "goal", …}`` or ``{"template", "seed", "difficulty"}``, or of a saved task.
+    """Return the task of a row ``{"url", "goal", …}`` or ``{"template", "seed", "difficulty"}``, or of a saved task.
 
     Raises:
-        TaskError: The row cannot be used; says why.
+        TaskError: The row is unusable; the message says why.
     """
     data = row.get("data")
     if isinstance(row.get("content"), str) and isinstance(data, Mapping) and "url" not in row:
@@ -77,21 +77,21 @@ def row_to_web_task(row: Mapping[str, Any], task_id: str) -> Task:
 
 
 def errand_task(task_id: str, template: str, seed: int, difficulty: int) -> Task:
-    """The task of an errand. No world is built: template, difficulty and seed say all of it."""
+    """Return a built-in task. No site is created: template, difficulty and seed define the task completely."""
     return Task(task_id, *errand_content(template, seed, difficulty))
 
 
 def errand_content(template: str, seed: int, difficulty: int) -> tuple[str, dict[str, Any]]:
-    """Content and data of such a task."""
+    """Return content and data of such a task."""
     content = f"{template}, difficulty {difficulty}, world {seed}"
     return content, {"template": template, "seed": seed, "difficulty": difficulty}
 
 
 def read_row(row: Mapping[str, Any]) -> ErrandRow | PageRow:
-    """What the data of a task says.
+    """Return the row in a task's data.
 
     Raises:
-        TaskError: It cannot be used; names the field.
+        TaskError: The data is unusable; the message names the field.
     """
     known = _ERRAND_KEYS if "template" in row else _PAGE_KEYS
     unknown = sorted(set(row) - set(known))
@@ -147,10 +147,10 @@ def _origins(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def origin_of(url: str) -> str:
-    """Scheme, host and port of an ``http`` or ``https`` URL, in lower case and without the port everyone expects.
+    """Return scheme, host and port of an ``http`` or ``https`` URL, in lower case and without a default port.
 
     Raises:
-        TaskError: It is no such URL.
+        TaskError: It is not such a URL.
 
     >>> origin_of("HTTP://Shop.test:80/basket?x=1")
     'http://shop.test'

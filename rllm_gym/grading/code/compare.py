@@ -1,8 +1,8 @@
-"""Is what a program wrote what was expected? As the judges of programming contests compare.
+"""Comparison of a program's output with the expected output, by the rules of programming contests.
 
-White space at the ends of lines and line breaks at the end of the output do not count; everything else does: the number
-of lines, white space at the beginning of a line and within it. With a tolerance, lines are compared token by token, and
-tokens that are numbers by value.
+White space at line ends and line breaks at the end of the output are ignored. Everything else counts: the number of
+lines, and white space at the beginning of a line and within it. With a tolerance, lines are compared token by token,
+and tokens that are numbers by value.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where an output is not what was expected first; ``line`` counts from 1."""
+    """The first difference between an output and the expected one; ``line`` counts from 1."""
 
     line: int
     got: str
@@ -24,17 +24,18 @@ class Difference:
 
 
 def longest_right(expected: str) -> int:
-    """Bytes that an output may have which is right: the expected ones and generous white space."""
+    """Return the maximum bytes of a correct output: the expected ones plus a generous amount of white space."""
     return 4 * len(expected.encode("utf-8", "surrogatepass")) + 65_536
 
 
 def difference(output: bytes, expected: str, float_tolerance: float | None = None) -> Difference | None:
-    """Where the output differs from what is expected; ``None`` where it does not.
+    """Return the first difference between output and expected output; ``None`` if there is none.
 
     Args:
-        output: What the program wrote. What is not UTF-8 is wrong.
-        expected: What it should have written.
-        float_tolerance: ``|got - expected| <= tolerance * max(1, |expected|)`` for finite numbers; ``None``: text.
+        output: The program's output. Output that is not UTF-8 is wrong.
+        expected: The expected output.
+        float_tolerance: ``|got - expected| <= tolerance * max(1, |expected|)`` for finite numbers; ``None``: compare
+            text.
 
     >>> difference(b"1 \\n2\\n\\n", "1\\n2")
     >>> difference(b"0.3333334", "0.333333", 1e-6)
@@ -71,7 +72,7 @@ def _near(got: str, expected: str, tolerance: float) -> bool:
 
 
 def _near_numbers(token: str, expected: str, tolerance: float) -> bool:
-    # Only what is written as a number is one: float() also takes "nan", "inf", "1_0" and digits of other scripts.
+    # Check the spelling first: float() also accepts "nan", "inf", "1_0" and digits of other scripts.
     if not _NUMBER.fullmatch(token) or not _NUMBER.fullmatch(expected):
         return False
     value, wanted = float(token), float(expected)

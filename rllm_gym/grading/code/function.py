@@ -1,4 +1,4 @@
-"""Function tests: hidden test code in one sandbox, the program in another, and the verdict from the first alone."""
+"""Function tests: hidden test code in one sandbox calls the program in another and decides the verdict."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def grade_function(
 async def _unless_anything_is_equal(
     pool: SandboxPool, source: str, tests: FunctionTests, told: Told, verdict: CodeVerdict
 ) -> CodeVerdict:
-    """Its class said that two objects are equal. It has to say otherwise where the test makes one of other values."""
+    """Fail a program whose objects stay equal when the test creates one of them from other values."""
     made = _random.choice(told.believed)
     for which in ALTERED:
         if not _verdict(*await _run(pool, source, tests, True, False, alter=(made, which))).correct:
@@ -47,17 +47,17 @@ async def _unless_anything_is_equal(
 async def _unless_ruined(
     pool: SandboxPool, source: str, tests: FunctionTests, told: Told, verdict: CodeVerdict
 ) -> CodeVerdict:
-    """It changed what the tests gave it. That is right where they look at it, and no matter where they do not see it.
+    """Fail a program that passes by changing the arguments that the tests give it.
 
-    ``assert f(values) == sorted(values)`` is passed by a program that empties ``values`` and returns an empty list:
-    what is expected is computed from what the program changed. ``sort_in_place(values)``, then ``assert values == [1,
-    2, 3]``, is not. The first is passed whatever was in ``values`` before the call, too: once may be an accident (other
-    numbers with the same sum), :data:`_TIMES` times is none.
+    ``assert f(values) == sorted(values)`` is passed by a program that empties ``values`` and returns an empty list: the
+    expected value is computed from data that the program changed. ``sort_in_place(values)``, followed by ``assert
+    values == [1, 2, 3]``, is a legitimate use. The first is also passed with any other content of ``values`` before the
+    call. A single such pass may be accidental (other numbers with the same sum), :data:`_TIMES` passes are not.
     """
     unseen, ended = await _run(pool, source, tests, True, False, detached=True)
     if _verdict(unseen, ended).correct:
         return verdict
-    # Where the tests failed first, the call before was the one that had to be seen.
+    # If the tests failed first, the changes of the last call were the ones the tests had to see.
     call = unseen.changing[-1] if unseen.done and unseen.changing else _random.choice(told.changing)
     passing: tuple[str, ...] = WAYS
     for _ in range(_TIMES):
@@ -78,7 +78,7 @@ _RUINED = (
     "compute what is expected before the call"
 )
 _TIMES = 20
-"""How often a program has to pass with other arguments, each time others, before that is held against it."""
+"""How often a program has to pass with other arguments, different each time, before it fails."""
 _EQUAL = "its objects are equal whatever they are made of"
 
 _random = random.SystemRandom()
@@ -95,7 +95,7 @@ async def _run(
     ruin: tuple[int, str] | None = None,
     alter: tuple[int, str] | None = None,
 ) -> tuple[Told, Result | None]:
-    """What the side of the tests told, and how the program ended if it did not live to answer."""
+    """Run both sides; return what the test side reported, and how the program ended if it ended before answering."""
     library = _library()
     numpy = ("numpy",) if "numpy" in source or "numpy" in tests.test or "numpy" in tests.setup else ()
     for_tests = (*numpy, "pytest") if tests.style == "pytest" else numpy
@@ -138,9 +138,10 @@ async def _run(
 
 
 async def _in_thread(function: Callable[[], str]) -> str:
-    """What a function returns that blocks until the programs it talks to end; they do when the caller is cancelled.
+    """Return the result of a blocking function.
 
-    A thread of its own carries a call from one program to the other in a quarter of the time an event loop takes.
+    The function returns when the programs it talks to end, which they do when the caller is cancelled. A separate
+    thread forwards a call between the two programs in a quarter of the time an event loop takes.
     """
     future: Future[str] = Future()
 
@@ -159,7 +160,7 @@ async def _how_it_ended(side: str, test_side: Running, code_side: Running, told:
         return None
     running = code_side if side == "code" else test_side
     try:
-        # A program that closed its channel may go on; how it would have ended is of no interest.
+        # A program that closed its channel may continue to run; its eventual result is not needed.
         result = await asyncio.wait_for(running.result(), 2.0)
     except TimeoutError:
         told.broken = told.broken or "the program closed its channel before it was tested to the end"
@@ -194,7 +195,7 @@ def _verdict(told: Told, ended: Result | None) -> CodeVerdict:
 
 @cache
 def _library() -> dict[str, str]:
-    """The modules of both sides, by the names they have inside."""
+    """Return the modules of both sides, by the names they have inside."""
     folder = files("rllm_gym.grading.code.inside")
     texts = {path.name[:-3]: path.read_text("utf-8") for path in folder.iterdir() if path.name.endswith(".py")}
     package = {_PACKAGE: texts.pop("__init__")}

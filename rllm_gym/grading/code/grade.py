@@ -1,4 +1,4 @@
-"""Grade one program: the one door of this room."""
+"""Grades one program. This is the entry point of the package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rllm_gym.grading.code.verdict import CodeVerdict, FunctionTests, StdioTests
 from rllm_gym.sandbox import SandboxPool
 
 MAX_SOURCE = 1_000_000
-"""Characters of the longest program that is run."""
+"""Maximum length of a program in characters."""
 
 T = TypeVar("T")
 
@@ -28,16 +28,17 @@ async def grade_program(
 ) -> CodeVerdict:
     """Run a program against its tests.
 
-    Nothing of the program is compiled, run or decoded in this process, and nothing that is expected of it enters the
-    process it runs in. Whatever it does, it is the program that failed, never the caller.
+    This process does not compile, run or decode anything of the program, and the expected results never enter the
+    process in which the program runs. A misbehaving program fails its tests and never raises an exception in the
+    caller.
 
     Args:
-        pool: Where it runs.
-        source: The program, as the model wrote it. Hostile.
-        tests: What it has to do.
-        stop_at_first_failure: Do not run what can no longer change whether it is correct; ``fraction`` is then not
-            the share of all tests.
-        show_expected: Messages may say what was expected. For public tests.
+        pool: The sandbox pool to run it in.
+        source: The program, as the model wrote it. May be hostile.
+        tests: Its tests.
+        stop_at_first_failure: Skip tests that can no longer change whether the program is correct; ``fraction`` is then
+            not the fraction of all tests.
+        show_expected: Whether messages may contain expected results. For public tests.
 
     Raises:
         SandboxBroke: The sandbox failed.
@@ -45,7 +46,7 @@ async def grade_program(
     """
     if len(source) > MAX_SOURCE:
         return CodeVerdict((), 0, error=f"the program has {len(source):,} characters; at most {MAX_SOURCE:,} are run")
-    # Lone surrogates, which a model cannot write but a row of data can hold, are no Python source either.
+    # Lone surrogates, which a model cannot generate but a data row can contain, are not valid Python source either.
     source = source.encode("utf-8", "replace").decode()
     grade: Any = grade_stdio if isinstance(tests, StdioTests) else grade_function
     verdict: CodeVerdict = await grade(
@@ -62,14 +63,14 @@ def grade_program_sync(
     stop_at_first_failure: bool = False,
     show_expected: bool = False,
 ) -> CodeVerdict:
-    """:func:`grade_program` for code that does not await; also where an event loop is running already."""
+    """Run :func:`grade_program` from synchronous code, even if an event loop is already running."""
     return _finished(
         grade_program(pool, source, tests, stop_at_first_failure=stop_at_first_failure, show_expected=show_expected)
     )
 
 
 async def validate(pool: SandboxPool, tests: StdioTests | FunctionTests, reference: str) -> str | None:
-    """Why a task cannot be graded: its own reference solution does not pass. ``None`` when it does."""
+    """Return why a task's reference solution does not pass; ``None`` if it passes."""
     verdict = await grade_program(pool, reference, tests, show_expected=True)
     if verdict.correct:
         return None

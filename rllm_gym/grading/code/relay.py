@@ -1,7 +1,7 @@
-"""Carries messages between the side of the tests and the side of the program, and watches that they keep the rules.
+"""Relays messages between the test side and the program side, and checks that both follow the protocol.
 
-What a message says is not looked at here: only the side of the tests opens what the program sends, and that side is in
-a sandbox too. Here it is counted and measured, and it must come from the side whose turn it is.
+The content of the messages is not decoded here: only the test side decodes what the program sends, and that side is in
+a sandbox too. This module counts and measures messages and requires that each comes from the side whose turn it is.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from rllm_gym.sandbox import Running
 MAX_MESSAGES = 1_000_000
 MAX_BYTES = 256 * 1024 * 1024
 MAX_DEPTH = 400
-"""Calls within calls, from one side to the other and back."""
+"""Maximum nesting of calls between the two sides."""
 
 _TOKEN_BYTES = 8
 _MAX_VALUES = 4_000_000
 
 
 class Violation(Exception):
-    """The program's side did what no honest side does. The program is wrong, whatever its tests said before."""
+    """The program side violated the protocol. The program is wrong, whatever its tests reported before."""
 
 
 @dataclass
 class Told:
-    """What the side of the tests said for the trainer."""
+    """What the test side reported to the trainer."""
 
     total: int = 0
     outcomes: list[tuple[str, bool, str]] = field(default_factory=list)
@@ -37,16 +37,16 @@ class Told:
     broken: str = ""
     done: bool = False
     changing: tuple[int, ...] = ()
-    """Questions of the tests during which the program changed what they gave it."""
+    """Requests of the tests during which the program changed their data."""
     ruined: bool = False
-    """Whether something was ruined before the question asked for."""
+    """Whether something was changed before the chosen request."""
     believed: tuple[int, ...] = ()
-    """Objects that the tests made, and that the program was believed to find equal to others."""
+    """Objects created by the tests for which the program's claim of equality with others was accepted."""
     unsupported: tuple[str, ...] = ()
 
 
 class Relay:
-    """Between two running programs, until the side of the tests is done or one side ends."""
+    """Relays between two running programs until the test side is done or one side ends."""
 
     def __init__(self, tests: Running, code: Running) -> None:
         self._tests = tests
@@ -59,10 +59,10 @@ class Relay:
         self.told = Told()
 
     def run(self, test_config: dict[str, Any], code_config: dict[str, Any]) -> str:
-        """Relay until the end, blocking; which side ended before it was done, ``"tests"`` or ``"code"``, or ``""``.
+        """Relay until the end, blocking. Returns the side that ended early, ``"tests"`` or ``"code"``, or ``""``.
 
         Raises:
-            Violation: The program's side broke the rules.
+            Violation: The program side violated the protocol.
         """
         self._tests.send_sync(json.dumps(test_config | {"nonce": self._nonce}).encode())
         self._code.send_sync(json.dumps(code_config).encode())
@@ -106,7 +106,7 @@ class Relay:
         self._tests.send_sync(message)
 
     def _turn(self, side: str, kind: bytes) -> None:
-        """A question opens a level; an answer closes the one that the other side opened."""
+        """Track the nesting: a request opens a level, and an answer closes the level that the other side opened."""
         if kind == b"?":
             self._asked.append(side)
             if len(self._asked) > MAX_DEPTH:
@@ -117,7 +117,7 @@ class Relay:
             raise Violation("the program's side lost its place")
 
     def _hear(self, frame: bytes) -> None:
-        """A message of the side of the tests. It was written by this package; the test code near it was not."""
+        """Handle a message of the test side, whose process also runs test code and is therefore not fully trusted."""
         told = self.told
         try:
             message = json.loads(frame[1:])

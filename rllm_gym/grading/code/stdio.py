@@ -1,4 +1,4 @@
-"""Standard input and output: the program runs once a test. What is expected never enters the sandbox."""
+"""Standard input and output tests: the program runs once per test. The expected output never enters the sandbox."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rllm_gym.grading.code.verdict import CodeVerdict, StdioTest, StdioTests, Te
 from rllm_gym.sandbox import Ended, Program, Result, SandboxPool
 
 AT_A_TIME = 4
-"""Tests of one program that run at the same time."""
+"""Maximum number of tests of one program that run concurrently."""
 
 _SHOWN = 500
 _PATH = re.compile(r'File "/[^"\n]{0,200}/main\.py"')
@@ -20,20 +20,20 @@ _PATH = re.compile(r'File "/[^"\n]{0,200}/main\.py"')
 async def grade_stdio(
     pool: SandboxPool, source: str, tests: StdioTests, *, stop_at_first_failure: bool, show_expected: bool
 ) -> CodeVerdict:
-    """Grade a program by what it writes. See :func:`rllm_gym.grading.code.grade_program`."""
+    """Grade a program by its output. See :func:`rllm_gym.grading.code.grade_program`."""
     total = len(tests.tests)
     numpy = ("numpy",) if "numpy" in source else ()
 
     async def run(index: int) -> tuple[TestOutcome, Result]:
         test = tests.tests[index]
-        # What is longer than a right answer can be need not be read; a right answer is, however long.
+        # Output beyond the length of a correct answer need not be read; a correct answer is read whatever its length.
         output_bytes = longest_right(test.stdout)
         limits = replace(tests.limits, output_bytes=output_bytes)
         stdin = test.stdin.encode("utf-8", "surrogatepass")
         result = await pool.run(Program(source, stdin=stdin, preload=numpy, limits=limits))
         return _outcome(index, test, result, tests.float_tolerance, show_expected), result
 
-    # The first alone: most wrong programs fail it, and one that cannot start need not be run again.
+    # Run the first test alone: most wrong programs fail it, and one that cannot start need not run again.
     first, result = await run(0)
     error = _syntax_error(result)
     if error:
@@ -77,7 +77,7 @@ def _outcome(index: int, test: StdioTest, result: Result, tolerance: float | Non
 
 
 def _failure(result: Result) -> str:
-    """Why a run failed before its output is looked at; empty for one that ended by itself, with exit code 0."""
+    """Return why a run failed before its output is compared; empty if it exited with code 0."""
     if result.ended is Ended.SIGNALLED:
         return f"ended by signal {result.signal}"
     if result.ended is not Ended.EXITED:
@@ -88,9 +88,9 @@ def _failure(result: Result) -> str:
 
 
 def _syntax_error(result: Result) -> str:
-    """The syntax error for which a program could not start, as the interpreter wrote it.
+    """Return the syntax error because of which a program could not start, as printed by the interpreter.
 
-    Only a message: a program that writes this itself, and exits with 1, has failed all the same.
+    It is used as a message only: a program that prints this itself, and exits with 1, has failed anyway.
     """
     if result.ended is not Ended.EXITED or result.exit_code != 1:
         return ""
@@ -102,7 +102,7 @@ def _syntax_error(result: Result) -> str:
 
 
 def _text(data: bytes, limit: int) -> str:
-    # Where the program lies inside is of no use to whoever wrote it.
+    # The path of the program inside the sandbox does not help its author.
     return bounded(_PATH.sub('File "main.py"', data[: 4 * limit].decode("utf-8", "replace")), limit)
 
 

@@ -1,4 +1,4 @@
-"""What a program is graded by, and what came of it."""
+"""Tests of a program, and the verdict on it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from rllm_gym.sandbox.program import Ended, Limits
 TestStyle = Literal["check", "unittest", "pytest", "assert"]
 
 MAX_MESSAGE = 2000
-"""Characters of the longest message about a program: a syntax error, an exception, a difference."""
+"""Maximum characters of a message about a program: a syntax error, an exception, a difference."""
 
 DEFAULT_LIMITS = Limits()
 
 MEMORY_FOR_TESTS_MB = 1024
-"""Memory of the process that runs hidden test code, which carries what the program answered."""
+"""Memory of the process that runs hidden test code, which also holds the program's answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class StdioTest:
-    """What a program reads, and what it must then have written."""
+    """The input of a program and its expected output."""
 
     stdin: str
     stdout: str
@@ -29,13 +29,12 @@ class StdioTest:
 
 @dataclass(frozen=True, slots=True)
 class StdioTests:
-    """A program that reads standard input and writes standard output, run once a test.
+    """Tests of a program that reads standard input and writes standard output. It runs once per test.
 
     Attributes:
-        tests: At least one.
-        float_tolerance: Numbers may differ by this, absolutely or relatively to the expected one; ``None`` for text
-            that must be the same.
-        limits: What each run may use.
+        tests: At least one test.
+        float_tolerance: Maximum absolute or relative error of numbers; ``None`` requires identical text.
+        limits: Limits of each run.
     """
 
     tests: tuple[StdioTest, ...]
@@ -52,16 +51,16 @@ class StdioTests:
 
 @dataclass(frozen=True, slots=True)
 class FunctionTests:
-    """Test code that calls what the program defines. It runs in a process of its own, without the program.
+    """Test code that calls what the program defines. It runs in a separate process, without the program.
 
     Attributes:
-        entry_point: What is tested: ``"add"``, ``"Stack"``, ``"Solution().twoSum"``.
+        entry_point: The tested object: ``"add"``, ``"Stack"``, ``"Solution().twoSum"``.
         test: The test code. ``"check"``: defines ``check(candidate)``; ``"unittest"``: ``TestCase`` classes;
             ``"pytest"``: ``test_`` functions, which may import from ``solution``; ``"assert"``: assert statements.
-            Names that it uses and does not define are the program's.
+            Names that it uses and does not define are taken from the program.
         style: How the test code is run.
         setup: Code run before it, in the same namespace.
-        limits: What the program may use, all tests together.
+        limits: Limits of the program, all tests together.
     """
 
     entry_point: str
@@ -79,14 +78,14 @@ class FunctionTests:
 
 @dataclass(frozen=True, slots=True)
 class TestOutcome:
-    """One test of a program.
+    """The outcome of one test of a program.
 
     Attributes:
-        name: The test's: its number for standard input, its function or statement otherwise.
-        passed: Whether the program did what the test asks.
-        message: Why it did not, bounded; empty when it did. Names what the test gave the program, and what it
-            expected only if grading was asked to show that.
-        ended: Why the program ended, where it did not live to answer; ``None`` otherwise.
+        name: Name of the test: its number for standard input tests, its function or statement otherwise.
+        passed: Whether the program passed.
+        message: Why it failed, of bounded length; empty if it passed. Contains the test's input, and the expected
+            result only if grading was asked to show it.
+        ended: Why the program ended, if it ended before answering; ``None`` otherwise.
     """
 
     __test__ = False
@@ -99,14 +98,14 @@ class TestOutcome:
 
 @dataclass(frozen=True, slots=True)
 class CodeVerdict:
-    """Whether a program is right.
+    """The verdict on a program.
 
     Attributes:
-        outcomes: One a test, in their order. Tests that were not run because an earlier one failed are not here.
-        total: How many tests there are; 0 if the program did not come far enough for that to be known.
-        error: Why no test could be run, as a syntax error; empty otherwise.
-        output: The beginning of what the program wrote in its first test, for messages about public tests.
-        unsupported: What the tests did that cannot be done when they and the program are in two processes.
+        outcomes: One per test, in order. Tests skipped after an earlier failure are not included.
+        total: Number of tests; 0 if the program failed before the number was known.
+        error: Why no test could be run, for example a syntax error; empty otherwise.
+        output: The beginning of the program's output in its first test, for messages about public tests.
+        unsupported: Operations of the tests that are not supported across two processes.
     """
 
     outcomes: tuple[TestOutcome, ...]
@@ -117,17 +116,17 @@ class CodeVerdict:
 
     @property
     def correct(self) -> bool:
-        """Every test was run and passed, and there was one."""
+        """Whether there is at least one test, and every test was run and passed."""
         return not self.error and 0 < self.total == len(self.outcomes) and all(test.passed for test in self.outcomes)
 
     @property
     def fraction(self) -> float:
-        """The share of all tests that passed, 0 to 1."""
+        """The fraction of all tests that passed, 0 to 1."""
         return sum(test.passed for test in self.outcomes) / self.total if self.total and not self.error else 0.0
 
 
 def bounded(text: str, limit: int = MAX_MESSAGE) -> str:
-    """The text, or its two ends with what was cut said between them; printable whatever a program put in it."""
+    """Return the text, or its two ends with a note about the cut between them; always printable."""
     clean = text.encode("utf-8", "backslashreplace").decode()
     if len(clean) <= limit:
         return clean

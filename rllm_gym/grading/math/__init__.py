@@ -1,1 +1,1 @@
-"""Mathematical equivalence: an exact reader of our own first, math-verify in killable workers last."""
+"""Mathematical equivalence: decided by an exact parser first, and by math-verify in killable workers last."""

@@ -1,4 +1,4 @@
-"""The thorough judge, for grading workers: exact up to 200,000 bits, then fifty digits at several points."""
+"""The thorough comparison for grading workers: exact up to 200,000 bits, then fifty digits at several points."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ MAX_BITS = 200_000
 
 
 def decide(gold: str, answer: str) -> bool | None:
-    """Whether two tidied answers are equal; ``None`` where one is unreadable or a value cannot be computed."""
+    """Return whether two tidied answers are equal; ``None`` if one is unreadable or a value cannot be computed."""
     judge = ThoroughJudge()
     ours, theirs = readings(gold), readings(answer)
     return any_of(same(mine, other, judge) for mine in ours for other in theirs) if ours and theirs else None
 
 
 class ThoroughJudge:
-    """Says ``None`` only about what has no value that fifty digits could show."""
+    """The thorough comparison: returns ``None`` only for expressions whose value fifty digits cannot determine."""
 
     def equal(self, gold: Node, answer: Node) -> bool | None:
         if gold == answer:

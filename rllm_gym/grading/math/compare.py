@@ -1,6 +1,6 @@
-"""Whether two answers say the same, by their structure. Scalars are left to a judge that may also say "unknown".
+"""Structural comparison of two answers. Scalars are left to a :class:`Judge`, which may also answer "unknown".
 
-Three-valued throughout: True, False, or None where the judge at hand cannot tell.
+All results are three-valued: True, False, or None if it cannot be decided.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from rllm_gym.grading.math.syntax import UNITS, Node, children
 
 Verdict = bool | None
 MAX_ITEMS = 64
-"""Longest lists compared without regard to order."""
+"""Maximum length of lists compared without regard to order."""
 
 
 class Judge(Protocol):
-    """Decides about single expressions."""
+    """The interface for comparing single expressions."""
 
     def equal(self, gold: Node, answer: Node) -> Verdict:
-        """Whether two expressions have the same value."""
+        """Return whether two expressions have the same value."""
         ...
 
     def proportional(self, gold: Node, answer: Node) -> int | None:
-        """The sign of a constant factor between two expressions, 0 where there is none."""
+        """Return the sign of a constant factor between two expressions; 0 if there is none."""
         ...
 
 
 def same(gold: Node, answer: Node, judge: Judge) -> Verdict:
-    """Whether ``answer`` is a way to say ``gold``."""
+    """Return whether ``answer`` is equivalent to ``gold``."""
     if gold == answer:
         return True
     gold, answer = _unmarked(gold), _unmarked(answer)
@@ -78,7 +78,7 @@ def any_of(verdicts: Iterable[Verdict]) -> Verdict:
     return result
 
 
-# Values -----------------------------------------------------------------------------------------------------
+# Values
 
 
 def _same_values(gold: Node, answer: Node, judge: Judge) -> Verdict:
@@ -87,7 +87,7 @@ def _same_values(gold: Node, answer: Node, judge: Judge) -> Verdict:
         full = judge.equal(_times(ours, _bare(gold)), _times(theirs, _bare(answer)))
         if full is True or 1 not in (ours, theirs):
             return full
-        # Only one side says "million": the other may count in millions, as it may leave out a unit.
+        # Only one side says "million": the other may count in millions, just as it may omit a unit.
     if not _units_agree(gold, answer):
         return False
     gold_percent, answer_percent = _strip(gold).op == "pct", _strip(answer).op == "pct"
@@ -121,7 +121,7 @@ def _same_values(gold: Node, answer: Node, judge: Judge) -> Verdict:
 
 
 def _unmarked(node: Node) -> Node:
-    """Without what only says where the value belongs: a set a name is in, a matrix with one entry."""
+    """Remove wrappers that only say where a value belongs: the set that a name is in, a matrix with one entry."""
     while node.op in ("set", "list") and len(node.args) == 1 and not _expanded(node.args[0]):
         node = node.args[0]
     if node.op == "rel" and node.args[0] == ("in",):
@@ -151,7 +151,7 @@ _MAGNITUDES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion":
 
 
 def _magnitude(node: Node) -> int:
-    """What a number is counted in, where words after it say so: ``1.2 million``, ``3 hundred thousand dollars``."""
+    """Return the factor given by words after a number: ``1.2 million``, ``3 hundred thousand dollars``."""
     factor = 1
     while node.op in ("unit", "neg"):
         words = node.args[1].lower().split() if node.op == "unit" else []
@@ -169,7 +169,7 @@ def _letters(text: str) -> str:
 
 
 def _units_agree(gold: Node, answer: Node) -> bool:
-    """False where both name units that are known and are not the same."""
+    """Return False if both name known units that differ."""
     if not (gold.op == answer.op == "unit"):
         return True
     ours, theirs = _unit_words(gold.args[1]), _unit_words(answer.args[1])
@@ -203,7 +203,7 @@ def _same_ratios(gold: Node, answer: Node, judge: Judge) -> Verdict:
         exactly = all_of(same(a, b, judge) for a, b in zip(gold.args, answer.args, strict=True))
         if exactly is True or _is_clock(gold) or _is_clock(answer):
             return exactly
-        # a : b : c = d : e : f  where  a e = b d  and  a f = c d
+        # a : b : c = d : e : f  if  a e = b d  and  a f = c d
         crossed = all_of(
             judge.equal(Node("mul", (gold.args[0], b)), Node("mul", (a, answer.args[0])))
             for a, b in zip(gold.args[1:], answer.args[1:], strict=True)
@@ -216,7 +216,7 @@ def _same_ratios(gold: Node, answer: Node, judge: Judge) -> Verdict:
 
 
 def _is_clock(node: Node) -> bool:
-    """``12:00``, ``4:30 p.m.``: what is no ratio, since it has no second part or says which half of the day it is."""
+    """Return whether a node is a time of day such as ``12:00`` or ``4:30 p.m.`` rather than a ratio."""
     if node.op != "ratio" or len(node.args) != 2:
         return False
     if node.args[1].op == "unit" and node.args[1].args[1].strip().lower() in ("am", "pm"):
@@ -248,7 +248,7 @@ def _has_matrix(node: Node) -> bool:
 
 
 def _rows(node: Node) -> _Rows | None:
-    """The rows of a matrix or of an expression in matrices, of a list of lists, or of a vector written as a tuple."""
+    """Return the rows of a matrix or matrix expression, of a list of lists, or of a vector written as a tuple."""
     if node.op == "matrix":
         rows: _Rows = node.args
         return rows
@@ -264,7 +264,7 @@ def _rows(node: Node) -> _Rows | None:
 
 
 def _matrix_arithmetic(node: Node) -> _Rows | None:
-    """Sums, multiples and products of small matrices, with entries left as expressions."""
+    """Evaluate sums, multiples and products of small matrices, whose entries remain expressions."""
     parts = [_rows(part) if _has_matrix(part) else None for part in node.args]
     if any(part is not None and len(part) * len(part[0]) > _MAX_ENTRIES for part in parts):
         return None
@@ -300,11 +300,11 @@ def _same_tuples(gold: Node, answer: Node, judge: Judge) -> Verdict:
     return _in_order(gold.args[1], answer.args[1], judge)
 
 
-# Collections ------------------------------------------------------------------------------------------------
+# Collections
 
 
 def _items(node: Node) -> tuple[Node, ...] | None:
-    """The members of a list or set with every ± written out; ``None`` for what is one thing."""
+    """Return the members of a list or set with every ± expanded; ``None`` for a single value."""
     if node.op in ("list", "set"):
         members: list[Node] = []
         for item in node.args:
@@ -322,7 +322,7 @@ def _items(node: Node) -> tuple[Node, ...] | None:
 
 
 def _expanded(node: Node) -> tuple[Node, ...]:
-    """Both readings of an expression with ±, or nothing where there is no ±."""
+    """Return both readings of an expression with ±; an empty tuple if there is no ±."""
     if not _has_sign_choice(node):
         return ()
     return (_signed(node, True), _signed(node, False))
@@ -367,7 +367,7 @@ def _same_lists(
     if single.op == "rel" and single.args[0] == ("=",) and single.args[1][1].op == "tuple":
         single = single.args[1][1]  # (x, y) = (1, 2)
     if listed.op == "list" and single.op == "tuple":
-        # "x = 1, y = 2" and "1, 2" for (1, 2); of two numbers in square brackets that is an interval.
+        # "x = 1, y = 2" and "1, 2" are accepted for (1, 2). Two numbers in square brackets are an interval.
         if (single.args[0], single.args[2]) != ("(", ")") and not (
             (single.args[0], single.args[2]) == ("[", "]") and len(single.args[1]) > 2
         ):
@@ -379,13 +379,13 @@ def _same_lists(
 
 
 def _distinct(node: Node, items: tuple[Node, ...]) -> tuple[Node, ...]:
-    """A set, or a list of points, says no more by saying something twice. A list of numbers may (a double root)."""
+    """Remove duplicates from a set or a list of points. In a list of numbers they can be meaningful (a double root)."""
     points = node.op == "set" or all(item.op == "tuple" for item in items)
     return tuple(dict.fromkeys(items)) if points else items
 
 
 def _as_tuples_of_names(gold: tuple[Node, ...], answer: tuple[Node, ...], judge: Judge) -> Verdict:
-    """``p=5, q=2; p=7, q=2`` is ``(5,2), (7,2)``: assignments to the same names in turn."""
+    """Compare ``p=5, q=2; p=7, q=2`` with ``(5,2), (7,2)``: repeated assignments to the same names."""
     assigned, tuples = (gold, answer) if len(gold) > len(answer) else (answer, gold)
     if not all(item.op == "tuple" for item in tuples) or len(assigned) % len(tuples):
         return False
@@ -439,7 +439,7 @@ def _same_sets(gold: Node, answer: Node, judge: Judge) -> Verdict:
     ours, theirs = as_real_set(gold), as_real_set(answer)
     if ours is None or theirs is None:
         one, other = (gold, answer) if theirs is None else (answer, gold)
-        # A set that is understood is not what is no set.
+        # One side is a known set and the other cannot be a set.
         return False if (ours or theirs) and is_set_like(one) and not is_set_like(other) else None
     return _same_real_sets(ours, theirs, judge)
 
@@ -468,7 +468,7 @@ def _infinite(node: Node) -> int:
     return -1 if node.op == "neg" and node.args[0].op == "inf" else 0
 
 
-# Statements -------------------------------------------------------------------------------------------------
+# Statements
 
 
 def _same_statements(gold: Node, answer: Node, judge: Judge) -> Verdict:
@@ -480,7 +480,7 @@ def _same_statements(gold: Node, answer: Node, judge: Judge) -> Verdict:
         return False
     first, last = sides[0], sides[-1]
     if answer_states:
-        # "x + y = 5" states 5. "6 = 5" states something false, and nothing of what was asked.
+        # "x + y = 5" states 5. "6 = 5" is false and does not state the requested value.
         consistent: Verdict = True
         for side in sides[:-1]:
             if not symbols(side) and not _is_name(side):
@@ -517,7 +517,7 @@ _TURNED = {">": "<", "ge": "le"}
 
 
 def _turned(relation: Node) -> Node:
-    """With every ``>`` written as ``<``, where the whole chain runs that way; ``a = b < c`` stays."""
+    """Replace every ``>`` by ``<`` if the whole chain runs in that direction; ``a = b < c`` is unchanged."""
     operators, sides = relation.args
     if operators and all(operator in _TURNED for operator in operators):
         return Node("rel", (tuple(_TURNED[operator] for operator in reversed(operators)), tuple(reversed(sides))))
@@ -560,7 +560,7 @@ _NAMING = frozenset(["sin", "cos", "tan", "max", "min", "gcd", "lcm", "arg", "Re
 
 
 def _is_name(node: Node) -> bool:
-    """What a value can be given to: ``x``, ``AB``, ``f(x)``, ``NO/BO``, ``V_1 : V_2``, ``(p, q)``, ``Area``."""
+    """Return whether it can be assigned to: ``x``, ``AB``, ``f(x)``, ``NO/BO``, ``V_1 : V_2``, ``(p, q)``, ``Area``."""
     if node.op in ("sym", "text", "app"):
         return True
     if node.op == "const":
@@ -574,11 +574,11 @@ def _is_name(node: Node) -> bool:
     return False
 
 
-# Approximations ---------------------------------------------------------------------------------------------
+# Approximations
 
 
 def _at_approximation(relation: Node) -> tuple[Node, Node | None]:
-    """What stands left of the first ≈, and the last thing right of it."""
+    """Return the part left of the first ≈, and the last part right of it."""
     operators, sides = relation.args
     cut = operators.index("approx")
     exact = sides[0] if cut == 0 else Node("rel", (operators[:cut], sides[: cut + 1]))

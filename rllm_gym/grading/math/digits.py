@@ -1,4 +1,4 @@
-"""Equality to fifty digits at several points, for grading workers: bounded, and they are killed all the same."""
+"""Equality to fifty digits at several points. Bounded work, yet used only in grading workers, which can be killed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ABSOLUTE = _CONTEXT.mpf(10) ** -55
 
 
 class Digits(Floats):
-    """The arithmetic of :class:`Floats` in 70 digits. ``peak`` counts only what may cancel: sums and angles."""
+    """The arithmetic of :class:`Floats` in 70 digits. ``peak`` only covers values that may cancel: sums and angles."""
 
     def __init__(self, point: int = 0, log_base: int | None = 10) -> None:
         super().__init__(point, log_base)
@@ -45,7 +45,7 @@ class Digits(Floats):
     def floor(self, x: Any) -> Any:
         real = self.real(x)
         nearest = _CONTEXT.nint(real)
-        # An integer reached by rounding from below is that integer.
+        # A value that differs from an integer only by rounding is that integer.
         return _CONTEXT.mpc(nearest if abs(real - nearest) < _RELATIVE * max(1, abs(real)) else _CONTEXT.floor(real))
 
     def root(self, radicand: Any, index: int) -> Any:
@@ -65,9 +65,9 @@ class Digits(Floats):
 
 
 def equal(first: Node, second: Node) -> bool | None:
-    """Whether two expressions have the same value wherever both have one; ``None`` where that cannot be computed.
+    """Return whether two expressions are equal wherever both have a value; ``None`` if that cannot be computed.
 
-    Equal means: at every positive point, and at every mixed one where both are real.
+    Equal means: at every positive point, and at every mixed point at which both are real.
     """
     verdicts = [_equal(first, second, log_base) for log_base in log_bases(first, second)]
     return True if True in verdicts else verdicts[0]
@@ -92,7 +92,7 @@ def _equal(first: Node, second: Node, log_base: int | None) -> bool | None:
 
 
 def ratio_sign(first: Node, second: Node) -> int | None:
-    """The sign of the constant c in ``first = c * second``; 0 where there is none, ``None`` where nobody can tell."""
+    """Return the sign of the constant c in ``first = c * second``; 0 if there is none, ``None`` if unknown."""
     factor, seen = None, 0
     for number in range(POINTS - 2):
         point = Digits(number)
@@ -116,7 +116,7 @@ def ratio_sign(first: Node, second: Node) -> int | None:
 
 
 def near(node: Node, value: Any, tolerance: Any) -> bool | None:
-    """Whether the constant ``node`` is within ``tolerance`` of the rational ``value``."""
+    """Return whether the constant ``node`` is within ``tolerance`` of the rational ``value``."""
     point = Digits()
     try:
         x = point.value(node)

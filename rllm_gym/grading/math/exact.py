@@ -1,4 +1,4 @@
-"""Exact values of answers that are rational numbers, with a cap on how large a number may grow."""
+"""Exact values of rational answers, with a limit on the size of numbers."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from rllm_gym.grading.math.syntax import Node
 
 
 class TooLarge(ArithmeticError):
-    """The value has more bits than the cap allows."""
+    """The value has more bits than allowed."""
 
 
 class NotRational(ArithmeticError):
-    """The expression is not a rational number that plain arithmetic finds."""
+    """Plain arithmetic does not reduce the expression to a rational number."""
 
 
 def rational(node: Node, max_bits: int) -> Fraction:
-    """The value of ``node``.
+    """Return the value of ``node``.
 
     Raises:
         NotRational: It has symbols, irrational parts, or no value (a zero denominator).
-        TooLarge: Some intermediate value would need more than ``max_bits`` bits.
+        TooLarge: An intermediate value would need more than ``max_bits`` bits.
     """
     op, args = node.op, node.args
     if op == "num":

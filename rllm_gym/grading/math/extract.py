@@ -1,6 +1,6 @@
-r"""Where in a text the answer stands: boxed, after ``####``, after "the answer is", in the last formula, or last.
+r"""Finds the answer in a text: boxed, after ``####``, after "the answer is", in the last formula, or the last number.
 
-Every search is linear in the length of the text. What the answer means is not looked at.
+Every search is linear in the length of the text. The answer is not interpreted here.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _NO_PROSE = frozenset("and or sin cos tan log ln sqrt pi exp max min percent is"
 
 
 def boxed_answer(response: str) -> str | None:
-    """What a reply boxes last, ``None`` where it boxes nothing or has not finished thinking."""
+    """Return the content of a reply's last box; ``None`` if it has no box or its thinking is unfinished."""
     return last_boxed(response)
 
 
 def any_answer(response: str) -> str | None:
-    """The answer of a reply that need not box it; ``None`` where none is found or thinking was not finished."""
+    """Return the answer of a reply that need not box it; ``None`` if there is none or its thinking is unfinished."""
     answer = strip_thinking(response)
     if answer is None:
         return None
@@ -50,7 +50,7 @@ def any_answer(response: str) -> str | None:
 
 
 def gold_answer(gold: str) -> str:
-    """The answer of a reference: boxed (neighbouring boxes are one list), after ``####``, or the text itself."""
+    """Return the answer of a reference: boxed (adjacent boxes form one list), after ``####``, or the text itself."""
     if _BOX.search(gold):
         return _neighbouring_boxes(gold) or gold
     if "####" in gold or (len(gold) > _WHOLE and _is_prose(gold)):
@@ -109,7 +109,7 @@ def _is_prose(text: str) -> bool:
 
 
 def _of_sentence(rest: str) -> str | None:
-    """The answer in what follows "the answer is"."""
+    """Return the answer in the text that follows "the answer is"."""
     rest = rest.strip().strip('*_"\\').strip() if rest.strip()[:1] not in "$\\" else rest.strip()
     end = _SENTENCE_END.search(rest)
     first = _FORMULA.search(rest)
@@ -136,7 +136,7 @@ def _of_sentence(rest: str) -> str | None:
 
 
 def _joined_formulas(text: str, first: re.Match[str]) -> str:
-    """A formula with those that follow it after "and", "or" or a comma."""
+    """Return a formula together with those that follow it after "and", "or" or a comma."""
     parts, end = [_content(first)], first.end()
     for formula in _FORMULA.finditer(text, first.end()):
         if not _BETWEEN_FORMULAS.fullmatch(text, end, formula.start()):
@@ -159,7 +159,7 @@ def _last_formula(text: str) -> str | None:
         run.append(formula)
     if not run:
         return None
-    # A number in a later sentence comes after the reasoning: "... $d = 90/n$. Therefore there are 12 of them."
+    # A number in a later sentence is the conclusion: "... $d = 90/n$. Therefore there are 12 of them."
     start = run[-1].end()
     if not _content(run[-1]).endswith("."):
         end = _SENTENCE_END.search(text, start)

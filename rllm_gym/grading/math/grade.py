@@ -1,4 +1,4 @@
-"""``grade_math``: is this reply's answer right? A quick look in the caller's thread, a killable worker for the rest."""
+"""``grade_math`` grades the answer of a reply: a quick comparison in the caller's thread, then a killable worker."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from rllm_gym.grading.math.syntax import Node
 from rllm_gym.workers import DeadlineExceeded, MemoryExceeded, WorkerDied, WorkerError, WorkerPool
 
 MAX_ANSWER_CHARS = 2000
-"""Longest answer that is looked into. A longer one is right only where it is spelled exactly like the gold answer."""
+"""Maximum length of an answer that is parsed. A longer one is correct only if it is spelled exactly like the gold
+answer."""
 MEMORY_MB = 256
-"""Private memory of one grading worker above what it holds when it starts."""
+"""Private memory limit of one grading worker, above its memory at start."""
 _MAX_SPELLED_CHARS = 200_000
 
 Method = Literal["string", "number", "symbolic", "no_answer", "timeout", "memory", "too_long"]
@@ -32,11 +33,11 @@ class MathVerdict:
     """The verdict on one reply.
 
     Attributes:
-        correct: The answer equals the gold answer.
-        extracted: The answer as it stands in the reply; ``None`` where there is none.
+        correct: Whether the answer equals the gold answer.
+        extracted: The answer as written in the reply; ``None`` if there is none.
         method: What decided: ``"string"`` (spelling), ``"number"`` (exact rational arithmetic), ``"symbolic"`` (a
-            worker's fifty digits or grammar, or floats for what is far apart), ``"no_answer"``, ``"timeout"`` and
-            ``"memory"`` (the worker was killed at its deadline or cap), ``"too_long"``.
+            worker's fifty digits or grammar, or floats for values that are far apart), ``"no_answer"``, ``"timeout"``
+            and ``"memory"`` (the worker was killed at its deadline or memory limit), ``"too_long"``.
         seconds: Wall-clock time of the call.
     """
 
@@ -49,24 +50,23 @@ class MathVerdict:
 def grade_math(
     response: str, gold: str, *, extract: Literal["boxed", "any"] = "boxed", timeout: float = 2.0
 ) -> MathVerdict:
-    r"""Whether a reply's answer equals the gold answer.
+    r"""Grade a reply: does its answer equal the gold answer?
 
-    Safe to call from any thread; from an event loop use :func:`agrade_math`. No text is ever evaluated as code,
-    whatever it is: most answers are decided here in microseconds, by spelling or exact arithmetic, and the rest in
-    worker processes that are killed at their deadline and capped in memory. Workers start when they are first
-    needed, are reused, and end with the program.
+    Callable from any thread; from an event loop use :func:`agrade_math`. No text is ever evaluated as code. Most
+    answers are decided here in microseconds, by spelling or exact arithmetic, and the rest in worker processes with a
+    deadline and a memory limit. Workers start on demand, are reused, and end with the program.
 
     Args:
         response: The model's raw reply.
         gold: The reference: an answer, or a solution that boxes it or ends in ``#### answer``.
-        extract: ``"boxed"`` takes the last ``\boxed{}`` after the last closed ``</think>`` and nothing else;
-            ``"any"`` falls back to ``#### x``, "the answer is x", the last formula, the last number.
-        timeout: Seconds a worker may spend on this answer, counted from when it takes it up: other answers
-            waiting in line never turn a right answer into a wrong one.
+        extract: ``"boxed"`` only uses the last ``\boxed{}`` after the last closed ``</think>``; ``"any"`` falls back to
+            ``#### x``, "the answer is x", the last formula, the last number.
+        timeout: Seconds that a worker may spend on this answer, counted from its start: waiting for other answers never
+            makes a correct answer wrong.
 
     Raises:
-        EnvironmentFault: No worker could be started or one broke, twice. A reply cannot cause that.
-        TypeError, ValueError: The arguments are not what is documented; no string is ever refused.
+        EnvironmentFault: No worker could be started or one broke, twice. A reply cannot cause this.
+        TypeError, ValueError: The arguments do not match this documentation; no string is ever rejected.
 
     >>> grade_math(r"So it is \boxed{\frac{1}{2}}.", "0.5").correct
     True
@@ -85,7 +85,7 @@ async def agrade_math(
     extract: Literal["boxed", "any"] = "boxed",
     timeout: float = 2.0,  # noqa: ASYNC109
 ) -> MathVerdict:
-    """:func:`grade_math`, awaited: the event loop goes on while a worker looks."""
+    """Run :func:`grade_math` without blocking the event loop: the loop continues while a worker decides."""
     began = time.perf_counter()
     extracted, verdict = _quick(response, gold, extract, timeout)
     if isinstance(verdict, str):
@@ -98,7 +98,7 @@ _Lane = Literal["digits", "grammar"]
 
 
 def _quick(response: str, gold: str, extract: str, timeout: float) -> tuple[str | None, _Decision | _Lane]:
-    """The extracted answer, and the verdict, or the lane of workers that has to find it."""
+    """Return the extracted answer, and the verdict or the name of the worker pool that has to find it."""
     if not isinstance(response, str) or not isinstance(gold, str):
         raise TypeError(f"response and gold are str; got {type(response).__name__} and {type(gold).__name__}")
     if extract not in ("boxed", "any"):
@@ -109,7 +109,7 @@ def _quick(response: str, gold: str, extract: str, timeout: float) -> tuple[str 
     if extracted is None or not extracted.strip():
         return extracted, (False, "no_answer")
     if extracted == gold and gold.isascii() and gold.isdigit():
-        return extracted, (True, "string")  # by far the commonest: a whole number, spelled alike digit for digit
+        return extracted, (True, "string")  # by far the most common case: whole numbers with identical digits
     if _is_plain(extracted) and _is_plain(gold):
         return extracted, (extracted == gold, "string" if extracted == gold else "number")
     reference = gold_answer(gold)
@@ -125,7 +125,7 @@ def _quick(response: str, gold: str, extract: str, timeout: float) -> tuple[str 
 
 
 def _is_plain(text: str) -> bool:
-    """A whole number written the one plain way: for such, equal spelling is equal value, and nothing else is."""
+    """Return whether a text is a whole number in canonical form, for which equal value means equal spelling."""
     digits = text[1:] if text[:1] == "-" else text
     return digits.isdecimal() and text.isascii() and (digits[0] != "0" or text == "0")
 
@@ -150,7 +150,7 @@ def _decide(gold: str, answer: str) -> _Decision | _Lane:
 
 
 def _same_choice(gold: str, answer: str, ours: tuple[Node, ...], theirs: tuple[Node, ...]) -> bool:
-    """Whether one side is the letter of an option, and the other that option with its text."""
+    """Return whether one side is the letter of an option, and the other that option with its text."""
     for letter, text in ((ours, answer), (theirs, gold)):
         if letter and letter[0].op == "sym" and (option := choice(text)) is not None:
             return bool(letter[0].args[0].upper() == option)
@@ -158,7 +158,7 @@ def _same_choice(gold: str, answer: str, ours: tuple[Node, ...], theirs: tuple[N
 
 
 def _decimal_commas(gold: str, answer: str, ours: tuple[Node, ...], theirs: tuple[Node, ...]) -> bool | None:
-    """True where one side writes the other's decimal number with a comma."""
+    """Return True if one side writes the other's decimal number with a comma."""
     if (mine := decimal_comma(answer)) is not None and ours and "." in gold:
         return True if QuickJudge().equal(ours[0], mine) else None
     if looks_decimal(gold) and (mine := decimal_comma(gold)) is not None and theirs and "." in answer:
@@ -166,18 +166,18 @@ def _decimal_commas(gold: str, answer: str, ours: tuple[Node, ...], theirs: tupl
     return None
 
 
-# Workers ----------------------------------------------------------------------------------------------------
+# Workers
 #
-# Two lanes. Fifty digits are bounded work and done in milliseconds; few workers do, and nothing ever waits long for
-# them. math-verify may think as long as it is let: it has workers of its own, at low priority, so that sixty-four
-# hostile answers at once hold up neither honest ones nor the trainer.
+# There are two pools. Computing fifty digits is bounded work of milliseconds, so a few workers suffice and no answer
+# waits long for them. math-verify may take its whole deadline, so it has separate workers at low priority: sixty-four
+# hostile answers at once delay neither honest ones nor the trainer.
 
 _lock = threading.Lock()
 _pools: tuple[WorkerPool, WorkerPool] | None = None
 
 
 def _after_fork() -> None:
-    """A fork has neither the workers nor, perhaps, the thread that holds the lock; it makes its own when needed."""
+    """Reset in a fork, which has no workers and perhaps not the thread that holds the lock."""
     global _lock, _pools
     _lock, _pools = threading.Lock(), None
 
@@ -186,9 +186,9 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _lanes() -> tuple[WorkerPool, WorkerPool]:
-    """The two pools of this process, made when first needed; each starts workers as it needs them.
+    """Return the two pools of this process, created on first use; each starts workers on demand.
 
-    Their owner is the interpreter, which closes them at its exit.
+    The interpreter closes them at exit.
     """
     global _pools
     with _lock:
@@ -258,7 +258,7 @@ _FAILURES = (DeadlineExceeded, WorkerDied, WorkerError, OSError)
 
 
 def _of_failure(error: Exception, *, last: bool) -> _Decision | None:
-    """What a worker's failure means: the answer's fault, or the world's; ``None`` to try once more."""
+    """Return the verdict for a worker's failure that the answer caused, or raise a fault; ``None`` to try once more."""
     if isinstance(error, DeadlineExceeded):
         return False, "timeout"
     if isinstance(error, MemoryExceeded):

@@ -1,4 +1,4 @@
-"""What math-verify is asked at all: short formulas without words or towers of powers. Decided without importing it."""
+"""Limits what is passed to math-verify: short formulas without words or nested powers. Checked without importing it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WORDS = re.compile(r"\\text\{[^{}]*[A-Za-z]{2}|(?<![\\A-Za-z])[A-Za-z]{4,}")
 
 
 def within_bounds(tidied: str) -> bool:
-    """Whether a tidied answer is short, flat and free of words and of what makes SymPy compute without end.
+    """Return whether a tidied answer is short, flat, and without words or constructs that SymPy computes endlessly.
 
     >>> within_bounds(r"\\sum_{k=1}^{10} k"), within_bounds("9**9**9**9"), within_bounds("seven apples")
     (True, False, False)

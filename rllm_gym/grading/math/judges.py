@@ -1,4 +1,4 @@
-"""The quick judge, for the caller's own thread: exact rational arithmetic, and floats for what is far apart."""
+"""The quick comparison for the caller's thread: exact rational arithmetic, and floats for values that are far apart."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _ROUNDED_PLACES = 6
 
 
 class QuickJudge:
-    """Costs microseconds and never much more, whatever it is asked; says ``None`` where a worker has to look."""
+    """The quick comparison: takes microseconds for any input, and returns ``None`` if a worker has to decide."""
 
     symbolic = False
-    """Whether anything but rational numbers had to be compared."""
+    """Whether anything other than rational numbers had to be compared."""
 
     def equal(self, gold: Node, answer: Node) -> bool | None:
         if gold == answer:
@@ -33,7 +33,7 @@ class QuickJudge:
 
 
 def rationally_equal(gold: Node, answer: Node, max_bits: int) -> bool | None:
-    """Whether two rational numbers are equal, or one is the other, rounded to six decimals or more."""
+    """Return whether two rational numbers are equal, or one is the other rounded to at least six decimals."""
     try:
         ours, theirs = rational(gold, max_bits), rational(answer, max_bits)
     except (TooLarge, NotRational):
@@ -47,9 +47,9 @@ def rationally_equal(gold: Node, answer: Node, max_bits: int) -> bool | None:
 
 
 def rounding_tolerance(node: Node) -> Fraction | None:
-    """How far from the exact value a decimal such as ``4.123105625617661`` may be: one unit of its last place.
+    """Return the allowed error of a decimal such as ``4.123105625617661``: one unit of its last place.
 
-    ``None`` for what is no decimal, or too short to be anything but exact (``0.33`` is not a third).
+    Returns ``None`` for expressions that are not decimals, or too short to be rounded (``0.33`` is not a third).
     """
     while node.op == "neg":
         node = node.args[0]

@@ -1,6 +1,6 @@
-r"""From the many ways to write an answer to one: Unicode, LaTeX spacing, text wrappers, thousands. Only strings.
+r"""Normalizes the spelling of answers: Unicode, LaTeX spacing, text wrappers, digit grouping. Works on strings only.
 
-Nothing here knows what an answer means. Every pass is linear in the length of the text.
+The meaning of an answer is not interpreted here. Every pass is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _TEXT = re.compile(
 _JOINS = re.compile(r"(?:,|;)?\s*(?:and|or|and/or|,|;|und|et)\s*", re.IGNORECASE)
 _CLOCK = re.compile(r"[ap]\.?\s?m\.?", re.IGNORECASE)
 _PLAIN_CLOCK = re.compile(r"(?<=[0-9])\s*([ap])\.\s?m\b\.?", re.IGNORECASE)
-# Of letters in a text wrapper after a value or a slash, these name a unit: 5 \text{m}/\text{s}.
+# Letters that name a unit in a text wrapper after a value or a slash: 5 \text{m}/\text{s}.
 _UNIT_LETTERS = frozenset("mghsLlJNWVKACF")
 _VALUE_ENDS = frozenset("0123456789}/)")
 _SHORT = re.compile(r"\(?[A-Za-z]\)?[.)]?")
@@ -90,7 +90,7 @@ _TRAILING = " \t\r\n.,;:?\\"
 
 
 def tidy(text: str) -> str:
-    r"""One dialect: ASCII LaTeX without delimiters, sizes, spacing and currency, with plain grouping of digits gone.
+    r"""Convert to a single dialect: ASCII LaTeX without delimiters, sizes, spacing, currency and simple digit grouping.
 
     Words stay inside ``\text{...}`` unless they are a join (``and``), a number, a single letter or a function.
 
@@ -104,7 +104,7 @@ def tidy(text: str) -> str:
         text = _SUB_RUN.sub(lambda run: "_{" + run[0].translate(_SUB) + "}", text)
         text = text.translate(_TRANSLATE)
     if r"\begin" not in text:
-        text = _DOUBLED.sub(r"\\", text)  # escaped once too often, as in JSON
+        text = _DOUBLED.sub(r"\\", text)  # escaped twice, as in JSON
     text = _LATEX_GROUPING.sub(lambda number: _NOT_DIGIT.sub("", number[0]), text)
     text = _BRACED_MARK.sub(r"\1", text)
     text = _BOX.sub("", text)
@@ -120,7 +120,7 @@ def tidy(text: str) -> str:
 
 
 def squeeze(tidied: str) -> str:
-    r"""What two spellings of the same answer share: no spaces but between digits, no text wrappers, no outer braces.
+    r"""Return the common form of an answer's spellings: spaces only between digits, no text wrappers, no outer braces.
 
     >>> squeeze(r"1 1/2"), squeeze(r"x  = \text{ten}")
     ('1 1/2', 'x=ten')

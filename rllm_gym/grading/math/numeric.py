@@ -1,5 +1,6 @@
-"""Numeric values of answers at chosen points of their symbols: in floats to tell unequal ones apart, in 50 digits to
-call them equal. Bounded: no operation here grows with the *size* of a number, and none is asked for more digits.
+"""Numeric values of answers at chosen points of their symbols: floats detect inequality, fifty digits decide equality.
+
+The work is bounded: no operation grows with the *size* of a number, and none uses more digits.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ POINTS = 6
 
 
 class NoValue(ArithmeticError):
-    """The expression has no value here: undefined, not a number, or beyond what is computed."""
+    """The expression has no value here: undefined, not a number, or out of range."""
 
 
 def symbols(node: Node) -> frozenset[str]:
-    """The names in an expression."""
+    """Return the names in an expression."""
     if node.op == "sym":
         return frozenset([node.args[0]])
     found: frozenset[str] = frozenset()
@@ -35,7 +36,7 @@ def _unit_interval(*parts: Any) -> float:
 
 
 class Floats:
-    """Arithmetic in complex double precision, remembering the largest magnitude met: the scale of rounding errors."""
+    """Arithmetic in complex double precision. Records the largest magnitude, which is the scale of rounding errors."""
 
     def __init__(self, point: int = 0, log_base: int | None = 10) -> None:
         self.point = point
@@ -47,9 +48,10 @@ class Floats:
         self.lib: Any = cmath
 
     def value(self, node: Node) -> Any:
-        """
+        """Return the value of an expression.
+
         Raises:
-            NoValue: There is none.
+            NoValue: It has no value.
         """
         try:
             result = self._value(node)
@@ -72,7 +74,7 @@ class Floats:
         return complex(math.gamma(x.real))
 
     def magnitude(self, x: Any) -> float:
-        """Base-2 logarithm of |x|."""
+        """Return the base-2 logarithm of |x|."""
         size = abs(x)
         return math.log2(size) if size else -math.inf
 
@@ -93,14 +95,14 @@ class Floats:
         return radicand ** (1 / index)
 
     def cancels(self, x: Any) -> Any:
-        """Told of every value whose leading digits may cancel. In floats :meth:`noted` keeps watch already."""
+        """Called for every value whose leading digits may cancel. With floats, :meth:`noted` already covers this."""
         return x
 
     def noted(self, x: Any) -> Any:
         if x != x or abs(x) == math.inf:
             raise NoValue("not finite")
         self.peak = max(self.peak, abs(x))
-        return complex(x.real, 0.0) if x.imag == 0 else x  # no negative zero: it picks the wrong branch of a root
+        return complex(x.real, 0.0) if x.imag == 0 else x  # no negative zero: it selects the wrong branch of a root
 
     def _value(self, node: Node) -> Any:
         op, args = node.op, node.args
@@ -133,7 +135,7 @@ class Floats:
         elif op == "fn":
             result = self._function(args[0], args[1:])
         elif op == "app":
-            # A function nobody defined: some fixed smooth function of its arguments.
+            # An unknown function is evaluated as a fixed smooth function of its arguments.
             result = self.symbol(args[0])
             for place, argument in enumerate(args[1:]):
                 weight = self.symbol(f"{args[0]}/{place}")
@@ -211,21 +213,21 @@ class Floats:
 
 
 def surely_different(first: Node, second: Node) -> bool:
-    """Whether floats prove two expressions unequal, rounding errors of everything on the way allowed for."""
+    """Return whether floats prove two expressions unequal, allowing for all intermediate rounding errors."""
     for log_base in log_bases(first, second):
         point = Floats(log_base=log_base)
         try:
             a, b = point.value(first), point.value(second)
         except NoValue:
             return False
-        # Cancellation loses digits in proportion to the largest value met on the way.
+        # Cancellation loses digits in proportion to the largest intermediate value.
         if not abs(a - b) > 1e-6 * max(abs(a), abs(b)) + 1e-9 * min(point.peak, 1e300):
             return False
     return True
 
 
 def log_bases(*nodes: Node) -> tuple[int | None, ...]:
-    """What a bare ``log`` may mean: base ten or natural (``None``), the same throughout a comparison."""
+    """Return the possible bases of ``log``: ten or natural (``None``), the same throughout a comparison."""
     return (10, None) if any(_has_log(node) for node in nodes) else (10,)
 
 
@@ -234,7 +236,8 @@ def _has_log(node: Node) -> bool:
 
 
 def real_value(node: Node) -> float:
-    """
+    """Return the value of a real constant.
+
     Raises:
         NoValue: There is none, or it depends on symbols.
     """

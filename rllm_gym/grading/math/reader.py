@@ -1,4 +1,4 @@
-"""The reader: tokens of an answer to its tree, by recursive descent with a bounded depth. No ``eval``, no SymPy."""
+"""Parses the tokens of an answer to a tree by recursive descent with bounded depth, without ``eval`` or SymPy."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from fractions import Fraction
 from rllm_gym.grading.math.syntax import Node, Token, Unreadable, children, number, refuses_as_unit, tokenize
 
 MAX_DEPTH = 24
-"""Brackets, fractions and exponents within each other. Deeper answers are unreadable."""
+"""Maximum nesting of brackets, fractions and exponents. Deeper answers are unreadable."""
 
 MAX_HEIGHT = 120
-"""Levels of the whole tree."""
+"""Maximum number of levels of the whole tree."""
 
 _RELATIONS = frozenset(["=", "<", ">", "le", "ge", "ne", "approx", "in"])
 _SEPARATORS = frozenset([",", ";"])
@@ -26,10 +26,10 @@ _NAMED_SYMBOLS = frozenset(
 
 
 def read(tidied: str) -> Node:
-    """The tree of a tidied answer.
+    """Return the tree of a tidied answer.
 
     Raises:
-        Unreadable: It is not in a notation known here, or nested deeper than ``MAX_DEPTH``.
+        Unreadable: It uses no known notation, or is nested deeper than ``MAX_DEPTH``.
     """
     reader = _Reader(tokenize(tidied))
     try:
@@ -41,7 +41,7 @@ def read(tidied: str) -> Node:
 
 
 def _check_height(tree: Node) -> None:
-    """Long products and towers of factorials are as deep as they are long; what walks the tree is recursive."""
+    """Limit the height of the tree: long products and repeated factorials are deep, and tree walks are recursive."""
     level, height = [tree], 0
     while level:
         height += 1
@@ -57,7 +57,7 @@ class _Reader:
         self.depth = 0
         self.open_bars = 0
 
-    # Tokens -----------------------------------------------------------------------------------------------
+    # Tokens
 
     def peek(self, ahead: int = 0) -> Token:
         place = self.at + ahead
@@ -87,7 +87,7 @@ class _Reader:
         if self.depth > MAX_DEPTH:
             raise Unreadable(f"nested deeper than {MAX_DEPTH}")
 
-    # Lists and statements ---------------------------------------------------------------------------------
+    # Lists and statements
 
     def answer(self) -> Node:
         items = self.items()
@@ -96,7 +96,7 @@ class _Reader:
         return items[0] if len(items) == 1 else Node("list", tuple(items))
 
     def items(self) -> list[Node]:
-        """Statements up to a closing bracket or the end; empty places (``1, , 2`` or a final comma) are skipped."""
+        """Return the statements up to a closing bracket or the end; skips empty ones (``1, , 2`` or a final comma)."""
         items: list[Node] = []
         while True:
             while self.peek().kind == "op" and self.peek().text in _SEPARATORS:
@@ -140,7 +140,7 @@ class _Reader:
             return Node("rel", (("=",), tuple(parts)))
         return Node("ratio", tuple(parts))
 
-    # Arithmetic -------------------------------------------------------------------------------------------
+    # Arithmetic
 
     def sum(self) -> Node:
         terms = [self.signed_term()]
@@ -280,7 +280,7 @@ class _Reader:
                 return node
 
     def is_degree(self) -> bool:
-        """``^\\circ``, ``^{\\circ}``, ``^\\degree``, ``^o`` just after the caret."""
+        """Parse ``^\\circ``, ``^{\\circ}``, ``^\\degree``, ``^o`` directly after the caret."""
         start = self.at
         braced = self.take("{")
         token = self.next()
@@ -293,7 +293,7 @@ class _Reader:
         return False
 
     def exponent(self) -> Node:
-        """What a caret raises to: a braced group, or one signed factor without further factors. Right-associative."""
+        """Parse an exponent: a braced group, or one signed factor without further factors. Right-associative."""
         self.deeper()
         negative = False
         while self.peek().kind == "op" and self.peek().text in "+-":
@@ -320,7 +320,7 @@ class _Reader:
         raise Unreadable("a subscript of something that has no name")
 
     def spelled_argument(self) -> str:
-        """A subscript, as it is spelled: names are compared, not computed."""
+        """Return a subscript as it is spelled: names are compared, not computed."""
         token = self.next()
         if token != ("op", "{"):
             return token.text
@@ -336,7 +336,7 @@ class _Reader:
             spelled.append(token.text.strip())
         return "".join(spelled)
 
-    # Primaries --------------------------------------------------------------------------------------------
+    # Primaries
 
     def primary(self) -> Node:
         self.deeper()
@@ -419,7 +419,7 @@ class _Reader:
         return Node("pow", (node, power))
 
     def subscript_value(self) -> Node:
-        """The base of a logarithm. Without braces it is one digit, as LaTeX has it."""
+        """Parse the base of a logarithm. Without braces it is one digit, as in LaTeX."""
         token = self.peek()
         if token.kind == "num" and len(token.text) > 1 and token.text.isdigit() and not self.argument_follows(1):
             self.tokens[self.at] = Token("num", token.text[1:])
@@ -435,7 +435,7 @@ class _Reader:
             return inner.args[1] if inner.op == "tuple" else (inner,)
         if self.sees("{"):
             return (self.primary(),)
-        # sin 2x, ln x: factors side by side, up to the next function.
+        # sin 2x, ln x: adjacent factors, up to the next function.
         self.deeper()
         nested = self.peek().kind == "fn"  # sin arctan x
         node = self.factor()
@@ -446,7 +446,7 @@ class _Reader:
         return (node,)
 
     def argument(self) -> Node:
-        r"""What \frac and \sqrt take: a braced group, or a single digit, letter or command."""
+        r"""Parse an argument of \frac or \sqrt: a braced group, or a single digit, letter or command."""
         token = self.peek()
         if token.kind == "num" and len(token.text) > 1 and token.text.isdigit():
             self.tokens[self.at] = Token("num", token.text[1:])
@@ -565,7 +565,7 @@ class _Reader:
     def set(self) -> Node:
         if self.take("\\}"):
             return Node("empty")
-        bars, self.open_bars = self.open_bars, 1  # a bar here is "such that"
+        bars, self.open_bars = self.open_bars, 1  # a bar here means "such that"
         items = self.items()
         conditions: list[Node] = []
         if self.take("|"):

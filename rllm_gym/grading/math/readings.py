@@ -1,4 +1,4 @@
-"""What an answer can mean: the trees of its readings, the likeliest first. ``1,234`` is a number, and may be a list."""
+"""Possible meanings of an answer: trees, the most likely first. ``1,234`` is a number, and may be a list."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SAME = {
 
 @lru_cache(maxsize=2048)
 def readings(tidied: str) -> tuple[Node, ...]:
-    """The readings of a tidied answer, likeliest first; none where it is unreadable."""
+    """Return the readings of a tidied answer, most likely first; none if it is unreadable."""
     words = _words(tidied)
     if words is not None:
         return (words,)
@@ -54,13 +54,13 @@ def readings(tidied: str) -> tuple[Node, ...]:
 
 
 def choice(tidied: str) -> str | None:
-    """The letter of an option given with its text: ``(C) 12``, ``B. seven``."""
+    """Return the letter of an option given with its text: ``(C) 12``, ``B. seven``."""
     match = _CHOICE.fullmatch(tidied) or _CHOICE_TEXT.fullmatch(tidied)
     return match[1].upper() if match else None
 
 
 def decimal_comma(tidied: str) -> Node | None:
-    """``2,74`` read as 2.74, which is also how a list of two numbers looks."""
+    """Return ``2,74`` read as 2.74. It may also be a list of two numbers."""
     match = _DECIMAL_COMMA.fullmatch(tidied)
     if match is None or (len(match[3]) == 3 and match[2] != "0" and len(match[2]) <= 3):
         return None  # a group of three digits
@@ -69,13 +69,13 @@ def decimal_comma(tidied: str) -> Node | None:
 
 
 def looks_decimal(tidied: str) -> bool:
-    """Whether ``a,b`` more likely is a decimal number than a list: two decimals or more, and not a group of three."""
+    """Return whether ``a,b`` is more likely a decimal than a list: at least two decimals, and not a group of three."""
     match = _DECIMAL_COMMA.fullmatch(tidied)
     return match is not None and (match[2] == "0" or len(match[3]) == 2 or len(match[3]) > 3) and not match[1]
 
 
 def _join_groups(text: str) -> str:
-    """Without the commas that group digits, outside brackets (inside they separate)."""
+    """Remove the commas that group digits, outside brackets (inside they separate)."""
     if not _GROUPED.search(text):
         return text
     depth, start, pieces = 0, 0, []
@@ -89,7 +89,7 @@ def _join_groups(text: str) -> str:
 
 
 def _words(tidied: str) -> Node | None:
-    """An answer in words, or several of them; ``None`` where it is mathematics."""
+    """Return an answer of one or several words; ``None`` if it is mathematics."""
     plain = _TEXT.sub(r" \1 ", tidied).strip()
     special = _SAME.get("".join(_LETTERS.findall(plain)).lower())
     if special is not None and not _NO_WORDS.search(plain):
@@ -109,5 +109,5 @@ def _words(tidied: str) -> Node | None:
 
 
 def same_spelling(gold: str, answer: str) -> bool:
-    """Whether two tidied answers differ in spacing and wrappers only."""
+    """Return whether two tidied answers differ in spacing and wrappers only."""
     return squeeze(gold) == squeeze(answer) != ""

@@ -1,4 +1,4 @@
-"""Sets of real numbers: intervals, unions, inequalities and ``\\ne`` brought to one sorted form."""
+"""Sets of real numbers: converts intervals, unions, inequalities and ``\\ne`` to one sorted form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rllm_gym.grading.math.syntax import Node
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One interval. ``low`` and ``high`` are nodes (``inf`` for infinite ends); the floats only put them in order."""
+    """One interval. ``low`` and ``high`` are nodes (``inf`` for infinite ends); the floats are for sorting only."""
 
     low: Node
     low_open: bool
@@ -32,7 +32,7 @@ _MAX_SPANS = 64
 
 
 def is_set_like(node: Node) -> bool:
-    """Whether a node can only be understood as a set of reals: a union, an inequality, an interval to infinity."""
+    """Return whether a node can only be a set of reals: a union, an inequality, an interval to infinity."""
     if node.op in ("union", "inter", "minus", "reals"):
         return True
     if node.op == "rel":
@@ -45,7 +45,7 @@ def is_set_like(node: Node) -> bool:
 
 
 def as_real_set(node: Node) -> RealSet | None:
-    """The set, or ``None`` where the node is none, or has ends that are no real constants."""
+    """Return the set; ``None`` if the node is not a set, or has ends that are not real constants."""
     try:
         return _convert(node)
     except (NoValue, _NotASet):
@@ -98,7 +98,7 @@ def _span(low: Node, low_open: bool, high: Node, high_open: bool) -> Span:
 
 
 def _normal(spans: list[Span]) -> RealSet:
-    """Sorted, with spans that overlap or touch made one."""
+    """Return the spans sorted, with overlapping and touching ones merged."""
     if len(spans) > _MAX_SPANS:
         raise _NotASet
     merged: list[Span] = []
@@ -142,7 +142,7 @@ def _intersection(first: RealSet, second: RealSet) -> RealSet:
 
 
 def _from_relation(node: Node) -> RealSet:
-    """``x < 5``, ``1 <= x < 2``, ``x != 3``, ``x = 2``: one name, and constants around it."""
+    """Convert ``x < 5``, ``1 <= x < 2``, ``x != 3`` or ``x = 2``: one name, and constants around it."""
     operators, sides = node.args
     named = [place for place, side in enumerate(sides) if symbols(side)]
     if len(named) != 1:
@@ -158,12 +158,12 @@ def _from_relation(node: Node) -> RealSet:
     if place < len(sides) - 1:
         result = _intersection(result, _bound(operators[place], sides[place + 1]))
     if len(sides) > (place > 0) + (place < len(sides) - 1) + 1:
-        raise _NotASet  # a longer chain says something of its constants too
+        raise _NotASet  # a longer chain also states something about its constants
     return _mirrored(result) if in_bars else result
 
 
 def _mirrored(sizes: RealSet) -> RealSet:
-    """All x whose absolute value is in ``sizes``."""
+    """Return all x whose absolute value is in ``sizes``."""
     sizes = _intersection(sizes, (Span(_ZERO, False, _INF, True, 0.0, float("inf")),))
     below = [
         Span(_negative(one.high), one.high_open, _negative(one.low), one.low_open, -one.to, -one.from_) for one in sizes
@@ -194,8 +194,11 @@ def _bound(operator: str, value: Node) -> RealSet:
 
 
 def _from_list(items: tuple[Node, ...]) -> RealSet:
-    """Conditions one after the other. "x < 1, x > 3" means either; "x > 1, x < 3" and "x != 0, x != 1" mean both:
-    where "either" would allow every number, it is "both" that is meant."""
+    """Combine a list of conditions.
+
+    "x < 1, x > 3" means either; "x > 1, x < 3" and "x != 0, x != 1" mean both: if "either" would allow every number,
+    "both" is meant.
+    """
     if len({symbols(item) for item in items}) > 1:
         raise _NotASet  # conditions on different names
     sets = [_convert(item) for item in items]

@@ -1,4 +1,4 @@
-"""The tree an answer is read into, and its tokens. What is read is never evaluated here."""
+"""The tree and the tokens of an answer. Nothing is evaluated here."""
 
 # ruff: noqa: SIM905 - tables of words are read more easily as text
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any, NamedTuple
 
 
 class Unreadable(ValueError):
-    """The answer is not written in any notation known here."""
+    """The answer uses no known notation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One piece of an answer.
+    """One node of an answer's tree.
 
     Attributes:
-        op: What it is. Numbers: ``num`` (Fraction, decimal places or None), ``const`` (pi, e, i), ``sym``, ``inf``,
-            ``based`` (digits, base). Arithmetic: ``add mul div pow neg fact pm mp fn app abs``. Marks: ``pct deg
-            unit mod``. Collections: ``tuple`` (open, items, close), ``list``, ``set``, ``matrix``, ``ratio``,
-            ``union inter minus reals empty``. Statements: ``rel`` (operators, sides). Words: ``text``.
+        op: Its kind. Numbers: ``num`` (Fraction, decimal places or None), ``const`` (pi, e, i), ``sym``, ``inf``,
+            ``based`` (digits, base). Arithmetic: ``add mul div pow neg fact pm mp fn app abs``. Marks: ``pct deg unit
+            mod``. Collections: ``tuple`` (open, items, close), ``list``, ``set``, ``matrix``, ``ratio``, ``union inter
+            minus reals empty``. Statements: ``rel`` (operators, sides). Words: ``text``.
         args: Its parts.
     """
 
@@ -32,7 +32,7 @@ class Node:
 
 
 def children(node: Node) -> Iterator[Node]:
-    """The nodes directly below, also those in tuples of arguments."""
+    """Yield the nodes directly below, including those in tuples of arguments."""
     for argument in node.args:
         if isinstance(argument, Node):
             yield argument
@@ -45,7 +45,7 @@ def children(node: Node) -> Iterator[Node]:
 
 
 class Token(NamedTuple):
-    """``kind`` is num, cmd, letter, text, fn or op; ``text`` its spelling without backslash."""
+    """``kind`` is num, cmd, letter, text, fn or op; ``text`` is its spelling without backslash."""
 
     kind: str
     text: str
@@ -108,10 +108,10 @@ MAX_TOKENS = 2000
 
 
 def tokenize(tidied: str) -> list[Token]:
-    """The tokens of a tidied answer.
+    """Return the tokens of a tidied answer.
 
     Raises:
-        Unreadable: There are more than ``MAX_TOKENS``, or a character no notation uses.
+        Unreadable: There are more than ``MAX_TOKENS``, or a character of no known notation.
     """
     tokens: list[Token] = []
     for match in _TOKEN.finditer(tidied):
@@ -147,7 +147,7 @@ def _command(name: str) -> Token:
 
 
 def _word(word: str, tokens: list[Token]) -> None:
-    """A run of letters: a function, a unit, a join, a product of variables, or a word."""
+    """Add the tokens of a run of letters: a function, a unit, a join, a product of variables, or a word."""
     lower = word.lower()
     if len(word) == 1:
         tokens.append(Token("letter", word))
@@ -171,7 +171,7 @@ def _word(word: str, tokens: list[Token]) -> None:
 
 
 def is_word(run: str) -> bool:
-    """Whether letters in a row are a word of prose rather than a product of variables such as ``xyz``."""
+    """Return whether a run of letters is a word of prose rather than a product of variables such as ``xyz``."""
     if run.lower() in UNITS:
         return True
     if run.lower() in _SHORT_WORDS:
@@ -182,7 +182,7 @@ def is_word(run: str) -> bool:
         run.startswith(name) and len(run) <= len(name) + 2 for name in ("sqrt", "sin", "cos", "tan", "log", "ln", "pi")
     ):
         return False
-    # Variables side by side are written in the order of the alphabet, and are neighbours there: abc, xyz, mnp.
+    # Adjacent variables are usually in alphabetical order and neighbours in the alphabet: abc, xyz, mnp.
     gaps = [ord(b) - ord(a) for a, b in itertools.pairwise(run)]
     if len(run) > 3:
         return not all(0 < gap <= 3 for gap in gaps)
@@ -193,12 +193,12 @@ _SHORT_WORDS = frozenset("odd yes red two one six ten all any can may saw was th
 
 
 def refuses_as_unit(words: str) -> bool:
-    """Whether text after a number takes it back ("5 is wrong") instead of naming what is counted."""
+    """Return whether text after a number retracts it ("5 is wrong") instead of naming a unit."""
     return len(words) > 60 or any(word in _REFUSED_UNITS for word in re.findall(r"[a-z]+", words.lower()))
 
 
 def number(spelling: str) -> Node:
-    """``num`` of a decimal spelling, repeating decimals (``0.1\\overline{6}``) included."""
+    """Return the ``num`` node of a decimal spelling, including repeating decimals (``0.1\\overline{6}``)."""
     head, backslash, rest = spelling.partition("\\")
     if backslash:
         repeated = "".join(c for c in rest if c.isdigit())

@@ -1,4 +1,4 @@
-"""Did a change to a repository make its hidden tests pass? Where the tree comes from lives with the environment."""
+"""Grading of repository changes with hidden tests. The environment provides the changed tree."""
 
 from rllm_gym.grading.swe.allowed import Allowed, allowed_changes, is_test_infrastructure, is_test_path
 from rllm_gym.grading.swe.grade import (

@@ -1,4 +1,4 @@
-"""Which changes to a repository survive: honest work does, whatever steers or replaces the tests does not."""
+"""Filters the changes to a repository: keeps honest work, drops what configures or replaces the tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TEST_FOLDER = re.compile(
     r"([_-]?(data|files|cases|fixtures|resources|inputs|outputs|suite))?",
     re.IGNORECASE,
 )
-# What tests compare with, outside of packages: inside of one it may be the product's.
+# Folders of test data outside of packages; inside a package they may belong to the product.
 _DATA_FOLDERS = frozenset(
     {"fixtures", "expected", "golden", "goldens", "snapshots", "__snapshots__", "cassettes", "baseline", "baselines"}
 )
@@ -43,20 +43,20 @@ _INFRASTRUCTURE = frozenset(
 _STARTUP = frozenset({"sitecustomize", "usercustomize"})
 _COMPILED = (".pyc", ".pyo", ".so", ".pyd", ".dll", ".dylib")
 _METADATA = (".egg-info", ".dist-info", ".egg-link", ".egg")
-# What the run itself imports besides the standard library. What else is installed is asked of the runtime, inside.
+# Modules that the run imports besides the standard library. Other installed modules are checked inside, in the runtime.
 _RUNNERS = frozenset({"pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments", "exceptiongroup"})
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What is left of an agent's changes.
+    """The filtered changes of an agent.
 
     Attributes:
-        changes: What is applied to the fresh base.
-        dropped: ``path: why`` for each change that is not.
-        new_modules: New modules at the top of an import root, as name and path: they must not shadow an installed
-            package, which only the runtime knows.
-        refusal: Why the whole change is refused, empty when it is not.
+        changes: The changes to apply to the fresh base.
+        dropped: ``path: why`` for each dropped change.
+        new_modules: Name and path of new modules at the top of an import root. They must not shadow an installed
+            package, which only the runtime can check.
+        refusal: Why the whole change is refused; empty if it is not.
     """
 
     changes: Changes
@@ -66,9 +66,9 @@ class Allowed:
 
 
 def is_test_path(path: str) -> bool:
-    """Whether a file belongs to the tests by its place or name: below ``test/`` or ``tests/``, ``test_*.py``, …
+    """Return whether a file belongs to the tests by its path or name: below ``test/`` or ``tests/``, ``test_*.py``, …
 
-    Changes to such files never count. Whoever splits a commit into fix and tests should split by this.
+    Changes to such files never count. Use this function to split a commit into fix and tests.
 
     >>> is_test_path("src/pkg/tests/data/a.json"), is_test_path("pkg/core_test.py"), is_test_path("pkg/testing.py")
     (True, True, False)
@@ -78,9 +78,10 @@ def is_test_path(path: str) -> bool:
 
 
 def is_test_infrastructure(path: str) -> bool:
-    """Whether a file steers test runs or interpreters: ``conftest.py``, ``pytest.ini``, ``*.pth``, compiled code, …
+    """Return whether a file configures test runs or interpreters.
 
-    ``pyproject.toml`` and ``setup.cfg`` do so by one table each, and are no such file: see :func:`allowed_changes`.
+    Such files are ``conftest.py``, ``pytest.ini``, ``*.pth``, compiled code, … ``pyproject.toml`` and ``setup.cfg`` do
+    so with one table each and are not included: see :func:`allowed_changes`.
     """
     parts = [part.casefold() for part in PurePosixPath(path).parts]
     name = parts[-1] if parts else ""
@@ -94,17 +95,17 @@ def is_test_infrastructure(path: str) -> bool:
 
 
 def allowed_changes(base: Path, changes: Changes, tests: RepositoryTests) -> Allowed:
-    """Sort an agent's changes into those that are applied to a fresh base and those that are not.
+    """Split an agent's changes into those to apply to a fresh base and those to drop.
 
     Args:
-        base: The pristine tree; trusted, apart from symbolic links, which are never followed.
-        changes: What the agent's tree differs by. Hostile: paths, links, contents and sizes.
-        tests: The hidden tests; their paths belong to them.
+        base: The pristine tree; trusted, except for symbolic links, which are never followed.
+        changes: The differences of the agent's tree. May be hostile: paths, links, contents and sizes.
+        tests: The hidden tests; their paths belong to the tests.
     """
     sorting = _Sorting(base, changes, tests)
     for path in sorted(changes.removed):
         sorting.remove(path)
-    # Removals first: what a kept removal frees, a written file may use.
+    # Removals first: a written file may use a path that a kept removal frees.
     for path in sorted(changes.written):
         sorting.write(path, changes.written[path])
     return sorting.result()
@@ -222,7 +223,7 @@ class _Sorting:
         in_base = _mode(self.base / path)
         by_place = any(_TEST_FOLDER.fullmatch(part) for part in PurePosixPath(path).parts[:-1])
         if in_base == stat.S_IFREG and not by_place:
-            # pkg/test_runner.py may well be part of the product.
+            # pkg/test_runner.py may be part of the product.
             with (self.base / path).open("rb") as stream:
                 if _LOOKS_LIKE_TESTS.search(stream.read(1_000_000)) is None:
                     return ""
@@ -255,7 +256,7 @@ class _Sorting:
                 continue
             folder = self.base / root
             if _mode(folder / f"{name}.py") or _mode(folder / name / "__init__.py"):
-                continue  # the project's own, however it is called
+                continue  # the project's own module, whatever its name
             if name in sys.stdlib_module_names or name in _RUNNERS:
                 return f"would shadow the module {name}"
             self.new_modules.append((name, path))
@@ -290,7 +291,7 @@ class _Sorting:
         self.bytes += len(data)
 
     def _screened(self, path: str, file: TreeFile) -> bool:
-        """Whether Python product code may be applied."""
+        """Return whether Python product code may be applied."""
         if mentions_the_runner(file.data):
             self.screened += len(file.data)
             if self.screened > MAX_SCREENED:
@@ -307,7 +308,7 @@ class _Sorting:
         return False
 
     def _product_uses_the_runner(self) -> bool:
-        """Whether the project is about testing itself: a pytest plugin, a package of fixtures."""
+        """Return whether the project itself is about testing: a pytest plugin, a package of fixtures."""
         for path in _files_below(self.base, ""):
             is_tests = is_test_path(path) or is_test_infrastructure(path)
             if (
@@ -325,7 +326,7 @@ _SCRIPTS = (".sh", ".bash", ".ini", ".cfg", ".toml", ".mk")
 
 
 def _run_by(command: str | None, base: Path) -> frozenset[str]:
-    """Files of the base that decide what a test command does: scripts, recipes, settings."""
+    """Return the files of the base that determine what a test command does: scripts, recipes, settings."""
     words = shlex.split(command or "")
     found: set[str] = set()
     for before, word in zip(["", *words], words):
@@ -339,7 +340,7 @@ def _run_by(command: str | None, base: Path) -> frozenset[str]:
 
 
 def import_roots(base: Path, tests: RepositoryTests) -> tuple[str, ...]:
-    """Folders, relative to the repository, that modules are imported from during the run, first one first."""
+    """Return the folders, relative to the repository, from which modules are imported during the run, in order."""
     roots = ["", "src"]
     try:
         table = pytest_table(_read(base / "pyproject.toml"))
@@ -356,7 +357,7 @@ def import_roots(base: Path, tests: RepositoryTests) -> tuple[str, ...]:
 
 
 def _module_at(path: str, root: str) -> str | None:
-    """The name a file gives a module or package directly below an import root."""
+    """Return the name that a file gives a module or package directly below an import root."""
     parts = PurePosixPath(path).parts
     above = PurePosixPath(root).parts
     if parts[: len(above)] != above:
@@ -387,7 +388,7 @@ def _unusable(path: str) -> str:
 
 
 def _mode(path: Path) -> int:
-    """The kind of what lies there by ``lstat``, 0 for nothing."""
+    """Return the file type at a path by ``lstat``; 0 if nothing exists there."""
     try:
         return stat.S_IFMT(os.lstat(path).st_mode)
     except (OSError, ValueError):
@@ -395,7 +396,7 @@ def _mode(path: Path) -> int:
 
 
 def _read(path: Path, most: int = 4_000_000) -> bytes:
-    """The beginning of a regular file of the base; empty when there is none."""
+    """Return the beginning of a regular file of the base; empty if there is none."""
     if _mode(path) != stat.S_IFREG:
         return b""
     with path.open("rb") as stream:

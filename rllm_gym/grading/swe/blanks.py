@@ -1,8 +1,9 @@
-"""Tests with blanks in place of what they expect: whoever has not done the work cannot fill them in.
+"""Tests with blanks in place of expected values: only code that computes the values can fill them in.
 
-A test that must fail can be told from one that must pass by luck, or by the clock: code under test that forges one run
-and leaves the next alone is found out only sometimes. What it cannot do is say a value that is nowhere in its process.
-Therefore ``assert total([1, 2]) == 3`` is also run as ``assert blank(7, total([1, 2]))``, the answer compared here.
+Code under test might recognize a test that must fail, by luck or by timing: code that forges one run and leaves the
+next one unchanged is detected only sometimes. It cannot, however, provide a value that does not exist in its process.
+Therefore ``assert total([1, 2]) == 3`` is also run as ``assert blank(7, total([1, 2]))``, and the answer is compared in
+this process.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ CHOICES = 12
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What belongs into a blank: a literal's value, exactly or nearly."""
+    """The expected value of a blank: a literal's value, compared exactly or with a tolerance."""
 
     value: Any
     relative: float | None = None
     absolute: float = 0.0
 
     def is_near(self, given: object) -> bool:
-        """Whether a float's text is within the tolerance."""
+        """Return whether a float, given as text, is within the tolerance."""
         try:
             return isinstance(given, str) and math.isclose(
                 float(given), self.value, rel_tol=self.relative or 0.0, abs_tol=self.absolute
@@ -49,9 +50,9 @@ class Blanks:
     """The blanks of one function.
 
     Attributes:
-        expected: What belongs into each, by its key.
-        groups: Keys of which every passing run of the function fills in at least one.
-        edits: What makes them, in the function's file.
+        expected: The expected value of each blank, by its key.
+        groups: Groups of keys; every passing run of the function fills in at least one key of each group.
+        edits: The edits that insert the blanks into the function's file.
     """
 
     expected: dict[int, Expected] = field(default_factory=dict)
@@ -63,7 +64,7 @@ RIGHT, OPAQUE, WRONG = "right", "opaque", "wrong"
 
 
 def judge(blanks: Blanks, answers: Iterable[object], choices: Mapping[str, list[str]]) -> str:
-    """Whether the answers of one run of the function are right, wrong, or values only their own class can compare."""
+    """Return whether the answers of one run of a function are right, wrong, or only comparable by their own class."""
     filled: set[int] = set()
     verdict = RIGHT
     for answer in answers:
@@ -89,9 +90,9 @@ def _literal(choices: list[str], expected: Expected) -> list[bool]:
 
 
 def choices_for(blanks: Blanks, rng: random.Random) -> dict[str, list[str]]:
-    """Several literals for each blank, one of them the right one.
+    """Return several literals for each blank, one of them the right one.
 
-    Each differs from the next a little, and the right one is anywhere among them: it is not what the others have in
+    Adjacent literals differ slightly, and the position of the right one is random: it is not what the others have in
     common.
     """
     found = {}
@@ -108,7 +109,7 @@ def choices_for(blanks: Blanks, rng: random.Random) -> dict[str, list[str]]:
 
 
 def _other(value: Any, rng: random.Random) -> Any:
-    """A value of the same shape that differs in one place."""
+    """Return a value of the same shape that differs in one place."""
     if isinstance(value, bool) or value is None or value is Ellipsis:
         return rng.choice([each for each in (True, False, None, 2, 3) if each != value])
     if isinstance(value, int | float | complex):
@@ -132,13 +133,13 @@ def _other(value: Any, rng: random.Random) -> Any:
 
 
 def make_blanks(source: TestSource, key: str, blank: str, rng: random.Random) -> Blanks | None:
-    """Blanks for one function, ``None`` where there is nothing to leave blank.
+    """Return the blanks of one function; ``None`` if there is nothing to leave blank.
 
     Args:
         source: The test file.
         key: The function.
-        blank: The name that blanks go by during the run.
-        rng: Where keys are drawn from.
+        blank: The name of the blank function during the run.
+        rng: The source of random keys.
     """
     if key not in source.functions:
         return None
@@ -153,7 +154,7 @@ def make_blanks(source: TestSource, key: str, blank: str, rng: random.Random) ->
 
 
 def _is_python(source: TestSource, function: Function, made: Blanks) -> bool:
-    """A cut can leave what is no Python behind where parentheses or strings are written unusually."""
+    """Return whether the edited function is valid Python. Unusual parentheses or strings can make an edit invalid."""
     first = min([function.lineno, *(each.lineno for each in function.decorator_list)])
     lines = source.edited(made.edits).split("\n")[first - 1 : function.end_lineno]
     block = ["if True:", *lines] if lines[0][:1].isspace() else lines
@@ -247,10 +248,10 @@ class _Making:
             self._made.groups.append(group)
             return
 
-    # What is expected ------------------------------------------------------------------------------------------
+    # Expected values
 
     def _expected(self, side: ast.expr, *, nearly: bool = False) -> tuple[bytes, frozenset[int]] | None:
-        """How a blank is keyed in the file, and all keys it can have."""
+        """Return the expression of a blank's key in the file, and all keys it can have."""
         if isinstance(side, ast.Call) and name_of(side) == "approx" and len(side.args) == 1 and not side.keywords:
             return self._literal(side.args[0], 1e-6, 1e-12)
         if isinstance(side, ast.Name) and not nearly:
@@ -277,18 +278,18 @@ class _Making:
         if relative is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             return None
         if value is None or isinstance(value, bool) or len(repr(value)) > MAX_LITERAL:
-            return None  # too easily guessed
+            return None  # too easy to guess
         key = self._rng.randrange(1 << 40)
         self._made.expected[key] = Expected(value, relative, absolute)
         return key
 
     def _only_compared(self, name: str) -> bool:
-        """Whether every use of a name is one side of an assertion that this leaves blank."""
+        """Return whether every use of a name is one side of an assertion that is replaced by a blank."""
         loads = [use for use in self._uses.get(name, []) if isinstance(use.ctx, ast.Load)]
         return len(loads) == 1
 
     def _assigned(self, name: str) -> frozenset[int] | None:
-        """Keys for a name that the function gives a literal once."""
+        """Return the keys of a name that the function assigns a literal once."""
         stores = [use for use in self._uses.get(name, []) if isinstance(use.ctx, ast.Store)]
         for statement in self._function.body:
             if (
@@ -302,7 +303,7 @@ class _Making:
         return None
 
     def _parametrized(self, name: str) -> frozenset[int] | None:
-        """Keys for a parameter whose values are all literals."""
+        """Return the keys of a parameter whose values are all literals."""
         if not self._only_compared(name) or any(isinstance(use.ctx, ast.Store) for use in self._uses[name]):
             return None
         for decorator in self._function.decorator_list:
@@ -334,10 +335,10 @@ class _Making:
         self._made.edits += edits
         return frozenset(keys)
 
-    # Places in the text ----------------------------------------------------------------------------------------
+    # Positions in the text
 
     def _find(self, node: ast.expr, pattern: bytes) -> tuple[int, int, int] | None:
-        """Line, first and last column of what comes right behind a node, on the line where it ends."""
+        """Return line, first and last column of a match directly after a node, on the line where the node ends."""
         if node.end_lineno is None or node.end_col_offset is None:
             return None
         match = re.compile(pattern).match(self._source.lines[node.end_lineno - 1], node.end_col_offset)
@@ -348,13 +349,13 @@ class _Making:
         assert node.end_col_offset is not None
         if node.lineno == node.end_lineno:
             return [Edit(node.lineno, node.col_offset, node.end_col_offset, str(key).encode())]
-        # The lines stay, so what is left needs parentheses around it.
+        # The lines are kept, so the rest needs parentheses around it.
         cut = self._cut(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset, b")")
         first = cut[0]
         return [Edit(first.line, first.start, first.end, b"(" + str(key).encode()), *cut[1:]]
 
     def _cut(self, line: int, start: int, last: int, end: int, new: bytes) -> list[Edit]:
-        """Edits that empty a region, its lines kept, and put something at its end."""
+        """Return edits that empty a region, keeping its lines, and insert a text at its end."""
         if line == last:
             return [Edit(line, start, end, new)]
         lines = self._source.lines
@@ -364,5 +365,5 @@ class _Making:
 
 
 def _is_work(node: ast.expr) -> bool:
-    """Whether a value has to be worked out; two literals say nothing."""
+    """Return whether a value has to be computed; a comparison of two literals proves nothing."""
     return any(isinstance(child, ast.Name) for child in ast.walk(node))

@@ -1,4 +1,4 @@
-"""The sheets of an examination: which test files are run as they are, with what between them, and which are false."""
+"""Plans the runs of one verdict: which test files run unchanged, with sentinels, with blanks, or mutated to fail."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """Test files of one run.
+    """The test files of one run.
 
     Attributes:
-        files: What is run, in order.
+        files: The files to run, in order.
         texts: Texts that differ from the task's.
         sentinels: Where the added tests fail, by their id in the run.
-        altered: Where the altered functions fail.
-        blanks: What belongs into the blanks of functions that were given some.
-        blank_name: The name blanks go by during the run.
-        choices: Literals to compare a blank's value with, by its key, where a digest of it says nothing.
+        altered: Where the mutated functions fail.
+        blanks: The expected values of functions with blanks.
+        blank_name: The name of the blank function during the run.
+        choices: Literals to compare a blank's value with, by its key, if a digest of the value is not meaningful.
     """
 
     files: tuple[str, ...]
@@ -47,13 +47,13 @@ class Sheet:
 
 
 class Exam:
-    """All sheets for a task, drawn anew for each verdict.
+    """All sheets for a task, drawn again for each verdict.
 
     Args:
         base: The pristine tree.
-        tests: What is asked.
-        node_ids: Whether the run speaks of tests by pytest's node ids; else by what the log says.
-        rng: What is drawn from. Nobody who knows it should be examined.
+        tests: The hidden tests.
+        node_ids: Whether the run identifies tests by pytest's node ids; otherwise by the names in the log.
+        rng: The random generator. The code under test must not be able to predict it.
     """
 
     def __init__(self, base: Path, tests: RepositoryTests, *, node_ids: bool, rng: random.Random) -> None:
@@ -68,46 +68,47 @@ class Exam:
             self._look_up(test)
         to_fix = [self._places[test][0] for test in tests.fail_to_pass if test in self._places]
         all_files = [self._places[test][0] for test in tests.listed if test in self._places]
-        # A command of the task's own runs all at once.
+        # A custom test command runs everything at once.
         first = list(dict.fromkeys(to_fix if to_fix and node_ids else all_files))
         others = [path for path in dict.fromkeys(all_files) if path not in first]
         self.main = self._sheet(first, MAX_SENTINELS)
         self.others = self._sheet(others, 1) if others else None
 
     def id_of(self, test: str) -> str:
-        """The id a listed test goes by in a run."""
+        """Return the id of a listed test in a run."""
         return self._ids[test]
 
     def tests_on(self, sheet: Sheet) -> list[str]:
-        """The listed tests that a sheet decides; the main one also those that are in no file."""
+        """Return the listed tests that a sheet decides; the main sheet also decides those that are in no file."""
         lost = [test for test in self._tests.listed if test not in self._places] if sheet is self.main else []
         return lost + [test for test, (path, _) in self._places.items() if path in sheet.files]
 
     def is_at(self, reported: str, place: Place) -> bool:
-        """Whether a test of a run is this function, with whatever parameters."""
+        """Return whether a test of a run is this function, with any parameters."""
         if self._node_ids or "::" in reported:
             return function_key(reported) == place
         return any(self._ids[test] == reported and found == place for test, found in self._places.items())
 
     def without_twin(self, sheet: Sheet) -> list[str]:
-        """The tests to fix that a sheet holds no false twin of, nor one with blanks."""
+        """Return the tests to fix that a sheet neither mutates nor gives blanks."""
         unblanked = self.without_blanks(sheet)
         return [test for test in unblanked if self._places.get(test) not in sheet.altered]
 
     def without_blanks(self, sheet: Sheet) -> list[str]:
-        """The tests to fix that a sheet leaves nothing blank in."""
+        """Return the tests to fix that have no blanks in a sheet."""
         return [test for test in self._tests.fail_to_pass if self._places.get(test) not in sheet.blanks]
 
     def twin(self) -> Sheet:
-        """The main sheet with blanks, or false, in each test the agent has not seen and each that is to be fixed."""
+        """Return the main sheet with blanks or mutations in each test to fix or not seen by the agent."""
         to_fix = set(self._tests.fail_to_pass)
         places = {place for test, place in self._places.items() if test in to_fix or not self._seen(place)}
         return self.altered(self.main, {place for place in places if place[0] in self.main.files}, blank=True)
 
     def seen_twin(self) -> Sheet:
-        """A few files in which tests are false that the agent could read before.
+        """Return a few files with mutated tests that the agent could read before.
 
-        They are examined apart: whoever knows a test can tell that it is false, and would know the twin by it.
+        They are run separately: code that knows a test can detect that it is mutated, and would thereby recognize the
+        mutated run.
         """
         to_fix = {self._places.get(test) for test in self._tests.fail_to_pass}
         seen = {place for place in self._places.values() if place not in to_fix and self._seen(place)}
@@ -118,13 +119,13 @@ class Exam:
         return self.altered(sheet, {place for place in seen if place[0] in chosen})
 
     def altered(self, sheet: Sheet, places: Iterable[Place], *, blank: bool = False, choices: bool = False) -> Sheet:
-        """A sheet with these functions false, where that can be done.
+        """Return a sheet in which these functions are mutated to fail, where possible.
 
         Args:
-            sheet: What it is made from.
+            sheet: The original sheet.
             places: The functions.
-            blank: Leave blank what they expect instead, where that can be done: only our own run can read it.
-            choices: Literals come with the blanks.
+            blank: Insert blanks for expected values instead, where possible. Only our own pytest run can evaluate them.
+            choices: Provide literals with the blanks.
         """
         texts = dict(sheet.texts)
         spans: dict[Place, Span] = {}
@@ -149,7 +150,7 @@ class Exam:
             offered = {key: few for each in blanks.values() for key, few in choices_for(each, self._rng).items()}
         return Sheet(sheet.files, texts, sheet.sentinels, spans, blanks, name if blanks else "", offered)
 
-    # Looking up ------------------------------------------------------------------------------------------------
+    # Lookup
 
     def _look_up(self, test: str) -> None:
         if "::" in test:
@@ -167,7 +168,7 @@ class Exam:
             self._places[test] = place
 
     def _dotted(self, name: str) -> Place | None:
-        """The place of ``package.module.Class.test``, from the root or from a folder of tests."""
+        """Return the place of ``package.module.Class.test``, from the root or from a folder of tests."""
         parts = name.split(".")
         for end in range(len(parts) - 1, 0, -1):
             path = "/".join(parts[:end]) + ".py"
@@ -177,7 +178,7 @@ class Exam:
         return None
 
     def _text(self, path: str) -> str | None:
-        """A test file as it will be run."""
+        """Return the text of a test file as it will run."""
         if path in self._tests.hidden_tests:
             return self._tests.hidden_tests[path]
         return self._in_base(path)
@@ -197,14 +198,14 @@ class Exam:
         return self._sources[path]
 
     def _seen(self, place: Place) -> bool:
-        """Whether the agent has the text of this test before it."""
+        """Return whether the agent can read the text of this test."""
         path, key = place
         if path not in self._tests.hidden_tests:
             return True
         text, source = self._in_base(path), self._source(path)
         return text is not None and source is not None and same_function(source, _source(text), key)
 
-    # Sentinels -------------------------------------------------------------------------------------------------
+    # Sentinels
 
     def _sheet(self, files: list[str], most: int) -> Sheet:
         texts: dict[str, str] = {}

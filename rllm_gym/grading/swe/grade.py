@@ -1,13 +1,14 @@
-"""The verdict on a changed repository: tests that must pass did, tests that must fail did, nobody touched the scale.
+"""The verdict on a changed repository: tests that must pass passed, tests that must fail failed, no sign of tampering.
 
-Product code and test runner share a process, so what one run says can be forged. Therefore tests are run several times,
-each in a fresh session over a fresh base, and from inside the runs look alike:
+Product code and test runner share a process, so the result of a single run can be forged. Therefore the tests run
+several times, each in a fresh session over a fresh base. From inside, the runs look alike:
 
-- the tests as they are, with sentinels between them, which must fail;
-- the same files, where each hidden test has blanks for what it expects, which are to be filled in
-  (:mod:`rllm_gym.grading.swe.blanks`), or else is false at one place, where it must fail (… ``.twins``);
-- the files that only hold tests which must go on passing;
-- a few of the tests the agent could read before, false as well.
+- the unchanged tests, with sentinels between them, which must fail;
+- the same files, where each hidden test has blanks for expected values, which must be filled in
+  (:mod:`rllm_gym.grading.swe.blanks`), or else is mutated at one place, where it must fail
+  (:mod:`rllm_gym.grading.swe.twins`);
+- the files that only contain tests which must continue to pass;
+- a few of the tests that the agent could read before, also mutated.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _T = TypeVar("_T")
 
 MAX_SINGLE_TWINS = 2
 TWIN_PATIENCE = 3.0
-"""Times the timeout for runs in which tests fail: telling why takes time too."""
+"""Factor on the timeout for runs in which tests fail, because reporting failures takes time too."""
 
 
 async def grade_repository(
@@ -48,24 +49,24 @@ async def grade_repository(
     *,
     runtime: Runtime | None = None,
 ) -> RepositoryVerdict:
-    """Whether ``changes`` to ``base`` make the hidden tests pass.
+    """Grade ``changes`` to ``base``: do they make the hidden tests pass?
 
-    Nothing of the agent's session is used: allowed changes and hidden tests are laid over a fresh base, several times
-    (see the head of this file). A wrong change costs one run, a right one two to four.
+    Nothing of the agent's session is used: allowed changes and hidden tests are applied to a fresh base, several times
+    (see the module docstring). A wrong change takes one run, a right one two to four.
 
     Args:
-        pool: Where sessions come from.
-        base: The pristine tree; nobody writes to it meanwhile.
-        changes: What the agent's tree differs by. Hostile.
+        pool: The sandbox pool for sessions.
+        base: The pristine tree; must not change meanwhile.
+        changes: The differences of the agent's tree. May be hostile.
         tests: The hidden tests.
-        runtime: The Python the tests see; the pool's default where it is ``None``. It needs pytest, unless the task
-            has a test command of its own.
+        runtime: The Python of the tests; ``None`` for the pool's default. It needs pytest, unless the task has its own
+            test command.
 
     Returns:
-        A verdict. Tests that loop, crash or flood are the change's fault and count as failed.
+        The verdict. Tests that loop, crash or flood their output count as failed.
 
     Raises:
-        EnvironmentFault: The sandbox broke, or the runtime has no pytest: never the change's fault.
+        EnvironmentFault: The sandbox broke, or the runtime has no pytest. Never caused by the change.
         TaskError: ``tests`` names an unknown log parser.
     """
     grading = await asyncio.to_thread(_Grading, pool, base, changes, tests, runtime)
@@ -75,17 +76,17 @@ async def grade_repository(
 def grade_repository_sync(
     pool: SandboxPool, base: Path, changes: Changes, tests: RepositoryTests, *, runtime: Runtime | None = None
 ) -> RepositoryVerdict:
-    """:func:`grade_repository` for code that is not asynchronous; safe where an event loop is running too."""
+    """Run :func:`grade_repository` from synchronous code, even if an event loop is running."""
     return _wait_for(grade_repository(pool, base, changes, tests, runtime=runtime))
 
 
 async def check_repository_task(
     pool: SandboxPool, base: Path, gold: Changes, tests: RepositoryTests, *, runtime: Runtime | None = None
 ) -> list[str]:
-    """What is wrong with a task, a line each; empty when its solution is accepted and doing nothing is not.
+    """Check a task; return one line per problem. Empty if its solution is accepted and an empty change is not.
 
     Args:
-        pool: Where sessions come from.
+        pool: The sandbox pool for sessions.
         base: The pristine tree.
         gold: The reference solution, as changes to ``base``.
         tests: The hidden tests.
@@ -118,12 +119,12 @@ async def check_repository_task(
 def check_repository_task_sync(
     pool: SandboxPool, base: Path, gold: Changes, tests: RepositoryTests, *, runtime: Runtime | None = None
 ) -> list[str]:
-    """:func:`check_repository_task` for code that is not asynchronous."""
+    """Run :func:`check_repository_task` from synchronous code."""
     return _wait_for(check_repository_task(pool, base, gold, tests, runtime=runtime))
 
 
 class _Grading:
-    """One verdict."""
+    """The state of one verdict."""
 
     def __init__(
         self, pool: SandboxPool, base: Path, changes: Changes, tests: RepositoryTests, runtime: Runtime | None
@@ -133,7 +134,7 @@ class _Grading:
         self.allowed = allowed_changes(base, changes, tests)
         self.tests = tests
         self.bench = Bench(pool, base, self.allowed, tests, runtime)
-        # Drawn from the system: what a test is false at must not be guessed.
+        # Seeded from the system: the position of a mutation must not be predictable.
         rng = random.Random(secrets.randbits(128))
         self.exam = Exam(base, tests, node_ids=self.bench.own_run, rng=rng)
         self.shadowing: tuple[str, ...] = ()
@@ -142,7 +143,7 @@ class _Grading:
         self.passed: set[str] = set()
 
     async def verdict(self, *, whole: bool = False) -> RepositoryVerdict:
-        """``whole``: what cannot change the verdict any more is run too, so that all listed tests are told of."""
+        """Return the verdict. ``whole``: also run what can no longer change it, to report every listed test."""
         if self.allowed.refusal:
             return self._conclude(f"product code reaches for the test runner: {self.allowed.refusal}")
         main, twins, ran = await self._first_runs()
@@ -163,10 +164,10 @@ class _Grading:
         return self._conclude(next((wrong for wrong in found if wrong), ""))
 
     async def _first_runs(self) -> tuple[Run, list[Sheet], list[Run | None]]:
-        """The main run; the twins; their runs, where they had to go along with it.
+        """Return the main run, the mutated sheets, and their runs if they had to start together with it.
 
-        A test without blanks can be forged by whoever knows, or guesses, which run is which. The clock tells when one
-        comes after the other, so they begin together, and a guess has to be right for one more.
+        A test without blanks can be forged by code that knows, or guesses, which run is which. Timing would reveal it
+        if one run followed the other, so they start together, and an additional mutated run makes guessing harder.
         """
         twins = [await asyncio.to_thread(self.exam.twin)]
         if not self.exam.without_blanks(twins[0]):
@@ -194,16 +195,16 @@ class _Grading:
             remarks=tuple(self.remarks),
         )
 
-    # Tests as they are -------------------------------------------------------------------------------------------
+    # Unchanged tests
 
     async def _others(self) -> str:
-        """Run the files without tests to fix; why they speak against the change."""
+        """Run the files without tests to fix; return why they reject the change."""
         if self.exam.others is None:
             return ""
         return self._wrong_with(await self.bench.run(self.exam.others), self.exam.others)
 
     def _wrong_with(self, run: Run, sheet: Sheet) -> str:
-        """Enter the listed tests; why the run speaks against the change, empty when it does not."""
+        """Record the listed tests; return why the run rejects the change, empty if it does not."""
         listed = self.exam.tests_on(sheet)
         for test in listed:
             why = run.broken or self._why_not_passed(run, test)
@@ -232,7 +233,7 @@ class _Grading:
         wanted = self.exam.id_of(test)
         matching = {wanted: run.outcomes[wanted]} if wanted in run.outcomes else {}
         if not matching and "[" in wanted and not wanted.endswith("]"):
-            # Rows made from logs have ids that end at a blank.
+            # Ids of rows created from logs end at a blank.
             matching = {known: found for known, found in run.outcomes.items() if known.split(" ")[0] == wanted}
         if not matching:
             file = wanted.partition("::")[0]
@@ -245,12 +246,12 @@ class _Grading:
                 return outcomes[0].why or "it did not pass"
         return ""
 
-    # False tests -------------------------------------------------------------------------------------------------
+    # Mutated tests
 
     async def _forged(self, twin: Sheet, honest: Run | None, run: Run | None) -> str:
-        """Whether a sheet of false tests, and of tests with blanks, went as it must; why not, empty when it did.
+        """Check a sheet of mutated tests and tests with blanks; return the problem, empty if it went as required.
 
-        ``run`` is its run where there was one already.
+        ``run`` is its run if it has already been run.
         """
         if not twin.altered and not twin.blanks:
             return ""
@@ -267,22 +268,22 @@ class _Grading:
         return await self._doubts(twin, doubtful) or await self._filled_in(twin, run, honest)
 
     async def _filled_in(self, twin: Sheet, run: Run, honest: Run | None) -> str:
-        """Whether every blank holds what was expected."""
+        """Return the problem with the blanks' answers; empty if every blank has its expected value."""
         answers = self._answers(twin, run, honest)
         wrong = [place for place, verdict in answers.items() if verdict == WRONG]
         if wrong:
-            # False tests ran between them, which may leave behind what others stumble over.
+            # Mutated tests between them may leave behind state that makes others fail.
             alone = self.exam.altered(self._true(twin), wrong, blank=True)
             answers |= self._answers(alone, await self.bench.run(alone, patience=TWIN_PATIENCE), None)
         opaque = [place for place, verdict in answers.items() if verdict == OPAQUE]
         if opaque and WRONG not in answers.values():
-            # Only their own class knows what such values are equal to: one of several literals, and which?
+            # Only their own class can compare such values: have it select one of several literals.
             asked = self.exam.altered(self._true(twin), opaque, blank=True, choices=True)
             answers |= self._answers(asked, await self.bench.run(asked, patience=TWIN_PATIENCE), None)
         return "" if set(answers.values()) <= {RIGHT} else "what a test expects was not what it was given"
 
     def _answers(self, sheet: Sheet, run: Run, honest: Run | None) -> dict[Place, str]:
-        """How each function's blanks were filled in, over all its parameters."""
+        """Return the verdict on each function's blanks, over all its parameters."""
         found = {}
         for place, blanks in sheet.blanks.items():
             outcomes = self._outcomes_at(run, place)
@@ -296,7 +297,10 @@ class _Grading:
         return found
 
     async def _doubts(self, twin: Sheet, doubtful: list[Place]) -> str:
-        """False tests that failed elsewhere. Because others failed before them? Alone they must fail in place."""
+        """Repeat mutated tests that failed at another place.
+
+        Earlier failures may be the cause. Run alone they must fail at the mutation.
+        """
         for place in doubtful[:MAX_SINGLE_TWINS]:
             alone = self.exam.altered(self._true(twin), [place])
             run = await self.bench.run(alone, patience=TWIN_PATIENCE)
@@ -308,18 +312,18 @@ class _Grading:
         return ""
 
     def _false_as_wanted(self, outcomes: list[Outcome], span: Span, honest: list[Outcome] | None) -> bool:
-        """Whether each run of a false test that passes when it is true failed by what is false in it."""
+        """Return whether each run of a mutated test whose original passes failed because of the mutation."""
         if honest is None:
             wanted = [outcome for outcome in outcomes if not outcome.skipped]
         elif len(honest) == len(outcomes):
-            # With other parameters ids differ, but not their order.
+            # With other parameters the ids differ, but not their order.
             wanted = [outcome for outcome, true in zip(outcomes, honest) if true.passed]
         else:
             return False
         return bool(outcomes) and all(_failed_at(outcome, span) for outcome in wanted)
 
     def _true(self, twin: Sheet) -> Sheet:
-        """The sheet a twin was made from."""
+        """Return the sheet that a mutated sheet was made from."""
         for sheet in (self.exam.main, self.exam.others):
             if sheet is not None and set(twin.files) <= set(sheet.files):
                 return Sheet(twin.files, sheet.texts, sheet.sentinels)
@@ -332,7 +336,7 @@ class _Grading:
 
 
 def _failed_at(outcome: Outcome, span: Span) -> bool:
-    """Whether a false test failed by what is false in it; a log can only say that it failed."""
+    """Return whether a mutated test failed because of its mutation; from a log, only whether it failed."""
     if outcome.passed:
         return False
     if outcome.failed_in_call is None:
@@ -341,7 +345,7 @@ def _failed_at(outcome: Outcome, span: Span) -> bool:
 
 
 async def _together(*work: Coroutine[Any, Any, _T]) -> list[_T]:
-    """Run all of them at once; when one breaks the others are ended first."""
+    """Run all coroutines concurrently; if one raises, the others are cancelled first."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each) for each in work]

@@ -1,4 +1,7 @@
-"""Outcomes of tests read from what a test command prints. Weaker than a report: whatever runs can print."""
+"""Parses test outcomes from the output of a test command.
+
+A log is weaker evidence than a report, because any code that runs can print.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ MAX_COLUMNS = 5000
 
 @dataclass(frozen=True, slots=True)
 class LoggedTest:
-    """One test as a log has it: ``passed`` is true for nothing but a plain pass."""
+    """One test in a log. ``passed`` is true for a plain pass only."""
 
     id: str
     passed: bool
@@ -27,7 +30,7 @@ _VERBOSE = re.compile(rf"\s({_WORDS})(?:\s+\[ *\d+%\])?$|\s({_WORDS})\s")
 
 
 def parse_pytest_log(log: str) -> list[LoggedTest]:
-    """The short summary of ``pytest -rA``; where it names no pass, the lines of ``pytest -v``.
+    """Parse the short summary of ``pytest -rA``; if it lists no pass, the lines of ``pytest -v``.
 
     >>> parse_pytest_log("PASSED t.py::a[x y]\\nFAILED t.py::b - assert 1 == 2")
     [LoggedTest(id='t.py::a[x y]', passed=True, word='PASSED'), LoggedTest(id='t.py::b', passed=False, word='FAILED')]
@@ -59,7 +62,7 @@ _UNITTEST_END = re.compile(r"(?:^|\s)(ok|FAIL|ERROR|skipped .*|expected failure|
 
 
 def parse_unittest_log(log: str) -> list[LoggedTest]:
-    """``python -m unittest -v`` and Django's runner; ids as ``module.Class.test``, or the docstring's first line.
+    """Parse ``python -m unittest -v`` and Django's runner; ids are ``module.Class.test`` or the docstring's first line.
 
     >>> parse_unittest_log("test_a (t.T.test_a) ... ok\\ntest_b (t.T)\\nSays so. ... FAIL")[1].id
     't.T.test_b'
@@ -86,7 +89,7 @@ def parse_unittest_log(log: str) -> list[LoggedTest]:
         if described and described not in ("ok", word):
             found.append(LoggedTest(described, word == "ok", word))
         current = None
-    # What a test prints can look like its outcome; the tracebacks' headings come after all tests.
+    # Output of a test can look like its outcome; the tracebacks' headings come after all tests.
     passed = {test.id for test in found if test.passed}
     return found + [LoggedTest(test, False, word) for test, word in failed.items() if test in passed]
 
@@ -95,7 +98,7 @@ _SYMPY = re.compile(r"(test_\w+)\s+(ok|F|f|E|s|X|w)(?:\s.*)?")
 
 
 def parse_sympy_log(log: str) -> list[LoggedTest]:
-    """``bin/test -C --verbose``: a word behind each function's name, whatever file it is in."""
+    """Parse ``bin/test -C --verbose``: a word after each function's name, whatever its file."""
     found: dict[str, LoggedTest] = {}
     for line in log.splitlines()[-MAX_LINES:]:
         match = _SYMPY.fullmatch(line.strip()[:MAX_COLUMNS])
@@ -105,7 +108,7 @@ def parse_sympy_log(log: str) -> list[LoggedTest]:
 
 
 def canonical_id(test_id: str) -> str:
-    """One spelling for what unittest writes in two: ``test_a (mod.T)`` and ``test_a (mod.T.test_a)``.
+    """Convert the two spellings of unittest to one: ``test_a (mod.T)`` and ``test_a (mod.T.test_a)``.
 
     >>> canonical_id("test_a (mod.T)"), canonical_id("test_a (mod.T.test_a)"), canonical_id("mod.T.test_a")
     ('mod.T.test_a', 'mod.T.test_a', 'mod.T.test_a')
@@ -118,7 +121,7 @@ def canonical_id(test_id: str) -> str:
 
 
 def parse_r2e_log(log: str) -> list[LoggedTest]:
-    """As :func:`parse_pytest_log`, with the ids of R2E-Gym: no path, and points between class and function.
+    """Parse as :func:`parse_pytest_log`, with the ids of R2E-Gym: no path, and dots between class and function.
 
     >>> parse_r2e_log("PASSED r2e_tests/test_1.py::TestA::test_b")[0].id
     'TestA.test_b'
@@ -131,7 +134,7 @@ LOG_PARSERS: dict[str, Callable[[str], list[LoggedTest]]] = {
     "unittest": parse_unittest_log,
     "sympy": parse_sympy_log,
     "r2e": parse_r2e_log,
-    # As rows made for the SWE-bench harness call them.
+    # The names in rows made for the SWE-bench harness.
     "parse_log_pytest": parse_pytest_log,
     "parse_log_pytest_options": parse_pytest_log,
     "parse_log_pytest_v2": parse_pytest_log,
@@ -140,13 +143,14 @@ LOG_PARSERS: dict[str, Callable[[str], list[LoggedTest]]] = {
     "parse_log_django": parse_unittest_log,
     "parse_log_sympy": parse_sympy_log,
 }
-"""What ``log_parser`` may be."""
+"""The values of ``log_parser``."""
 
 
 def find_parser(name: str) -> Callable[[str], list[LoggedTest]]:
-    """
+    """Return a log parser by name.
+
     Raises:
-        TaskError: There is none of this name.
+        TaskError: There is no log parser of this name.
     """
     try:
         return LOG_PARSERS[name]

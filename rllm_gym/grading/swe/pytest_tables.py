@@ -1,4 +1,4 @@
-"""``pyproject.toml`` and ``setup.cfg`` as the agent left them, with the test configuration of the base."""
+"""Merges the agent's ``pyproject.toml`` and ``setup.cfg`` with the test configuration of the base."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _TABLE = re.compile(r"^\s*\[{1,2}\s*(?P<key>[^\[\]]+?)\s*\]{1,2}\s*(#.*)?$")
 
 
 class Unmergeable(ValueError):
-    """The test configuration cannot be told from the rest; the base's file is kept. Says why."""
+    """The test configuration cannot be separated from the rest, for the given reason. The base's file is kept."""
 
 
 def pytest_table(pyproject: bytes) -> dict[str, Any]:
-    """``[tool.pytest]`` with all below it; empty where there is none.
+    """Return ``[tool.pytest]`` with everything below it; empty if there is none.
 
     Raises:
-        Unmergeable: The file is no TOML.
+        Unmergeable: The file is not valid TOML.
     """
     table = _parse(pyproject).get("tool", {})
     found = table.get("pytest", {}) if isinstance(table, dict) else {}
@@ -30,14 +30,14 @@ def pytest_table(pyproject: bytes) -> dict[str, Any]:
 
 
 def merge_pyproject(base: bytes, changed: bytes) -> bytes:
-    """The changed file, with the base's ``[tool.pytest…]`` tables in place of its own.
+    """Return the changed file with its ``[tool.pytest…]`` tables replaced by those of the base.
 
-    The changed file comes back byte for byte when its pytest tables mean the same as the base's. An empty ``base``
-    stands for a file that did not exist.
+    The changed file is returned byte for byte if its pytest tables are equivalent to the base's. An empty ``base``
+    stands for a missing file.
 
     Raises:
-        Unmergeable: The changed file is no TOML, or its pytest settings are written where they cannot be cut out,
-            such as in an inline table.
+        Unmergeable: The changed file is not valid TOML, or its pytest settings cannot be cut out, for example from an
+            inline table.
     """
     wanted = pytest_table(base)
     if pytest_table(changed) == wanted:
@@ -58,10 +58,10 @@ def merge_pyproject(base: bytes, changed: bytes) -> bytes:
 
 
 def merge_setup_cfg(base: bytes, changed: bytes) -> bytes:
-    """The changed file, with the base's ``[tool:pytest]`` section in place of its own.
+    """Return the changed file with its ``[tool:pytest]`` section replaced by that of the base.
 
     Raises:
-        Unmergeable: The changed file is no text.
+        Unmergeable: The changed file is not text.
     """
     others, theirs = _split_sections(_text(changed))
     _, ours = _split_sections(_text(base))
@@ -72,7 +72,7 @@ def merge_setup_cfg(base: bytes, changed: bytes) -> bytes:
 
 def _parse(data: bytes) -> dict[str, Any]:
     text = _text(data)
-    # The parser takes time that grows with the square of a key's dots.
+    # The parser's time grows with the square of the number of dots in a key.
     if any(len(line) > MAX_LINE and line.count(".") > MAX_DOTS for line in text.splitlines()):
         raise Unmergeable("has a line that may take long to read, so the base's file is kept")
     try:
@@ -91,7 +91,7 @@ def _text(data: bytes) -> str:
 
 
 def _split_tables(text: str) -> tuple[str, str]:
-    """The lines outside and inside of ``[tool.pytest…]`` tables. A guess by lines; the caller parses the outcome."""
+    """Split lines into those outside and inside ``[tool.pytest…]`` tables. Heuristic; the caller parses the result."""
     others: list[str] = []
     pytests: list[str] = []
     inside = False
@@ -105,7 +105,7 @@ def _split_tables(text: str) -> tuple[str, str]:
 
 
 def _split_sections(text: str) -> tuple[str, str]:
-    """The lines outside and inside of sections whose name speaks of pytest."""
+    """Split lines into those outside and inside sections whose name contains pytest."""
     others: list[str] = []
     pytests: list[str] = []
     inside = False

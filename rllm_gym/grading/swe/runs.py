@@ -1,4 +1,4 @@
-"""One run of tests over a fresh base, in a session of its own: what is sent in, and what is believed of the outcome."""
+"""One test run over a fresh base in its own session: the data sent in, and the validation of the outcome."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "PYTHONNOU
 _FILE_TIME = 1_700_000_000
 _MAX_EVENT = 20_000
 _START = 'exec "$(command -v python || command -v python3)" -s -B {script} {order}'
-# What reorders, repeats or spreads tests: a test is run once, here.
+# Plugins that reorder, repeat or distribute tests: here every test runs once.
 _PLUGINS_OFF = ("randomly", "rerunfailures", "flaky")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one test went.
+    """The outcome of one test.
 
     Attributes:
-        passed: Set up, called and torn down without a failure, a skip or an expected failure.
-        failed_in_call: It failed in its own body. ``None`` when only a log tells.
-        lines: Lines of the test's file that the exception went through, outermost first.
+        passed: Whether setup, call and teardown had no failure, skip or expected failure.
+        failed_in_call: Whether it failed in its own body. ``None`` if the outcome comes from a log.
+        lines: Lines of the test's file that the exception passed through, outermost first.
         why: Why it did not pass.
-        skipped: It was skipped, or failed as expected.
-        word: What the log calls it, when only a log tells.
-        answers: What stood where the test had blanks, as the run tells it.
+        skipped: Whether it was skipped, or failed as expected.
+        word: The outcome as written in the log, if it comes from a log.
+        answers: The values given for the test's blanks, as reported by the run.
     """
 
     passed: bool
@@ -62,15 +62,15 @@ class Outcome:
 
 @dataclass(slots=True)
 class Run:
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
-        outcomes: Per test id, in the order they ran, one for each time the test was told of.
-        broken: Why nothing in it can be believed, empty when it may be.
-        uncollected: Files that could not be collected, with why.
-        shadowing: Changes that were left out since they would shadow installed packages.
+        outcomes: By test id, in the order they ran, one for each time the test was reported.
+        broken: Why nothing in it can be trusted; empty if it can.
+        uncollected: Files that could not be collected, with the reason.
+        shadowing: Changes left out because they would shadow installed packages.
         code: The exit code of the command.
-        spoiled: Test files whose text was not what was sent in, when the run was over.
+        spoiled: Test files whose text had changed at the end of the run.
     """
 
     outcomes: dict[str, list[Outcome]] = field(default_factory=dict)
@@ -82,14 +82,14 @@ class Run:
 
 
 class Bench:
-    """Runs tests over the same base and changes again and again, each time in a fresh session.
+    """A runner of tests over the same base and changes, each time in a fresh session.
 
     Args:
-        pool: Where sessions come from.
+        pool: The sandbox pool for sessions.
         base: The pristine tree.
-        allowed: The changes to lay over it.
-        tests: What is asked; its hidden tests are laid over the changes.
-        runtime: The Python the tests see.
+        allowed: The changes to apply to it.
+        tests: The tests of the task; its hidden tests are written over the changes.
+        runtime: The Python of the tests.
     """
 
     def __init__(
@@ -101,15 +101,15 @@ class Bench:
         self._tests = tests
         self._runtime = runtime
         self.own_run = runs_our_pytest(tests)
-        """Whether our own reporter watches, or a log is read."""
+        """Whether our own reporter is used; otherwise a log is parsed."""
         self._options = _pytest_options(base, tests) if self.own_run else []
 
     async def run(self, sheet: Sheet, *, patience: float = 1.0) -> Run:
-        """Run the tests of a sheet. A command of the task's own runs what it likes, on the sheet's texts.
+        """Run the tests of a sheet. A custom test command chooses its tests itself and uses the sheet's texts.
 
         Args:
             sheet: The files and their texts.
-            patience: Times the task's timeout.
+            patience: Factor on the task's timeout.
 
         Raises:
             EnvironmentFault: The session, or the Python in it, is unusable.
@@ -178,7 +178,7 @@ class Bench:
 
 
 def runs_our_pytest(tests: RepositoryTests) -> bool:
-    """Whether the tests can be run by our own pytest call: no command, or one that says ``pytest`` and options."""
+    """Return whether our own pytest call can run the tests: no command, or one of ``pytest`` and options."""
     if tests.test_command is None:
         return True
     if tests.log_parser is not None or any(character in tests.test_command for character in "|&;<>$`\n("):
@@ -207,7 +207,7 @@ def _script() -> bytes:
 
 
 def _events(output: bytes, word: str) -> tuple[list[dict[str, Any]], str]:
-    """The run's own lines, in order, and the text of all others."""
+    """Return the run's own lines, in order, and the text of all others."""
     mark = f"@{word} ".encode()
     events: list[dict[str, Any]] = []
     others: list[bytes] = []
@@ -224,7 +224,7 @@ def _events(output: bytes, word: str) -> tuple[list[dict[str, Any]], str]:
 
 
 def _read_report(run: Run, events: list[dict[str, Any]]) -> None:
-    """What our reporter said, if it said it as it would: numbered, complete, with the process's own exit code."""
+    """Read our reporter's events, requiring that they are numbered, complete and end with the process's exit code."""
     collected: list[Any] = []
     ends: list[dict[str, Any]] = []
     told = 0
@@ -280,7 +280,7 @@ def _read_log(run: Run, tests: list[LoggedTest]) -> None:
         run.outcomes.setdefault(test.id, []).append(Outcome(test.passed, None, (), why, word=test.word))
 
 
-# Options of a pytest run -------------------------------------------------------------------------------------------
+# Options of a pytest run
 
 _KEPT_FLAGS = frozenset(
     {"--strict-markers", "--strict-config", "--strict", "--doctest-modules", "--doctest-continue-on-failure"}
@@ -300,7 +300,7 @@ _KEPT_WITH_VALUE = (
 
 
 def _pytest_options(base: Path, tests: RepositoryTests) -> list[str]:
-    """The options of our run: what the base and the command ask for, as far as it decides what a test is or does."""
+    """Return the options of our run: those of the base and the command that determine what a test is or does."""
     words = shlex.split(tests.test_command or "")
     asked = [*_addopts(base), *(words[words.index("pytest") + 1 :] if "pytest" in words else words[1:])]
     options = ["--rootdir=.", "--continue-on-collection-errors", "--tb=short", "-o", "addopts="]
@@ -321,7 +321,7 @@ def _pytest_options(base: Path, tests: RepositoryTests) -> list[str]:
             if not (word == "-o" and following.startswith("addopts")):
                 options += [word, following]
         elif name.startswith("--") and f'"{name}"' in conftests.replace("'", '"'):
-            # An option of the repository's own.
+            # An option defined by the repository.
             options.append(word)
             if not equals and following and not following.startswith("-") and "::" not in following:
                 options.append(following)
@@ -330,7 +330,7 @@ def _pytest_options(base: Path, tests: RepositoryTests) -> list[str]:
 
 
 def _addopts(base: Path) -> list[str]:
-    """``addopts`` of the configuration pytest would choose."""
+    """Return ``addopts`` of the configuration that pytest would choose."""
     for name in ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg"):
         path = base / name
         if not path.is_file() or path.is_symlink():

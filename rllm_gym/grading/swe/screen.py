@@ -1,4 +1,7 @@
-"""Does product code reach for the test runner? Only what no honest fix does; the rest is caught by what it does."""
+"""Detects product code that accesses the test runner in ways that no honest fix does.
+
+Other attacks are detected by the runs.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,14 @@ _LOOKUPS = frozenset({"import_module", "__import__", "modules"})
 
 
 def mentions_the_runner(source: bytes) -> bool:
-    """Whether it is worth a look."""
+    """Return whether the source has to be examined."""
     return _MENTIONS.search(source) is not None
 
 
 def reaches_for_the_runner(source: bytes) -> frozenset[str]:
-    """How Python source uses pytest's own modules, or asks whether it is being tested.
+    """Return how Python source uses pytest's own modules, or checks whether it is being tested.
 
-    The source is hostile: it is cut into tokens, never compiled. Comments and strings that merely mention pytest do
-    not count.
+    The source is hostile: it is tokenized, never compiled. Comments and strings that only mention pytest do not count.
 
     >>> sorted(reaches_for_the_runner(b"from _pytest import runner"))
     ['imports _pytest']
@@ -41,7 +43,7 @@ def reaches_for_the_runner(source: bytes) -> frozenset[str]:
             _look_at(token, before, found)
             before = [*before[1:], token.string]
     except (tokenize.TokenError, SyntaxError, UnicodeDecodeError):
-        # Code that is no Python cannot be imported either.
+        # Invalid Python code cannot be imported either.
         return frozenset(found)
     return frozenset(found)
 

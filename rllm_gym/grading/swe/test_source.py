@@ -1,4 +1,4 @@
-"""A test file as text that can be edited in place: its test functions by node id, its lines kept where they are."""
+"""A test file as text that can be edited in place: its test functions by node id, with its line numbers kept."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Replace part of one line: line from 1, columns in UTF-8 bytes as :mod:`ast` counts them."""
+    """A replacement of part of one line. Lines count from 1; columns are in UTF-8 bytes, as in :mod:`ast`."""
 
     line: int
     start: int
@@ -29,20 +29,20 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Insertion:
-    """Put whole lines behind a line."""
+    """An insertion of whole lines after a line."""
 
     after: int
     new: bytes
 
 
 class TestSource:
-    """Python source of a test file.
+    """The Python source of a test file.
 
     Raises:
-        ValueError: It is no Python this interpreter can read, or too long.
+        ValueError: It is not Python that this interpreter can parse, or too long.
     """
 
-    __test__ = False  # not a test, whatever its name
+    __test__ = False  # not a test class, despite its name
 
     def __init__(self, text: str) -> None:
         data = text.encode()
@@ -65,20 +65,20 @@ class TestSource:
             del self.functions[key]
 
     def segment(self, node: ast.expr) -> bytes | None:
-        """The source of a node that lies on one line; ``None`` where it does not."""
+        """Return the source of a node that is on one line; ``None`` otherwise."""
         if node.lineno != node.end_lineno:
             return None
         return self.lines[node.lineno - 1][node.col_offset : node.end_col_offset]
 
     def between(self, left: ast.expr, right: ast.expr) -> tuple[int, int, bytes] | None:
-        """Line, column and text between two nodes, where that is on one line."""
+        """Return line, column and text between two nodes; ``None`` if they are not on one line."""
         if left.end_lineno != right.lineno or left.end_col_offset is None:
             return None
         start = left.end_col_offset
         return right.lineno, start, self.lines[right.lineno - 1][start : right.col_offset]
 
     def edited(self, edits: Iterable[Edit], insertions: Iterable[Insertion] = ()) -> str:
-        """The text after edits, then insertions."""
+        """Return the text after edits, then insertions."""
         lines = list(self.lines)
         for edit in sorted(edits, key=lambda edit: (edit.line, edit.start), reverse=True):
             line = lines[edit.line - 1]
@@ -88,13 +88,13 @@ class TestSource:
         return b"\n".join(lines).decode()
 
     def constants(self, kind: type[_T]) -> list[_T]:
-        """Constants of the file of a type, in the order they come."""
+        """Return the constants of a type in the file, in order."""
         found = (node.value for node in ast.walk(self.tree) if isinstance(node, ast.Constant))
         return [value for value in found if isinstance(value, kind) and not isinstance(value, bool)]
 
 
 def function_key(node_id: str) -> tuple[str, str]:
-    """File and function of a pytest node id, without parameters.
+    """Return file and function of a pytest node id, without parameters.
 
     >>> function_key("tests/test_a.py::TestB::test_c[x::y]")
     ('tests/test_a.py', 'TestB::test_c')
@@ -104,20 +104,20 @@ def function_key(node_id: str) -> tuple[str, str]:
 
 
 def same_function(one: TestSource, other: TestSource | None, key: str) -> bool:
-    """Whether a test function reads the same in two files."""
+    """Return whether a test function is identical in two files."""
     if other is None or key not in one.functions or key not in other.functions:
         return False
     return ast.dump(one.functions[key][0]) == ast.dump(other.functions[key][0])
 
 
 def indentation(source: TestSource, function: Function) -> bytes:
-    """The white space that the statements of a function begin with."""
+    """Return the indentation of a function's statements."""
     first = function.body[0]
     return source.lines[first.lineno - 1][: first.col_offset] if first.lineno > function.lineno else b""
 
 
 def plausible_name(rng: random.Random, like: str, source: TestSource) -> str:
-    """A name for a further test that looks like the others of the file and is none of them."""
+    """Return a new test name that resembles the other names in the file."""
     taken = {key.rpartition("::")[2] for key in source.functions}
     words = sorted({word for name in taken for word in name.split("_") if len(word) > 2 and word != "test"})
     stem = [word for word in like.split("_") if word]

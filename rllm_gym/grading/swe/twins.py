@@ -1,8 +1,8 @@
-"""Tests that must fail: twins of the hidden tests, each wrong at one place, and sentinels between them.
+"""Tests that must fail: mutated copies of the hidden tests, each wrong at one place, and sentinels between them.
 
 Code under test runs in the test runner's process and can make it report anything. It cannot know which of two runs is
-the honest one: the twin of a test has its name, its place and its shape, and one constant or comparison in it is
-false. A run in which a twin passes was forged.
+the original one: the mutated copy of a test has the same name, position and shape, and one constant or comparison in it
+is false. A run in which a mutated test passes was forged.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Twin:
 
     Attributes:
         text: The file.
-        altered: Where each altered function must fail, by its key (``"TestA::test_b"``). Where its parameters were
-            altered the ids of its tests differ, though not their order.
+        altered: Where each mutated function must fail, by its key (``"TestA::test_b"``). If its parameters were
+            changed, the ids of its tests differ, but not their order.
     """
 
     text: str
@@ -50,9 +50,9 @@ class Twin:
 
 @dataclass(frozen=True, slots=True)
 class _Alteration:
-    """One way to make a test false.
+    """One way to make a test fail.
 
-    ``span`` is where an honest run fails: always, since the statement is always reached.
+    ``span`` is where an honest run fails. It always does, since the statement is always reached.
     """
 
     edits: tuple[Edit, ...]
@@ -60,15 +60,15 @@ class _Alteration:
     strength: int
 
 
-# A forged value that equals everything, and is unequal to nothing, makes an assertion of the opposite fail as it
-# should. It cannot equal what is expected and what is not expected.
+# A forged value that compares equal to everything, and unequal to nothing, makes the negated assertion fail as
+# required. It cannot equal both the expected value and a different one.
 _ANOTHER_VALUE, _ANOTHER_TYPE, _OPPOSITE_OF_IT = 3, 2, 1
 
 
 def make_twin(source: TestSource, keys: Iterable[str], rng: random.Random, more: Iterable[Edit] = ()) -> Twin:
-    """The file with each of the functions false at one place of its own, where one is found; line numbers are kept.
+    """Return the file with each of the functions mutated at one place, where one is found. Line numbers are kept.
 
-    ``more``: edits in other functions, made as well.
+    ``more``: additional edits, in other functions.
     """
     edits: list[Edit] = list(more)
     insertions: list[Insertion] = []
@@ -86,7 +86,7 @@ def make_twin(source: TestSource, keys: Iterable[str], rng: random.Random, more:
             spans[key] = chosen.span
         elif (last := _trailing(source, function, rng)) is not None:
             insertions.append(last)
-            # Behind the line before it, wherever that comes to lie.
+            # After the line before it, wherever that line ends up.
             behind[key] = last.after
     text = source.edited(edits, insertions)
     altered = {key: _shift(span, insertions) for key, span in spans.items()}
@@ -97,9 +97,9 @@ def make_twin(source: TestSource, keys: Iterable[str], rng: random.Random, more:
 
 
 def with_sentinel(source: TestSource, beside: str, rng: random.Random) -> tuple[str, str, Span] | None:
-    """The file with one more test that fails, next to ``beside``: text, the new test's key, where it fails.
+    """Return the file with an additional failing test next to ``beside``: text, the new test's key, where it fails.
 
-    It touches nothing of the product. ``None`` where tests there take part in something that a new one would break.
+    The test does not use the product. ``None`` if a new test would break something that the tests there share.
     """
     if beside not in source.functions:
         return None
@@ -123,7 +123,7 @@ def with_sentinel(source: TestSource, beside: str, rng: random.Random) -> tuple[
 
 
 def sentinel_file(rng: random.Random) -> tuple[str, str, Span]:
-    """A file of its own with one failing test, for tests that are no Python: text, key, where it fails."""
+    """Return a separate file with one failing test, for tests that are not Python: text, key, where it fails."""
     source = TestSource("")
     first, last = _false_statements(source, rng)
     name = plausible_name(rng, "test_" + rng.choice(("values", "order", "result")), source)
@@ -138,14 +138,14 @@ def _shift(span: Span, insertions: list[Insertion]) -> Span:
     return Span(moved(span.first), moved(span.last))
 
 
-# Which statements are always reached -----------------------------------------------------------------------------
+# Statements that are always reached
 
 _PLAIN_WITH = frozenset(
     {"open", "warns", "deprecated_call", "catch_warnings", "TemporaryDirectory", "NamedTemporaryFile", "patch",
      "object", "dict", "context", "assertLogs", "assertWarns", "assertNoLogs", "chdir", "freeze_time", "closing",
      "ThreadPoolExecutor"}
 )  # fmt: skip
-"""Context managers, by the last part of their name, that let an exception through."""
+"""Context managers that do not suppress exceptions, by the last part of their name."""
 
 
 def _alterations(source: TestSource, function: Function, rng: random.Random) -> Iterator[_Alteration]:
@@ -156,7 +156,7 @@ def _alterations(source: TestSource, function: Function, rng: random.Random) -> 
 
 
 def _may_pass_failing(function: Function) -> bool:
-    """Whether a decorator may swallow a failure."""
+    """Return whether a decorator may suppress a failure."""
     return any(
         re.search(r"raises|expected|xfail|skip|retry|flaky", name_of(decorator), re.IGNORECASE)
         for decorator in function.decorator_list
@@ -164,7 +164,7 @@ def _may_pass_failing(function: Function) -> bool:
 
 
 def reached(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements that every passing run comes to, whose exceptions nothing catches."""
+    """Yield the statements that every passing run reaches, and whose exceptions nothing catches."""
     for statement in body:
         if isinstance(statement, ast.With | ast.AsyncWith):
             yield statement
@@ -184,7 +184,7 @@ def _always_some(node: ast.List | ast.Tuple) -> bool:
 
 
 def _may_leave(statement: ast.stmt) -> bool:
-    """Whether a test can pass without going on behind this statement. One that is skipped does not pass."""
+    """Return whether a test can pass without continuing after this statement. A skipped test does not pass."""
     todo: list[tuple[ast.AST, bool]] = [(statement, False)]
     while todo:
         node, in_loop = todo.pop()
@@ -204,7 +204,7 @@ def name_of(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-# Ways to make a statement false ----------------------------------------------------------------------------------
+# Ways to make a statement false
 
 
 def _alterations_of(
@@ -231,7 +231,7 @@ def _of_condition(
     source: TestSource, function: Function, test: ast.expr, span: Span, rng: random.Random
 ) -> Iterator[_Alteration]:
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        # False as soon as one part is, and an honest run finds all parts true.
+        # A conjunction is false as soon as one part is, and all parts are true in an honest run.
         for part in test.values:
             yield from _of_condition(source, function, part, span, rng)
         return
@@ -256,7 +256,7 @@ def _of_condition(
 
 
 def _other_type(source: TestSource, left: ast.expr, right: ast.expr, span: Span) -> Iterator[_Alteration]:
-    """What is expected, as text: equal to no value that equals what it is the text of."""
+    """Compare with the repr of the expected value: it differs from every value that equals the expected one."""
     sides = [side for side in (right, left) if not any(isinstance(node, ast.Call) for node in ast.walk(side))]
     for side in sides or (right, left):
         if side.end_lineno is not None and side.end_col_offset is not None:
@@ -266,7 +266,7 @@ def _other_type(source: TestSource, left: ast.expr, right: ast.expr, span: Span)
 
 
 def _other_members(source: TestSource, container: ast.expr, rng: random.Random) -> tuple[Edit, ...] | None:
-    """Other constants for all those of a container."""
+    """Return edits that change all constants of a container."""
     if not isinstance(container, ast.List | ast.Tuple | ast.Set):
         return None
     edits = []
@@ -337,7 +337,7 @@ _NEARLY = frozenset(
 )  # fmt: skip
 
 _SAYS_EQUAL = re.compile(r"(assert|check|expect|verify|ensure)_(\w*_)?(equals?|eq|same)", re.IGNORECASE)
-"""Names of functions that compare their two arguments: of the repository's own, which a change may have emptied."""
+"""Names of comparison functions with two arguments defined by the repository, whose body a change may have emptied."""
 
 
 def _of_call(source: TestSource, call: ast.Call, span: Span, rng: random.Random) -> Iterator[_Alteration]:
@@ -385,7 +385,7 @@ def _other_exception(source: TestSource, call: ast.Call, span: Span, rng: random
 def _other_parameters(
     source: TestSource, function: Function, side: ast.expr, rng: random.Random
 ) -> tuple[Edit, ...] | None:
-    """Other values for a parameter that an assertion compares with, one for each of its literals."""
+    """Return other values for a parameter that an assertion compares with, one for each of its literals."""
     if not isinstance(side, ast.Name) or not _only_loaded_once(function, side.id):
         return None
     for decorator in function.decorator_list:
@@ -422,16 +422,16 @@ def argument_names(node: ast.expr) -> list[str]:
 
 
 def _only_loaded_once(function: Function, name: str) -> bool:
-    """Whether a name has one use: where it is an input as well, with another value the test may well hold."""
+    """Return whether a name is used once. If it is also an input, the test may still pass with another value."""
     uses = [node.ctx for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == name]
     return len(uses) == 1 and isinstance(uses[0], ast.Load)
 
 
-# Other values ----------------------------------------------------------------------------------------------------
+# Other values
 
 
 def _other_literal(source: TestSource, node: ast.expr, rng: random.Random, *, far: bool = False) -> list[Edit]:
-    """Edits each of which makes a literal unequal to what it was. ``far``: also for comparisons with a tolerance."""
+    """Return edits, each of which changes a literal's value. ``far``: by enough for comparisons with a tolerance."""
     if isinstance(node, ast.Call) and name_of(node) == "approx" and len(node.args) == 1 and not node.keywords:
         return _other_literal(source, node.args[0], rng, far=True)
     try:
@@ -455,7 +455,7 @@ def _other_literal(source: TestSource, node: ast.expr, rng: random.Random, *, fa
 
 
 def _replaced(node: ast.expr, leaf: ast.Constant, token: bytes) -> object:
-    """The literal's value with another leaf, ``None`` when it has none."""
+    """Return the literal's value with another leaf; ``None`` if it is not a valid literal."""
     try:
         value = parse_literal(token.decode())
         changed = copy.deepcopy(node, {id(leaf): ast.copy_location(ast.Constant(value), leaf)})
@@ -481,14 +481,14 @@ def _other_token(token: bytes, value: object, rng: random.Random, far: bool) -> 
 
 
 def _other_string(token: bytes, rng: random.Random) -> bytes | None:
-    """Another text of nearly the same letters."""
+    """Return another string of nearly the same letters."""
     match = re.fullmatch(rb"([bBuUrR]{0,2})('''|\"\"\"|'|\")(.*)\2", token, re.DOTALL)
     if match is None or b"\\" in match[3]:
         return None
     text = match[3]
     places = [n for n in range(len(text)) if text[n : n + 1].isalnum()]
     if not places:
-        # Punctuation and blanks alone: one of them twice.
+        # Only punctuation and blanks: repeat the last one.
         return None if not text or text[0] >= 128 else match[1] + match[2] + text + text[-1:] + match[2]
     place = rng.choice(places)
     old = text[place : place + 1]
@@ -499,11 +499,11 @@ def _other_string(token: bytes, rng: random.Random) -> bytes | None:
     return match[1] + match[2] + text[:place] + new + text[place + 1 :] + match[2]
 
 
-# Statements of our own -------------------------------------------------------------------------------------------
+# Generated statements
 
 
 def _trailing(source: TestSource, function: Function, rng: random.Random) -> Insertion | None:
-    """A false statement behind a test that has nothing to alter."""
+    """Return a false statement after a test in which nothing can be mutated."""
     if _may_pass_failing(function):
         return None
     margin = indentation(source, function)
@@ -514,7 +514,7 @@ def _trailing(source: TestSource, function: Function, rng: random.Random) -> Ins
 
 
 def _false_statements(source: TestSource, rng: random.Random) -> tuple[bytes, bytes]:
-    """Two statements in the words of the file; the second is a false assertion."""
+    """Return two statements with constants of the file; the second is a false assertion."""
     numbers = [number for number in source.constants(int) if 0 <= number < 1000] + rng.sample(range(2, 40), 4)
     words = [word for word in source.constants(str) if word.isidentifier() and len(word) < 20] + ["left", "right", "b"]
     some = rng.sample(numbers, rng.randint(3, 4)) if len(numbers) > 3 else numbers

@@ -1,4 +1,4 @@
-"""What is asked of a changed repository, and what came of it."""
+"""The hidden tests of a repository task, and the verdict on a change."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ class RepositoryTests:
     """The hidden tests of a repository task.
 
     Attributes:
-        hidden_tests: Text of each test file (and what belongs to it: a ``conftest.py``, expected output), by path
-            relative to the repository's root. They replace whatever lies there.
+        hidden_tests: Text of each test file and related file (a ``conftest.py``, expected output), by path relative to
+            the repository's root. They replace existing files.
         fail_to_pass: Ids of the tests that fail before the change and must pass after it: pytest's node ids
-            (``tests/test_a.py::TestB::test_c[1-x]``), or unittest's (``tests.test_a.TestB.test_c``) with a command
-            that runs unittest.
-        pass_to_pass: Ids of the tests that must go on passing.
-        test_command: ``None``: our own pytest run, the strongest evidence. A plain ``pytest …`` command contributes
-            its options to that run. Any other command is run by a shell in the repository's root, and its log read.
-        log_parser: How the log of ``test_command`` is read; see :data:`~rllm_gym.grading.swe.LOG_PARSERS`. Chosen
-            by the command where it is ``None``.
-        timeout: Seconds by the clock that one run of the tests may take.
+            (``tests/test_a.py::TestB::test_c[1-x]``), or unittest's (``tests.test_a.TestB.test_c``) with a command that
+            runs unittest.
+        pass_to_pass: Ids of the tests that must continue to pass.
+        test_command: ``None``: our own pytest run, the strongest evidence. A plain ``pytest …`` command adds its
+            options to that run. Any other command runs in a shell in the repository's root, and its log is parsed.
+        log_parser: How the log of ``test_command`` is parsed; see :data:`~rllm_gym.grading.swe.LOG_PARSERS`. ``None``:
+            chosen by the command.
+        timeout: Wall-clock seconds that one run of the tests may take.
 
     Raises:
-        TaskError: A field cannot be used.
+        TaskError: A field is invalid.
     """
 
     hidden_tests: Mapping[str, str]
@@ -73,16 +73,17 @@ class RepositoryTests:
 
 @dataclass(frozen=True, slots=True)
 class RepositoryVerdict:
-    """Whether a change made the hidden tests pass.
+    """The verdict on a change.
 
     Attributes:
-        correct: Every listed test passed exactly once, and every test that had to fail did.
+        correct: Whether every listed test passed exactly once, and every test that had to fail did.
         passed: The listed tests that passed.
-        failed: The listed tests that did not, each with why. Texts come from hidden tests: not for the model.
-        dropped: Changes that were not kept, as ``path: why``.
+        failed: The listed tests that failed, with the reason. Contains text of hidden tests: do not show it to the
+            model.
+        dropped: Changes that were dropped, as ``path: why``.
         reason: One line that says why the change is right or wrong, without text of the hidden tests.
-        evidence: ``"report"``: our own reporter saw each test. ``"log"``: a log was read, which is weaker.
-        remarks: What weakens the verdict, such as tests for which no failing twin could be made.
+        evidence: ``"report"``: our own reporter observed each test. ``"log"``: a log was parsed, which is weaker.
+        remarks: What weakens the verdict, for example tests that could not be mutated.
     """
 
     correct: bool

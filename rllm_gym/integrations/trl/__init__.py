@@ -1,8 +1,8 @@
-"""TRL trains on any environment: ``rollout_func`` and ``environment_factory`` for its ``GRPOTrainer``.
+"""TRL on any environment: ``rollout_func`` and ``environment_factory`` for its ``GRPOTrainer``.
 
-``rollout_func`` plays whole episodes with this project's engine, agents and token truth; ``environment_factory`` gives
-TRL an object whose one tool is the environment's ``step``, for models that were trained to call tools. Written against
-TRL 1.16, whose two arguments of these names are experimental.
+``rollout_func`` runs whole episodes with this project's engine and agents, and passes the sampled tokens to TRL;
+``environment_factory`` gives TRL an object whose one tool is the environment's ``step``, for models that were trained
+to call tools. Written for TRL 1.16, whose two arguments of these names are experimental.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["EnvironmentFactory", "Rollouts", "ToolEnvironment", "environment_fac
 
 
 def rollout_func(env: Env, **arguments: Any) -> Rollouts:
-    """The ``rollout_func`` of a ``GRPOTrainer`` that plays ``env``; see :class:`Rollouts` for the arguments.
+    """Return the ``rollout_func`` of a ``GRPOTrainer`` for ``env``; see :class:`Rollouts` for the arguments.
 
     >>> rollout = rollout_func("rllm/FrozenLake-v0")                                            # doctest: +SKIP
     >>> GRPOTrainer(model, reward_funcs=rollout.reward, rollout_func=rollout,                   # doctest: +SKIP
@@ -27,7 +27,7 @@ def rollout_func(env: Env, **arguments: Any) -> Rollouts:
 
 
 def environment_factory(env: Env, **arguments: Any) -> EnvironmentFactory:
-    """The ``environment_factory`` of a ``GRPOTrainer``; see :class:`EnvironmentFactory` for the arguments.
+    """Return the ``environment_factory`` of a ``GRPOTrainer``; see :class:`EnvironmentFactory` for the arguments.
 
     >>> factory = environment_factory("rllm/FrozenLake-v0")                                     # doctest: +SKIP
     >>> GRPOTrainer(model, environment_factory=factory, train_dataset=factory.dataset(),        # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""Tasks of an environment as the dataset that TRL's trainers iterate over."""
+"""Tasks of an environment as a dataset for TRL's trainers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ _MOST_TASKS = 1000
 
 
 def tasks_of(source: EnvSpec | Callable[..., Any], kwargs: Mapping[str, Any], wanted: Tasks | None) -> list[Task]:
-    """
+    """Return the selected tasks of an environment.
+
     Args:
-        source: What makes the environment.
+        source: Callable or spec that creates the environment.
         kwargs: Its keyword arguments.
         wanted: How many, from the first, or which, by index or id; ``None``: all, at most 1000.
 
     Raises:
         TaskError: There is no such task.
-        ValueError: The environment has no task set, or none of it is wanted.
+        ValueError: The environment has no task set, or no task is selected.
     """
     env = build(source, kwargs)
     try:
@@ -50,7 +51,8 @@ def tasks_of(source: EnvSpec | Callable[..., Any], kwargs: Mapping[str, Any], wa
 
 
 def dataset_of(rows: list[dict[str, Any]]) -> Any:
-    """
+    """Return the rows as a ``datasets.Dataset``.
+
     Raises:
         ModuleNotFoundError: ``pip install 'rllm-gym[trl]'``.
     """

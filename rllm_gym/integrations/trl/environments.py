@@ -1,4 +1,4 @@
-"""An environment as TRL's ``environment_factory`` wants it: the model acts by calling its one tool."""
+"""Environments for TRL's ``environment_factory``: the model acts by calling a tool."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from rllm_gym.workers import BackgroundLoop, WorkerPool
 
 
 class EnvironmentFactory:
-    """Makes :class:`ToolEnvironment` for TRL, one for each rollout that runs at a time; TRL keeps and reuses them.
+    """Creates a :class:`ToolEnvironment` for each concurrent rollout of TRL; TRL keeps and reuses them.
 
-    The model acts by calling the tool ``act``; a reply without a call ends TRL's rollout. An environment that breaks
-    begins no reward: ``get_reward`` is ``None``, which TRL leaves out. Seeds: each rollout has its own dynamics seed,
-    derived from ``seed``, the task and how many rollouts its environment has played.
+    The model acts by calling the tool ``act``; a reply without a call ends TRL's rollout. After a failure of the
+    environment, ``get_reward`` returns ``None``, which TRL leaves out. Seeds: each rollout has its own dynamics seed,
+    derived from ``seed``, the task and the number of earlier rollouts in its environment.
 
-    TRL never closes environments. Keep the factory open with ``with``, or :meth:`close` it; what is left open ends with
-    the program, worker processes too, but without the environments' own ``close``.
+    TRL never closes environments. Use the factory with ``with``, or :meth:`close` it; otherwise environments and worker
+    processes end with the program, but without the environments' own ``close``.
 
     Args:
-        env: A Gymnasium id, an ``EnvSpec``, or something callable that returns an environment.
+        env: A Gymnasium id, an ``EnvSpec``, or a callable that returns an environment.
         env_kwargs: Keyword arguments of the environment.
-        workers: ``"thread"``, or ``"process"``, which a hang or a crash cannot outlive.
-        deadlines: Seconds for each phase; ``episode`` is TRL's affair.
-        retries: Times a broken ``reset`` is tried again on a fresh environment.
+        workers: ``"thread"``, or ``"process"``, which can be killed if it hangs or crashes.
+        deadlines: Seconds for each phase; ``episode`` is not used, because TRL runs the episode.
+        retries: How often a failed ``reset`` is retried on a new environment.
         seed: Root of the seeds.
     """
 
@@ -68,11 +68,11 @@ class EnvironmentFactory:
         return ToolEnvironment(self, self._count)
 
     def dataset(self, tasks: Tasks | None = None, *, system_prompt: str | None = None) -> Any:
-        """A ``datasets.Dataset`` for ``train_dataset``. The first observation becomes part of the prompt in TRL.
+        """Return a ``datasets.Dataset`` for ``train_dataset``. TRL appends the first observation to the prompt.
 
         Args:
             tasks: As :meth:`~rllm_gym.integrations.trl.Rollouts.dataset`.
-            system_prompt: ``None`` takes the one of the family's agent, ``""`` none.
+            system_prompt: ``None`` uses that of the family's agent, ``""`` none.
         """
         if system_prompt is None:
             system_prompt = str(getattr(default_agent(self.env_id), "system_prompt", ""))
@@ -84,7 +84,7 @@ class EnvironmentFactory:
         return dataset_of(rows)
 
     def slot(self) -> tuple[Slot, BackgroundLoop]:
-        """A place for one environment, and the loop it belongs to."""
+        """Return a slot for one environment, and the loop it belongs to."""
         if self._home is None:
             self._home = _Home(self._workers, self.env_id)
         home = self._home
@@ -101,13 +101,13 @@ class EnvironmentFactory:
         return slot, home.loop
 
     def close(self) -> None:
-        """Close all environments and end their workers. Safe to call twice; a further rollout opens new ones."""
+        """Close all environments and end their workers. Safe to call twice; a further rollout creates new ones."""
         home, self._home = self._home, None
         if home is not None:
             home.close()
 
     def stands(self, slot: Slot) -> bool:
-        """Whether the place has not been closed since."""
+        """Return whether the slot is still open."""
         return self._home is not None and slot in self._home.slots
 
     def __enter__(self) -> Self:
@@ -120,7 +120,7 @@ class EnvironmentFactory:
 
 
 class _Home:
-    """The workers of a factory's environments and the loop they are spoken to on."""
+    """The workers of a factory's environments, and their event loop."""
 
     def __init__(self, workers: Literal["thread", "process"], env_id: str) -> None:
         self.pool = WorkerPool(
@@ -142,7 +142,7 @@ class _Home:
 
 
 class ToolEnvironment:
-    """One environment as TRL wants it: every public function is a tool, but for ``reset`` and ``get_reward``."""
+    """One environment for TRL: every public method except ``reset`` and ``get_reward`` is a tool."""
 
     def __init__(self, factory: EnvironmentFactory, number: int) -> None:
         self._factory = factory
@@ -157,15 +157,15 @@ class ToolEnvironment:
         """Begin an episode with the task of a row of the dataset.
 
         Args:
-            **row: ``task_id`` (or ``task``) names the task, else the seed picks it; ``seed`` sets the dynamics, which
-                the repeats of the row then share. Other columns are TRL's and the user's own.
+            **row: ``task_id`` (or ``task``) names the task, else the seed selects it; ``seed`` sets the dynamics, which
+                the repeats of the row then share. Other columns belong to TRL and the user.
 
         Returns:
             The first observation, which TRL appends to the prompt, with the environment's tool schemas if it has any.
 
         Raises:
             TaskError: There is no such task.
-            EnvironmentUnavailable: No environment could be made at all.
+            EnvironmentUnavailable: No environment could be created at all.
         """
         factory = self._factory
         task = row.get("task_id", row.get("task"))
@@ -220,7 +220,7 @@ class ToolEnvironment:
         return str(observation)
 
     def get_reward(self) -> float | None:
-        """The sum of the rewards of the episode's steps; ``None`` if the environment broke."""
+        """Return the sum of the rewards of the episode's steps; ``None`` if the environment failed."""
         return self._reward
 
     def _place(self) -> tuple[Slot, BackgroundLoop]:

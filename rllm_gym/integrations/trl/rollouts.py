@@ -1,4 +1,4 @@
-"""Whole episodes for TRL's ``rollout_func``: the ids that were sampled, their mask, and the rewards."""
+"""Whole episodes for TRL's ``rollout_func``: the sampled ids, their mask, and the rewards."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from rllm_gym.workers import BackgroundLoop
 
 
 class Rollouts:
-    """Plays one episode for each prompt TRL asks for, and gives TRL the very ids that were sampled.
+    """Runs one episode for each prompt of TRL, and returns exactly the ids that were sampled.
 
-    A prompt names a task; make them with :meth:`dataset`. The repeats of a prompt share the task, and each has its own
-    dynamics seed. ``env_mask`` is 1 on sampled tokens alone. An episode that tells nothing about the model (the world
-    or the agent broke, the prompt did not fit) has the reward ``None``, which TRL leaves out of the group's mean and
-    gives no advantage; its tokens are masked.
+    A prompt names a task; create prompts with :meth:`dataset`. The repeats of a prompt share the task, and each has its
+    own dynamics seed. ``env_mask`` is 1 on sampled tokens alone. An episode without information about the model (the
+    environment or the agent failed, the prompt did not fit) has the reward ``None``, which TRL leaves out of the
+    group's mean and gives no advantage; its tokens are masked.
 
-    Without ``sampler`` the model that TRL trains is sampled from in this process, one decoding loop for all turns of
-    all episodes. With one, the present weights are pushed to it whenever TRL has taken a step.
+    Without ``sampler``, replies are sampled from the model that TRL trains, in this process, with one decoding loop for
+    all turns of all episodes. With one, the current weights are pushed to it after each step of TRL.
 
-    Keep it open with ``with``, or :meth:`close` it: environments, workers and the decoding thread end then. What is
-    left open ends with the program, worker processes too, but without the environments' own ``close``.
+    Use it with ``with``, or :meth:`close` it: this ends environments, workers and the decoding thread. Otherwise they
+    end with the program, worker processes too, but without the environments' own ``close``.
 
     Args:
-        env: A Gymnasium id, an ``EnvSpec``, or something callable that returns an environment.
+        env: A Gymnasium id, an ``EnvSpec``, or a callable that returns an environment.
         env_kwargs: Keyword arguments of the environment.
-        agent: An agent class or factory; ``None`` picks one by the environment's family. It must not rewrite its
-            history: TRL takes one sequence an episode.
-        sampler: One of ``rllm_gym.samplers`` that serves this model and returns tokens; it stays yours to close.
-        max_reply_tokens: Longest reply of one turn; ``None`` for TRL's ``max_completion_length``, which is the most
-            that is sampled in all turns of an episode together. What the environment says comes on top of that, and
-            ``max_context_tokens`` bounds both.
+        agent: An agent class or factory; ``None`` selects one by the environment's family. It must not rewrite its
+            history: TRL takes one sequence per episode.
+        sampler: A sampler of ``rllm_gym.samplers`` that serves this model and returns tokens; the caller closes it.
+        max_reply_tokens: Maximum length of the reply of one turn; ``None`` for TRL's ``max_completion_length``, which
+            is the maximum number of tokens sampled in all turns of an episode together. Text of the environment is not
+            included, and ``max_context_tokens`` limits both.
         n_parallel, workers, memory_mb, max_turns, max_prompt_tokens, max_context_tokens, deadlines, retries: As
             :class:`~rllm_gym.engine.AgentExecutionEngine`.
         seed: Root of the seeds of all episodes.
 
     Attributes:
-        episodes: Those of the latest batch, in TRL's order.
+        episodes: The episodes of the latest batch, in TRL's order.
     """
 
     def __init__(
@@ -97,26 +97,28 @@ class Rollouts:
         self.episodes: list[Episode] = []
 
     def dataset(self, tasks: Tasks | None = None) -> Any:
-        """A ``datasets.Dataset`` for ``train_dataset``: one prompt a task.
+        """Return a ``datasets.Dataset`` for ``train_dataset``: one prompt per task.
 
         Args:
-            tasks: How many of the environment's tasks, from the first; or which, by index or id.
-                ``None``: all, at most 1000.
+            tasks: How many of the environment's tasks, from the first; or which, by index or id. ``None``: all, at most
+                1000.
 
         Raises:
             ModuleNotFoundError: ``pip install 'rllm-gym[trl]'``.
             TaskError: There is no such task.
         """
         rows = [
-            # TRL hands the messages of the prompt to a rollout_func, and nothing else of the row.
+            # TRL passes only the messages of the prompt to a rollout_func, nothing else of the row.
             {"prompt": [{"role": "user", "content": task.content, "task_id": task.task_id}], "task_id": task.task_id}
             for task in tasks_of(self._source, self._env_kwargs, tasks)
         ]
         return dataset_of(rows)
 
     def reward(self, env_reward: Sequence[float | None], log_metric: Any = None, **columns: Any) -> list[float | None]:
-        """The reward function for ``reward_funcs``: what the environments gave, ``None`` for an episode that counts
-        for nothing. Also logs the share of solved episodes, of those left out, and the turns."""
+        """The reward function for ``reward_funcs``: return the environments' rewards, ``None`` for excluded episodes.
+
+        Also logs the fraction of solved episodes, the fraction of excluded ones, and the number of turns.
+        """
         if log_metric is not None:
             success, turns = columns["env_success"], columns["env_turns"]
             played = [index for index, reward in enumerate(env_reward) if reward is not None]
@@ -127,12 +129,12 @@ class Rollouts:
         return list(env_reward)
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
-        """One episode a prompt. Called by TRL.
+        """Run one episode per prompt. Called by TRL.
 
         Raises:
-            ValueError: A prompt names no task, the trainer wants something that would have no effect here, or an
-                agent rewrote its history.
-            EnvironmentUnavailable: No environment could be made at all.
+            ValueError: A prompt names no task, the trainer has a setting that would have no effect here, or an agent
+                rewrote its history.
+            EnvironmentUnavailable: No environment could be created at all.
         """
         training = bool(trainer.model.training)
         try:
@@ -162,11 +164,11 @@ class Rollouts:
 
     @property
     def stats(self) -> EngineStats:
-        """Episodes, faults by kind and times so far, with the present trainer."""
+        """Episodes, faults by kind and times so far, with the current trainer."""
         return self._play.engine.stats if self._play is not None else EngineStats()
 
     def close(self) -> None:
-        """Close environments, workers and the decoding thread. Safe to call twice; a further call opens them anew."""
+        """Close environments, workers and the decoding thread. Safe to call twice; a further call creates new ones."""
         play, self._play = self._play, None
         if play is not None:
             play.close()
@@ -181,7 +183,7 @@ class Rollouts:
 
 
 class _Play:
-    """What one trainer's rollouts need: a loop, an engine kept open on it, and a sampler with the present weights."""
+    """The resources of one trainer's rollouts: a loop, an open engine, and a sampler with the current weights."""
 
     def __init__(
         self,
@@ -219,14 +221,14 @@ class _Play:
             max_response_tokens=trainer.max_completion_length,
             **settings,
         )
-        # The engine's workers and the sampler's futures belong to one loop, whatever thread TRL calls from.
+        # The engine's workers and the sampler's futures belong to one loop, whichever thread TRL calls from.
         self._loop = BackgroundLoop("trl-rollouts")
         self._loop.run(self.engine.__aenter__())
 
     def batch(self, trainer: Any, mode: str) -> tuple[str | int, ...]:
-        """Names this batch: the same in a run that was resumed, another for each process."""
+        """Return the name of this batch: the same in a resumed run, different for each process."""
         moment = mode, int(trainer.state.global_step), int(trainer.accelerator.process_index)
-        self._batches = Counter({moment: self._batches[moment] + 1})  # those of earlier steps do not come again
+        self._batches = Counter({moment: self._batches[moment] + 1})  # names of earlier steps are not used again
         return (*moment, self._batches[moment])
 
     def run(self, specs: Sequence[EpisodeSpec], step: int) -> list[Episode]:
@@ -240,8 +242,8 @@ class _Play:
             return await self.engine.run(specs)
         finally:
             if self._embedded:
-                # Nothing kept outlives the weights it was computed with; and when a push is done the decoding thread
-                # rests, and leaves the model to the trainer.
+                # Clears everything that was computed with old weights; and after a push the decoding thread is idle,
+                # and leaves the model to the trainer.
                 await self._sampler.push(WeightUpdate((), kind="shared"))
 
     def close(self) -> None:
@@ -254,7 +256,7 @@ class _Play:
 
 
 def _refuse(trainer: Any, *, embedded: bool) -> None:
-    """Raise for every setting of TRL's that a rollout would pass over in silence."""
+    """Raise for every setting of TRL that a rollout would silently ignore."""
     if trainer.use_vllm:
         raise ValueError(
             "use_vllm=True starts a vLLM that these rollouts would not use; leave it out and give "
@@ -300,7 +302,7 @@ def _task_of(prompt: Any) -> str:
 
 
 def _sample(episode: Episode, filler: int) -> tuple[list[int], list[int], list[float], list[int]]:
-    """Prompt ids, completion ids, log-probs and mask of one episode; one masked token where there is nothing."""
+    """Return prompt ids, completion ids, log-probs and mask of one episode; one masked token if there are none."""
     nothing = [filler], [filler], [0.0], [0]
     if not episode.trainable or not episode.num_turns:
         return nothing

@@ -1,4 +1,4 @@
-"""vLLM as a sampler: in this process, or as a server in one of its own. Imported only where it is used."""
+"""vLLM as a sampler, in this process or as a separate server process. Imported only on use."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["VLLMSampler", "VLLMServerSampler", "make_vllm"]
 
 
 def make_vllm(path: str | Path, *, server: bool = False, **options: Any) -> VLLMSampler | VLLMServerSampler:
-    """A vLLM sampler for the model at ``path``, started and ready.
+    """Start a vLLM sampler for the model at ``path``.
 
     Args:
         path: A Hugging Face folder or the id of a model.
-        server: In a process of its own (:class:`VLLMServerSampler`) instead of this one (:class:`VLLMSampler`).
-        options: As those classes take them: ``max_batch``, ``lora_rank``, ``dtype``, ``seed``, ``context_length`` ….
+        server: Run vLLM in a separate process (:class:`VLLMServerSampler`) instead of this one (:class:`VLLMSampler`).
+        options: Options of those classes: ``max_batch``, ``lora_rank``, ``dtype``, ``seed``, ``context_length`` ….
 
     Raises:
-        SamplerError: vLLM is not installed or did not start; says why.
+        SamplerError: vLLM is not installed or did not start; the message says why.
         ValueError: An option does not fit.
     """
     if server:
@@ -34,7 +34,7 @@ def make_vllm(path: str | Path, *, server: bool = False, **options: Any) -> VLLM
 
 
 def __getattr__(name: str) -> Any:
-    # vLLM takes seconds to import, and either class can be had without the other.
+    # vLLM takes seconds to import, and each class can be used without the other.
     if name == "VLLMSampler":
         from rllm_gym.samplers.vllm.in_process import VLLMSampler
 

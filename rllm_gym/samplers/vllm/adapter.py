@@ -1,4 +1,4 @@
-"""A PEFT adapter as vLLM reads it: checked, its scale folded in, written to memory-backed storage."""
+"""Write a PEFT adapter for vLLM: checked, with its scale folded in, to memory-backed storage."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from rllm_gym.samplers.protocol import WeightUpdate
 
 _NAME = re.compile(
     r"^(?P<module>.+)\.(?P<part>lora_A|lora_B|lora_embedding_A|lora_embedding_B|lora_magnitude_vector)"
-    r"(?:\.(?!weight$)[^.]+)?(?:\.weight)?$"  # the adapter's name may stand before the end
+    r"(?:\.(?!weight$)[^.]+)?(?:\.weight)?$"  # the adapter's name may precede the end
 )
 _PREFIX = "base_model.model."
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""Highest ranks an engine can be started with."""
+"""Values of the maximum rank that an engine can be started with."""
 
 
 def max_rank(rank: int) -> int:
-    """The smallest highest rank of an engine that serves adapters of this one.
+    """Return the smallest maximum rank of an engine that serves adapters of this rank.
 
     Raises:
         ValueError: There is none.
@@ -35,16 +35,16 @@ def max_rank(rank: int) -> int:
 def write_adapter(update: WeightUpdate, folder: Path, *, rank: int) -> None:
     """Write a ``kind="lora"`` update for vLLM.
 
-    vLLM knows one scale for a whole adapter and takes ``alpha_pattern`` and its like for nothing; so the scale of each
-    module (plain or rank-stabilised: Kalajdzievski 2023) goes into its ``lora_B``.
+    vLLM supports one scale for a whole adapter and ignores ``alpha_pattern`` and similar fields; so the scale of each
+    module (plain or rank-stabilised: Kalajdzievski 2023) is folded into its ``lora_B``.
 
     Args:
         update: The adapter.
-        folder: Made here.
-        rank: The highest that the engine was started for.
+        folder: Created here.
+        rank: The maximum rank that the engine was started with.
 
     Raises:
-        ValueError: The adapter is none that vLLM serves; nothing was written.
+        ValueError: vLLM cannot serve the adapter; nothing was written.
     """
     import torch
     from safetensors.torch import save_file
@@ -91,10 +91,11 @@ def write_adapter(update: WeightUpdate, folder: Path, *, rank: int) -> None:
 
 
 def adapter_of_nothing(update: WeightUpdate) -> WeightUpdate:
-    """An adapter of the same layers as that of an update, which changes nothing.
+    """Return an adapter of the same layers as the update's that changes nothing.
 
-    vLLM's CPU build computes requests without an adapter by somebody else's, where the two share a batch: the number
-    that stands for none, -1, is taken for the last (``vllm/lora/ops/torch_ops``). There the base is served by this.
+    vLLM's CPU build computes requests without an adapter with another request's adapter if the two share a batch: the
+    index for "no adapter", -1, is read as the last one (``vllm/lora/ops/torch_ops``). There the base is served by this
+    adapter.
     """
     tensors = []
     for module, parts in _by_module(update.tensors).items():
@@ -121,7 +122,7 @@ def _by_module(tensors: Iterable[tuple[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _for_module(name: str, patterns: Mapping[str, Any] | None, default: Any) -> Any:
-    # As PEFT's get_pattern_key: a key matches the whole name or its end, from a dot on.
+    # As PEFT's get_pattern_key: a key matches the whole name or a suffix of it after a dot.
     for pattern, value in (patterns or {}).items():
         if re.match(rf"(.*\.)?({pattern})$", name):
             return value

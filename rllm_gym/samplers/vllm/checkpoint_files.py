@@ -1,4 +1,4 @@
-"""Whole weights as files: what a model's folder says its tensors are, and new ones written for a server to read."""
+"""Full weights as files: read the tensor shapes of a model folder, and write new weights for a server to read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rllm_gym.samplers.protocol import SamplerError
 
 
 def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Shape by name of every tensor in the ``.safetensors`` files of a folder; empty where it has none."""
+    """Return the shape by name of every tensor in the ``.safetensors`` files of a folder; empty if it has none."""
     shapes: dict[str, tuple[int, ...]] = {}
     for file in sorted(folder.glob("*.safetensors")):
         with file.open("rb") as stream:
@@ -26,14 +26,14 @@ def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 def checked(
     tensors: Iterable[tuple[str, Any]], shapes: Mapping[str, tuple[int, ...]], *, tied: bool
 ) -> Iterator[tuple[str, Any]]:
-    """The tensors of a full update under the names of the model's files.
+    """Check the tensors of a full update, and return them under the names of the model's files.
 
-    A sequence is looked at as a whole before the first tensor is given out. What is made while it is read cannot be,
-    without holding the whole model in memory once more: there each is looked at as it passes.
+    A sequence is checked as a whole before the first tensor is yielded. Tensors from a generator are checked one by
+    one, since checking them first would hold the whole model in memory once more.
 
     Args:
         tensors: As in ``state_dict()``.
-        shapes: As :func:`tensor_shapes` read them; empty where nothing is known, and nothing is checked.
+        shapes: Result of :func:`tensor_shapes`; if empty, nothing is checked.
         tied: The language head is the embedding, and left out.
 
     Raises:
@@ -71,10 +71,10 @@ def _pass(
 
 
 def write_checkpoint(tensors: Iterable[tuple[str, Any]], folder: Path, *, file_bytes: int = 2 << 30) -> None:
-    """Write tensors as ``.safetensors`` files, one after the other, so that no more than one file's worth is held.
+    """Write tensors as ``.safetensors`` files, one at a time, so that at most one file's content is in memory.
 
     Raises:
-        SamplerError: The disk is full, or cannot be written to; nothing is left behind.
+        SamplerError: The disk is full, or cannot be written to; incomplete files are removed.
     """
     from safetensors.torch import save_file
 

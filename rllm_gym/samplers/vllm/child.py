@@ -1,4 +1,4 @@
-"""A server of vLLM that dies with its owner: ``python -m rllm_gym.samplers.vllm.child OWNER_PID ARGUMENTS``."""
+"""A vLLM server that exits with its owner: ``python -m rllm_gym.samplers.vllm.child OWNER_PID ARGUMENTS``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import sys
 from rllm_gym.workers.child import die_with
 
 SERVER_PID = "RLLM_GYM_VLLM_SERVER_PID"
-"""Environment variable with the id of the process that every other process of a server must not outlive."""
+"""Environment variable with the process id of the server, which no other process of the server may outlive."""
 
 
 def main() -> None:
-    """Become ``vllm.entrypoints.openai.api_server``."""
+    """Run ``vllm.entrypoints.openai.api_server`` in this process."""
     die_with(int(sys.argv.pop(1)))
     os.environ[SERVER_PID] = str(os.getpid())
     runpy.run_module("vllm.entrypoints.openai.api_server", run_name="__main__", alter_sys=True)

@@ -1,7 +1,7 @@
-"""The thread that drives an engine of vLLM in this process: requests join and leave between its steps.
+"""The thread that runs a vLLM engine in this process: requests join and leave between its steps.
 
-Whatever must not meet a reply under way (new weights, sleep) is an *errand*: replies asked for before it are done
-first, those asked for after it wait.
+An operation that must not overlap with replies in progress (new weights, sleep) is an :class:`Errand`: earlier replies
+finish first, later ones wait.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rllm_gym.samplers.protocol import SamplerError, unknown_weights
 
 
 class EngineLost(SamplerError):
-    """An errand left the engine in a state from which it cannot go on; it ends."""
+    """An operation left the engine in a state from which it cannot continue; the engine is stopped."""
 
 
 @dataclass(eq=False, slots=True)
@@ -28,7 +28,7 @@ class Draw:
         ids: The prompt.
         params: ``vllm.SamplingParams``.
         done: Called from the thread with the engine's output or an exception.
-        weights: Name of the adapter that draws it.
+        weights: Name of the adapter to sample with.
     """
 
     ids: tuple[int, ...]
@@ -41,22 +41,22 @@ class Draw:
 
 @dataclass(eq=False, slots=True)
 class Errand:
-    """Something to do while no reply is under way."""
+    """An operation that runs while no reply is in progress."""
 
     action: Callable[[Any], Any]
     done: Callable[[Any], None]
 
 
 class EngineThread:
-    """Owns an engine. Closed with :meth:`stop`.
+    """Owns an engine and runs it in a thread. Close it with :meth:`stop`.
 
     Args:
-        open_engine: Makes the engine, in the thread; returns it and what frees it.
-        start_timeout: Seconds it may take.
+        open_engine: Creates the engine, in the thread; returns it and a function that frees it.
+        start_timeout: Seconds that this may take.
 
     Raises:
         SamplerError: The engine did not start in time.
-        Exception: As ``open_engine`` raised.
+        Exception: Raised by ``open_engine``.
     """
 
     def __init__(self, open_engine: Callable[[], tuple[Any, Callable[[], None]]], *, start_timeout: float) -> None:
@@ -67,7 +67,7 @@ class EngineThread:
         self._failure: BaseException | None = None
         self._started = threading.Event()
         self.adapters: dict[str, Any] = {"": None}  # by name; None is the base
-        self.stand_in: Any = None  # serves the base in place of no adapter
+        self.stand_in: Any = None  # serves the base where requests must have an adapter
         self.moved = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="rllm-gym-vllm", daemon=True)
         self._thread.start()
@@ -80,7 +80,7 @@ class EngineThread:
             raise self._failure
 
     def put(self, items: list[Draw] | list[Errand]) -> None:
-        """Queue requests or an errand, in order.
+        """Queue requests or an operation, in order.
 
         Raises:
             SamplerError: The engine is closed or died.
@@ -94,7 +94,7 @@ class EngineThread:
             self._wake.notify()
 
     def stop(self, timeout: float = 60.0) -> bool:
-        """End the thread and free the engine; what is under way fails. True if it ended in time."""
+        """End the thread and free the engine; replies in progress fail. Return whether it ended in time."""
         with self._wake:
             self._closing = True
             self._wake.notify()
@@ -178,7 +178,7 @@ class EngineThread:
         adapter = self.adapters[draw.weights] or self.stand_in
         try:
             draw.engine_id = engine.add_request(name, prompt, draw.params, lora_request=adapter)
-        except ValueError as error:  # a request that vLLM will not take is no fault of the engine
+        except ValueError as error:  # vLLM rejected the request; the engine continues
             draw.done(error)
             return False
         return True

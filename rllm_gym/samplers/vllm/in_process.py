@@ -1,4 +1,4 @@
-"""vLLM in this process: requests of all callers in one batch, new weights without a restart."""
+"""vLLM in this process: requests of all callers share one batch, and new weights need no restart."""
 
 from __future__ import annotations
 
@@ -31,36 +31,36 @@ _owner: weakref.ref[VLLMSampler] | None = None
 class VLLMSampler:
     """Samples with vLLM inside this process, on its GPU or CPU.
 
-    Requests of overlapping :meth:`sample` calls share the engine's batch; one that is cancelled leaves it. A push waits
-    until the replies under way are done (they keep their version) and empties the prefix cache. Where the update has a
-    probe, the engine must then agree with it.
+    Requests of overlapping :meth:`sample` calls share the engine's batch; a cancelled request leaves it. A push waits
+    until the replies in progress have finished (they keep their version) and clears the prefix cache. If the update has
+    a probe, the engine's log-probs must then agree with it.
 
-    A process has one such engine at a time: vLLM's distributed state is the process's. For more, or to survive the
-    engine's death, use :class:`~rllm_gym.samplers.vllm.VLLMServerSampler`.
+    A process can have one such engine at a time, because vLLM's distributed state belongs to the process. For more, or
+    to survive a crash of the engine, use :class:`~rllm_gym.samplers.vllm.VLLMServerSampler`.
 
     Args:
         path: A Hugging Face folder or the id of a model.
         tokenizer: Its tokenizer, if not the one at ``path``.
-        max_batch: Most replies under way at once.
-        context_length: Most tokens of prompt and reply together; by default what the model was built for.
-        lora_rank: Highest rank of adapters that can be pushed; 0 serves none, and is faster.
-        max_adapters: Most adapters whose requests share a batch; more of them, each under its name, take turns.
+        max_batch: Maximum number of replies in progress.
+        context_length: Maximum tokens of prompt and reply together; by default the model's own limit.
+        lora_rank: Maximum rank of adapters that can be pushed; 0 serves none, and is faster.
+        max_adapters: Maximum number of adapters whose requests share a batch; further named adapters take turns.
         dtype: ``"auto"``, ``"float32"``, ``"bfloat16"`` or ``"float16"``.
-        seed: Of the engine. Requests have their own.
-        memory: Share of a GPU's memory that vLLM takes for weights and cache. A CPU takes ``cache_gib``.
+        seed: Seed of the engine. Requests have their own.
+        memory: Fraction of a GPU's memory that vLLM takes for weights and cache. On a CPU, ``cache_gib`` is used.
         cache_gib: GiB of keys and values on a CPU.
-        eager: No CUDA graphs, no compilation; ``None`` is that on a CPU alone.
-        sleep_mode: Make :meth:`sleep` possible (CUDA only).
-        probe_tolerance: Largest difference of a log-prob between engine and trainer; by default what rounding of
+        eager: No CUDA graphs, no compilation; ``None`` means only on a CPU.
+        sleep_mode: Enable :meth:`sleep` (CUDA only).
+        probe_tolerance: Maximum difference of a log-prob between engine and trainer; by default what rounding of
             ``dtype`` explains.
         eos_token_ids: Ids that end a reply; by default those of the model's configs and of the tokenizer.
         num_threads: torch threads of the engine; by default this thread's.
-        start_timeout: Seconds the engine may take to start.
-        timeout: Seconds without one step of the engine, after which those who wait are told that it hangs.
+        start_timeout: Seconds that the engine may take to start.
+        timeout: Seconds without one step of the engine after which waiting calls fail.
         engine_args: Further arguments of ``vllm.EngineArgs``.
 
     Raises:
-        SamplerError: vLLM is not installed, did not start, or has no room; says why.
+        SamplerError: vLLM is not installed, did not start, or has too little memory; the message says why.
         ValueError: An option does not fit.
     """
 
@@ -131,16 +131,16 @@ class VLLMSampler:
                 raise
             raise SamplerError(f"vLLM did not start: {type(error).__name__}: {error}") from error
         self._tolerance = TOLERANCES[type_of_weights] if probe_tolerance is None else probe_tolerance
-        # Also at the end of the program, when nobody closed it: a thread inside torch must not outlive torch.
+        # Stop the thread at interpreter exit, too, if the sampler was not closed: it must not outlive torch.
         self._finalizer = weakref.finalize(self, _finish, self._thread, self._folder)
 
     async def sample(self, requests: Sequence[Request]) -> list[Completion]:
-        """One completion per request, in order. See :class:`~rllm_gym.samplers.Sampler`.
+        """Sample one completion per request, in order. See :class:`~rllm_gym.samplers.Sampler`.
 
         Raises:
             ValueError: A prompt is empty, too long, or has ids outside the vocabulary, or a request names weights that
-                nobody pushed; nothing was sampled.
-            SamplerError: The sampler is closed, asleep, hangs, or serves weights that nobody knows.
+                were never pushed; nothing was sampled.
+            SamplerError: The sampler is closed, asleep, hangs, or serves unverified weights after a failed update.
         """
         from vllm.sampling_params import RequestOutputKind, SamplingParams
 
@@ -179,15 +179,15 @@ class VLLMSampler:
         ]
 
     async def push(self, update: WeightUpdate) -> int:
-        """Load new weights; returns the new version.
+        """Load new weights and return the new version.
 
-        Requests that were made before the push get the old weights, those made after it the new ones. Named weights are
-        adapters, on the whole weights that were pushed last.
+        Requests made before the push get the old weights, those made after it the new ones. Named weights are adapters,
+        on the full weights that were pushed last.
 
         Raises:
-            ValueError: The tensors do not fit the model, or are a whole model with a name; nothing was changed.
-            SamplerError: The sampler is closed, the engine does not serve what was pushed, or tensors that were made
-                while they were read broke off; then the engine is lost.
+            ValueError: The tensors do not fit the model, or are full weights with a name; nothing was changed.
+            SamplerError: The sampler is closed, the engine does not serve what was pushed, or a generator of tensors
+                failed; in the last case the engine is lost.
         """
         check_update(update, self._settings)
         if self._asleep:
@@ -195,7 +195,7 @@ class VLLMSampler:
         return int(await self._errand(lambda engine: self._take(engine, update)))
 
     async def drop(self, name: str) -> None:
-        """Serve an adapter no more. Requests that were made before are drawn by it yet.
+        """Stop serving an adapter. Requests made before still use it.
 
         Raises:
             ValueError: There is none of that name, or it is ``""``.
@@ -204,11 +204,12 @@ class VLLMSampler:
         await self._errand(lambda engine: self._drop(engine, name))
 
     async def release(self, conversation: str) -> None:
-        """Nothing to forget: vLLM's prefix cache drops what was used longest ago."""
+        """Do nothing: vLLM's prefix cache removes the least recently used entries itself."""
 
     async def sleep(self, level: int = 1) -> None:
-        """Give the GPU's memory back until :meth:`wake`: the cache, and the weights moved to the CPU (level 1) or
-        dropped (level 2).
+        """Free GPU memory until :meth:`wake`: the cache, and the weights.
+
+        Weights are moved to the CPU (level 1) or dropped (level 2).
 
         Raises:
             SamplerError: There is no GPU, or the sampler was not made with ``sleep_mode=True``.
@@ -224,10 +225,10 @@ class VLLMSampler:
         self._asleep = level
 
     async def wake(self) -> None:
-        """Take the memory again; adapters are loaded anew, and the last probe is asked for.
+        """Allocate the memory again, reload adapters, and check the last probe.
 
-        After level 2 the base comes from its files again. Weights that were pushed whole are gone, and the next
-        :meth:`push` must bring them.
+        After level 2 the base is read from its files again. Full weights that were pushed are lost, and the next
+        :meth:`push` must provide them.
 
         Raises:
             SamplerError: The sampler does not sleep, or the engine serves other weights than before.
@@ -238,7 +239,7 @@ class VLLMSampler:
         await self._errand(lambda engine: self._wake_up(engine, level))
 
     async def close(self) -> None:
-        """End the engine; replies under way fail with :class:`~rllm_gym.samplers.SamplerError`."""
+        """End the engine; replies in progress fail with :class:`~rllm_gym.samplers.SamplerError`."""
         ended = await asyncio.to_thread(_finish, self._thread, self._folder)
         self._finalizer.detach()
         self._disown()
@@ -251,7 +252,7 @@ class VLLMSampler:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    # In the event loop, or on the way to it --------------------------------------------------------------
+    # Called in the event loop
 
     async def _errand(self, action: Callable[[Any], Any]) -> Any:
         loop = asyncio.get_running_loop()
@@ -264,13 +265,13 @@ class VLLMSampler:
         self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], weights: str
     ) -> Callable[[Any], None]:
         def receive(result: Any) -> None:
-            # In the engine's thread: no push comes between a reply's end and this.
+            # Runs in the engine's thread: no push can happen between a reply's end and this.
             _deliver(loop, future, result if isinstance(result, BaseException) else (result, self._versions[weights]))
 
         return receive
 
     def _ask_engine(self) -> tuple[bool, str]:
-        """Whether log-probs before a cut can be had, and the type the engine computes in."""
+        """Return whether log-probs before top-p and top-k are available, and the type the engine computes in."""
         answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
         def ask(engine: Any) -> tuple[bool, str]:
@@ -285,7 +286,7 @@ class VLLMSampler:
         return uncut, name
 
     async def _wait(self, futures: Sequence[asyncio.Future[Any]]) -> list[Any]:
-        """Wait for all of them, as long as the engine moves."""
+        """Wait for all futures, as long as the engine makes progress."""
         pending = set(futures)
         try:
             while pending:
@@ -299,7 +300,7 @@ class VLLMSampler:
         finally:
             for future in futures:
                 if not future.cancel() and not future.cancelled():
-                    future.exception()  # seen, also where another one's was raised first
+                    future.exception()  # marks it as retrieved, also if another exception was raised first
         return [future.result() for future in futures]
 
     def _completion(self, request: Request, output: Any, version: int) -> Completion:
@@ -307,7 +308,7 @@ class VLLMSampler:
         logprobs = [entry[index].logprob for entry, index in zip(reply.logprobs, reply.token_ids, strict=True)]
         return self._facts.completion(request, reply.token_ids, logprobs, reply.finish_reason, version)
 
-    # In the engine's thread -------------------------------------------------------------------------------
+    # Called in the engine's thread
 
     def _take(self, engine: Any, update: WeightUpdate) -> int:
         if update.kind == "lora":
@@ -326,7 +327,7 @@ class VLLMSampler:
                 engine.collective_rpc("reload_weights", kwargs={"weights_iterator": whole})
                 engine.collective_rpc("rllm_gym_repack_heads")
             except Exception as error:
-                # vLLM takes its layers apart to load them, and cannot begin again.
+                # vLLM takes its layers apart to load them, and cannot restart the load.
                 raise EngineLost(f"new weights broke off half-way: {type(error).__name__}: {error}") from error
             self._unload_adapter(engine, "", None)
         self._forget_prefixes(engine)
@@ -346,7 +347,7 @@ class VLLMSampler:
         self._probes.pop(name, None)
 
     def _load_adapter(self, engine: Any, name: str, folder: Path) -> None:
-        """Serve the adapter in a folder, under an id of its own: vLLM keeps what it has once loaded under an id."""
+        """Serve the adapter in a folder, under a new id: vLLM caches what it once loaded under an id."""
         from vllm.lora.request import LoRARequest
 
         adapter = LoRARequest(folder.name, self._pushes, str(folder))
@@ -371,7 +372,7 @@ class VLLMSampler:
         self._thread.stand_in = adapter
 
     def _unload_adapter(self, engine: Any, name: str, instead: Any) -> None:
-        """Serve another adapter, or ``None``, the base, in place of what had this name."""
+        """Serve another adapter, or the base (``None``), in place of the one with this name."""
         old = self._thread.adapters.get(name)
         self._thread.adapters[name] = instead
         if old is not None:
@@ -422,7 +423,7 @@ class VLLMSampler:
                     scores = output.prompt_logprobs
                     return [entry[index].logprob for entry, index in zip(scores[1:], ids[1:], strict=True)]
 
-    # One engine a process ---------------------------------------------------------------------------------
+    # One engine per process
 
     def _claim(self) -> None:
         global _owner
@@ -439,7 +440,7 @@ class VLLMSampler:
 
 
 def _open(settings: EngineSettings, threads: int) -> tuple[Any, Callable[[], None]]:
-    """An engine, and what frees it."""
+    """Return an engine, and a function that frees it."""
     import torch
 
     cuda = has_cuda()
@@ -482,7 +483,7 @@ def _deliver(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], resul
     try:
         loop.call_soon_threadsafe(settle)
     except RuntimeError:
-        return  # the event loop is closed: nobody waits any more
+        return  # the event loop is closed: there is no caller left
 
 
 def _torch_threads() -> int:
@@ -493,13 +494,15 @@ def _torch_threads() -> int:
 
 @contextmanager
 def _global_state_kept() -> Iterator[None]:
-    """vLLM seeds every generator of the process and, on a CPU, replaces ``torch.set_num_threads``; the trainer's
-    numbers and threads are not vLLM's."""
+    """Preserve the process's random state and torch threads.
+
+    vLLM seeds every generator of the process and, on a CPU, replaces ``torch.set_num_threads``.
+    """
     import numpy
     import torch
 
     set_num_threads = torch.set_num_threads
-    # vLLM preloads its OpenMP into every program this process starts from now on, sandboxed ones included.
+    # vLLM preloads its OpenMP into every program this process starts afterwards, sandboxed ones included.
     preloaded = os.environ.get("LD_PRELOAD")
     state = random.getstate(), numpy.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     try:

@@ -1,4 +1,4 @@
-"""What a sampler must know of a model without loading it: its tokenizer, context, vocabulary and ends of turn."""
+"""Facts about a model that a sampler needs without loading it: tokenizer, context, vocabulary and end-of-turn ids."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _SEED = 2**63 - 1
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """A model as seen from outside.
+    """Properties of a model, read without loading it.
 
     Attributes:
-        path: Where it lies, or its id.
+        path: Its folder or id.
         tokenizer: Its tokenizer.
-        context_length: Most tokens of prompt and reply together.
-        vocabulary: Rows of its embedding.
+        context_length: Maximum tokens of prompt and reply together.
+        vocabulary: Number of rows of its embedding.
         eos: Ids that end a reply.
-        tied: Its language head is its embedding.
+        tied: Whether its language head is its embedding.
         dtype: The type its weights were saved in.
     """
 
@@ -44,7 +44,8 @@ class ModelFacts:
         context_length: int | None = None,
         eos_token_ids: Sequence[int] | None = None,
     ) -> ModelFacts:
-        """
+        """Read the facts from the model's files.
+
         Raises:
             SamplerError: There is no such model.
         """
@@ -77,21 +78,21 @@ class ModelFacts:
         )
 
     def with_context(self, context_length: int) -> ModelFacts:
-        """The same with a shorter context."""
+        """Return a copy with a shorter context."""
         return replace(self, context_length=context_length)
 
     def tolerance(self, dtype: str) -> float:
-        """Largest difference of a log-prob that rounding explains, where an engine computes in ``dtype``."""
-        if dtype == "auto":  # vLLM halves what was saved in float32
+        """Return the maximum log-prob difference that rounding explains, for an engine computing in ``dtype``."""
+        if dtype == "auto":  # vLLM uses half precision for weights saved in float32
             dtype = self.dtype if self.dtype in ("bfloat16", "float16") else "bfloat16"
         return TOLERANCES[dtype]
 
     def engine_params(self, request: Request, index: int) -> dict[str, Any]:
-        """Sampling parameters in vLLM's words, both of its Python class and of its HTTP interface.
+        """Return the sampling parameters under vLLM's names, for its Python class and its HTTP interface.
 
         Raises:
             ValueError: The prompt is empty, too long, or has ids outside the vocabulary.
-            TypeError: The seed is no int.
+            TypeError: The seed is not an int.
         """
         ids, params = request.ids, request.params
         if len(ids) == 0:
@@ -115,7 +116,7 @@ class ModelFacts:
             "max_tokens": min(params.max_tokens, self.context_length - len(ids)),
             "seed": request.seed & _SEED,
             "stop": list(params.stop),
-            # The ends of a turn are given as stop ids, so that one list says when a reply ends.
+            # The end-of-turn ids are passed as stop ids, so that one list decides when a reply ends.
             "stop_token_ids": sorted(self.eos.union(params.stop_token_ids)),
             "ignore_eos": True,
             "logprobs": 0,
@@ -125,9 +126,10 @@ class ModelFacts:
     def completion(
         self, request: Request, ids: Sequence[int], logprobs: Sequence[float], finish: str, version: int
     ) -> Completion:
-        """
+        """Build the completion of a request.
+
         Raises:
-            SamplerError: Something is not a number, or there is not one log-prob an id.
+            SamplerError: A log-prob is NaN, or there is not one log-prob per id.
         """
         if len(ids) != len(logprobs):
             raise SamplerError(f"vLLM gave {len(logprobs)} log-probs for {len(ids)} tokens")

@@ -1,4 +1,4 @@
-"""A private folder in memory where there is room for it, and what a killed owner left of one."""
+"""A private folder, in memory where there is space, and cleanup of the folders of killed processes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _LEAST_FREE = 4 << 30
 
 
 def private_folder() -> Path:
-    """A new folder that only this user can read; its name has this process's id. Folders of dead processes are removed.
+    """Create a folder that only this user can read, with this process's id in its name; remove those of dead processes.
 
-    In memory (``/dev/shm``) where that has 4 GiB free, else with other temporary files.
+    In memory (``/dev/shm``) if it has 4 GiB free, else in the directory for temporary files.
     """
     root = Path(tempfile.gettempdir())
     if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _LEAST_FREE:

@@ -1,4 +1,4 @@
-"""vLLM as a server in a process of its own: what dies there does not die here, and comes back with the same weights."""
+"""vLLM as a separate server process: a crash there does not affect this process, and a restart restores the weights."""
 
 from __future__ import annotations
 
@@ -31,37 +31,37 @@ _HEALTH_SECONDS = 0.2
 
 
 class VLLMServerSampler:
-    """Samples with a server of vLLM: one of its own, or one that runs already (``url``).
+    """Samples with a vLLM server: one that it starts, or one that is already running (``url``).
 
-    Its own server listens on a Unix socket that only this user can reach, and is killed with this program, however that
-    ends. When it dies, replies under way fail with :class:`~rllm_gym.samplers.SamplerError`; the next call starts it
-    again with the weights that were pushed last, at most ``max_restarts`` times between two pushes.
+    A server that it starts listens on a Unix socket that only this user can reach, and is killed when this program
+    ends, in whatever way. When the server dies, replies in progress fail with :class:`~rllm_gym.samplers.SamplerError`;
+    the next call restarts it with the weights that were pushed last, at most ``max_restarts`` times between two pushes.
 
-    Requests of overlapping :meth:`sample` calls share the engine's batch; one that is cancelled leaves it. A push waits
-    until the replies under way are done and empties the prefix cache. Where the update has a probe, the engine must
-    agree with it, after the push and after every restart.
+    Requests of overlapping :meth:`sample` calls share the engine's batch; a cancelled request leaves it. A push waits
+    until the replies in progress have finished and clears the prefix cache. If the update has a probe, the engine's
+    log-probs must agree with it, after the push and after every restart.
 
     Args:
         path: A Hugging Face folder or the id of a model.
         tokenizer: Its tokenizer, if not the one at ``path``.
-        url: Of a running server of this model, such as ``"http://127.0.0.1:8000"``; pushes reach it only if it sees
-            this machine's files, adapters only if it was started with ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=1``, whole
-            weights only with ``VLLM_SERVER_DEV_MODE=1``.
-        api_key: Of that server.
-        max_restarts: Times that a server of its own may come back between two pushes.
-        log: File for the server's output; by default a temporary one, removed on :meth:`close` unless it died.
-        start_timeout: Seconds the server may take to start, and to load new weights.
-        timeout: Seconds one reply may take.
+        url: URL of a running server of this model, such as ``"http://127.0.0.1:8000"``; pushes work only if it can read
+            this machine's files, for adapters only if it was started with ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=1``, for
+            full weights only with ``VLLM_SERVER_DEV_MODE=1``.
+        api_key: Key of that server.
+        max_restarts: Maximum number of restarts between two pushes, for a server that it starts.
+        log: File for the server's output; by default a temporary one, removed on :meth:`close` unless the server died.
+        start_timeout: Seconds that the server may take to start, and to load new weights.
+        timeout: Seconds that one reply may take.
         max_batch, context_length, lora_rank, max_adapters, dtype, seed, memory, cache_gib, eager, sleep_mode,
             probe_tolerance, eos_token_ids, engine_args: As :class:`~rllm_gym.samplers.vllm.VLLMSampler`. A server that
-            runs already has its own.
+            is already running has its own.
 
     Attributes:
-        restarts: Times that the server had to be started again.
+        restarts: Number of restarts of the server.
 
     Raises:
-        SamplerError: The server did not start or cannot be reached; says why, with the end of its log.
-        ValueError: An option does not fit, or means nothing for a server that runs already.
+        SamplerError: The server did not start or cannot be reached; the message has the reason and the end of its log.
+        ValueError: An option does not fit, or has no effect for a server that is already running.
     """
 
     returns_tokens = True
@@ -131,7 +131,7 @@ class VLLMServerSampler:
         self._probes: dict[str, Probe] = {}
         self._adapters: dict[str, Path | None] = {"": None}  # by name; None is the base
         self._versions = {"": 0}
-        self._stand_in: Path | None = None  # serves the base in place of no adapter
+        self._stand_in: Path | None = None  # serves the base where requests must have an adapter
         self._whole: Path | None = None
         self._suspect = ""
         self._asleep = 0
@@ -157,16 +157,16 @@ class VLLMServerSampler:
 
     @property
     def pid(self) -> int | None:
-        """Process id of a server of its own, ``None`` where there is none."""
+        """Process id of the server that was started, or ``None``."""
         return self._server.pid if self._server is not None else None
 
     async def sample(self, requests: Sequence[Request]) -> list[Completion]:
-        """One completion per request, in order. See :class:`~rllm_gym.samplers.Sampler`.
+        """Sample one completion per request, in order. See :class:`~rllm_gym.samplers.Sampler`.
 
         Raises:
             ValueError: A prompt is empty, too long, or has ids outside the vocabulary, or a request names weights that
-                nobody pushed; nothing was sampled.
-            SamplerError: The server died, hangs, or serves weights that nobody knows.
+                were never pushed; nothing was sampled.
+            SamplerError: The server died, hangs, or serves unverified weights after a failed update.
         """
         if not requests:
             return []
@@ -174,20 +174,20 @@ class VLLMServerSampler:
         return await self._ask(self._sample(requests, params))
 
     async def push(self, update: WeightUpdate) -> int:
-        """Load new weights; returns the new version.
+        """Load new weights and return the new version.
 
-        Requests that were made before the push get the old weights, those made after it the new ones. Named weights are
-        adapters, on the whole weights that were pushed last.
+        Requests made before the push get the old weights, those made after it the new ones. Named weights are adapters,
+        on the full weights that were pushed last.
 
         Raises:
-            ValueError: The tensors do not fit the model, or are a whole model with a name; nothing was changed.
+            ValueError: The tensors do not fit the model, or are full weights with a name; nothing was changed.
             SamplerError: The server died, refuses, or does not serve what was pushed.
         """
         check_update(update, self._settings)
         return await self._ask(self._push(update))
 
     async def drop(self, name: str) -> None:
-        """Serve an adapter no more, once the replies under way are done.
+        """Stop serving an adapter, once the replies in progress have finished.
 
         Raises:
             ValueError: There is none of that name, or it is ``""``.
@@ -196,10 +196,10 @@ class VLLMServerSampler:
         await self._ask(self._drop(name))
 
     async def release(self, conversation: str) -> None:
-        """Nothing to forget: vLLM's prefix cache drops what was used longest ago."""
+        """Do nothing: vLLM's prefix cache removes the least recently used entries itself."""
 
     async def sleep(self, level: int = 1) -> None:
-        """As :meth:`VLLMSampler.sleep <rllm_gym.samplers.vllm.VLLMSampler.sleep>`."""
+        """Free GPU memory; see :meth:`VLLMSampler.sleep <rllm_gym.samplers.vllm.VLLMSampler.sleep>`."""
         if level not in (1, 2):
             raise ValueError(f"level={level!r} must be 1 (weights kept on the CPU) or 2 (dropped)")
         if not self._settings.sleep_mode:
@@ -209,7 +209,7 @@ class VLLMServerSampler:
         await self._ask(self._sleep(level))
 
     async def wake(self) -> None:
-        """Take the memory again, load what was pushed last, and ask for the last probe.
+        """Allocate the memory again, load the weights that were pushed last, and check the last probe.
 
         Raises:
             SamplerError: The sampler does not sleep, or the server serves other weights than before.
@@ -219,7 +219,7 @@ class VLLMServerSampler:
         await self._ask(self._wake())
 
     async def close(self) -> None:
-        """End the server, if it is its own; replies under way fail with :class:`~rllm_gym.samplers.SamplerError`."""
+        """End the server if it was started here; replies in progress fail with ``SamplerError``."""
         if not self._closed:
             self._closed = True
             await asyncio.to_thread(self._shut)
@@ -230,10 +230,10 @@ class VLLMServerSampler:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    # Between the caller's event loop and the client's own -------------------------------------------------
+    # Between the caller's event loop and the client's own
 
     async def _ask(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Do it in the client's event loop; giving up here gives it up there."""
+        """Run a coroutine in the client's event loop; cancelling this call cancels it there."""
         if self._closed:
             work.close()
             raise SamplerError("this sampler is closed; make a new one")
@@ -272,7 +272,7 @@ class VLLMServerSampler:
         if self._api is not None:
             await self._api.close()
 
-    # In the client's event loop ---------------------------------------------------------------------------
+    # Called in the client's event loop
 
     async def _open(self) -> None:
         if self._url is not None:
@@ -286,7 +286,7 @@ class VLLMServerSampler:
         await self._start()
 
     async def _start(self) -> None:
-        """Start a server of its own, with the weights that were pushed last."""
+        """Start a server with the weights that were pushed last."""
         cuda = has_cuda()
         self._serial += 1
         self._server = ServerProcess(
@@ -326,7 +326,7 @@ class VLLMServerSampler:
             raise
 
     async def _alive(self) -> ServerApi:
-        """The connection to a server that lives; one of its own is started again if it must be."""
+        """Return the connection to a running server; restart the server if necessary."""
         assert self._api is not None
         if self._server is not None and self._server.ended:
             if self._since_push >= self._max_restarts:
@@ -342,7 +342,7 @@ class VLLMServerSampler:
                 self.weight_version,
                 self.restarts,
             )
-            self._server.kill()  # what it left running
+            self._server.kill()  # processes that it left running
             await self._start()
         return self._api
 
@@ -362,12 +362,12 @@ class VLLMServerSampler:
                         for index, (request, each) in enumerate(zip(requests, params, strict=True))
                     ]
             except BaseExceptionGroup as failed:
-                # One reason is enough: the requests of a server that died all have the same.
+                # Raise one exception only: the requests of a dead server all have the same one.
                 raise failed.exceptions[0] from None
             return [task.result() for task in tasks]
 
     def _served(self, name: str) -> str:
-        """What the server calls these weights."""
+        """Return the server's name for these weights."""
         adapter = self._adapters[name] or self._stand_in
         return self._base if adapter is None else adapter.name
 
@@ -390,7 +390,7 @@ class VLLMServerSampler:
         )
 
     async def _lost(self, api: ServerApi, lost: ServerLost) -> SamplerError:
-        """What came of the server; one whose engine died is ended, so that the next call starts another."""
+        """Return the error for a lost server; kill one whose engine died, so that the next call restarts it."""
         server = self._server  # another request may start the next one meanwhile
         if server is None:
             return lost
@@ -414,13 +414,13 @@ class VLLMServerSampler:
         return params
 
     async def _reports_processed(self) -> bool:
-        """Whether log-probs come after temperature and cuts: then a token that alone is left has all the mass."""
+        """Return whether log-probs include temperature and cuts: a single remaining token then has all the mass."""
         assert self._api is not None
         params = {"max_tokens": 1, "temperature": 1.0, "top_k": 1, "logprobs": 0, "ignore_eos": True}
         choice = await self._api.complete(self._base, [0, 0], params, self._timeout)
         return bool(abs(choice["logprobs"]["token_logprobs"][0]) < 1e-6)
 
-    # New weights ------------------------------------------------------------------------------------------
+    # New weights
 
     async def _push(self, update: WeightUpdate) -> int:
         async with self._gate.alone():
@@ -449,11 +449,11 @@ class VLLMServerSampler:
             try:
                 restarts = self.restarts
                 api = await self._alive()
-                if self.restarts == restarts:  # a server that comes back has loaded it on the way
+                if self.restarts == restarts:  # a restarted server has already loaded it
                     await self._load(api, [name], whole=update.kind == "full", old=old)
                     await self._check(api, "after a push", [name])
             except (Refused, ServerLost) as error:
-                # A server that comes back gets what was served before.
+                # A restarted server gets what was served before.
                 self._adapters, self._whole, self._probes = kept
                 if folder is not None:
                     shutil.rmtree(folder, ignore_errors=True)
@@ -470,8 +470,10 @@ class VLLMServerSampler:
             return self.weight_version
 
     async def _stand_in_for_base(self, update: WeightUpdate, name: str) -> None:
-        """See :func:`~rllm_gym.samplers.vllm.adapter.adapter_of_nothing`. A server that runs already is asked nothing:
-        whether it computes on a CPU only its owner knows."""
+        """Load :func:`~rllm_gym.samplers.vllm.adapter.adapter_of_nothing` where the base needs it.
+
+        Not on a server that was already running: only its owner knows whether it computes on a CPU.
+        """
         base_is_served = any(folder is None for other, folder in self._adapters.items() if other != name)
         if has_cuda() or self._url is not None or self._stand_in is not None or not base_is_served:
             return
@@ -496,7 +498,7 @@ class VLLMServerSampler:
         try:
             await api.unload_adapter(folder.name, self._start_timeout)
         except Refused as refused:
-            if refused.status != 404:  # a server that came back meanwhile has never heard of it
+            if refused.status != 404:  # a restarted server does not know the adapter
                 raise SamplerError(f"vLLM's server does not unload {folder.name!r}: {refused}") from refused
 
     async def _load(self, api: ServerApi, names: Sequence[str], *, whole: bool, old: Path | None) -> None:
@@ -506,7 +508,7 @@ class VLLMServerSampler:
                 await api.call_workers("reload_weights", self._start_timeout, weights_path=str(self._whole))
                 await api.call_workers("rllm_gym_repack_heads", self._start_timeout)
             except ServerLost:
-                # vLLM takes its layers apart to load them, and cannot begin again.
+                # vLLM takes its layers apart to load them, and cannot restart the load.
                 if self._server is not None:
                     self._server.kill()
                     self._suspect = ""
@@ -516,8 +518,8 @@ class VLLMServerSampler:
         for folder in (self._adapters[name] for name in names):
             if folder is None:
                 continue
-            # A new name each time: vLLM keeps what it once loaded under a name, its prefixes included, and one loaded
-            # in place is read from disk again for every step of the engine.
+            # A new name each time: vLLM caches what it once loaded under a name, its prefixes included, and an adapter
+            # loaded in place is read from disk again for every step of the engine.
             await api.load_adapter(folder.name, folder, self._start_timeout)
             if self._url is None:
                 await self._forget_prefixes(api)
@@ -525,7 +527,7 @@ class VLLMServerSampler:
             await api.unload_adapter(old.name, self._start_timeout)
 
     async def _restore(self) -> None:
-        """Bring a fresh server to the weights that were pushed last."""
+        """Load the weights that were pushed last into a new server."""
         assert self._api is not None
         if self._stand_in is not None:
             await self._api.load_adapter(self._stand_in.name, self._stand_in, self._start_timeout)
@@ -588,7 +590,7 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _abandon(loop: asyncio.AbstractEventLoop, servers: list[ServerProcess], folder: Path) -> None:
-    """Free everything, also at the end of a program that closed nothing."""
+    """Free everything, also at the end of a program that did not close the sampler."""
     for server in servers:
         server.stop()
     loop.call_soon_threadsafe(loop.stop)

@@ -1,4 +1,4 @@
-"""What is asked of a server of vLLM over HTTP, and what its answers mean."""
+"""The HTTP requests to a vLLM server, and the interpretation of its answers."""
 
 # ruff: noqa: ASYNC109 - the timeout is the contract
 from __future__ import annotations
@@ -18,7 +18,7 @@ class ServerLost(SamplerError):
 
 
 class Refused(Exception):
-    """The server answered that it will not.
+    """The server refused a request.
 
     Attributes:
         status: The HTTP status.
@@ -30,12 +30,12 @@ class Refused(Exception):
 
 
 class ServerApi:
-    """A connection to a server. Made, used and closed in one event loop.
+    """A connection to a server. Created, used and closed in one event loop.
 
     Args:
-        url: Where it is, without ``/v1``.
-        socket: Its Unix socket, if that is how it is reached.
-        api_key: Sent with every question; ``""`` for none.
+        url: Its URL, without ``/v1``.
+        socket: Its Unix socket, if it is reached through one.
+        api_key: Sent with every request; ``""`` for none.
     """
 
     def __init__(self, url: str, *, socket: Path | None = None, api_key: str = "") -> None:
@@ -47,17 +47,17 @@ class ServerApi:
         self._url = url.rstrip("/").removesuffix("/v1")
         connector = aiohttp.UnixConnector(str(socket), limit=0) if socket else aiohttp.TCPConnector(limit=0)
         self._session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=None),  # each question has its own
+            timeout=aiohttp.ClientTimeout(total=None),  # each request has its own
             connector=connector,
             headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
         )
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         await self._session.close()
 
     async def healthy(self) -> bool:
-        """Whether the server and its engine live."""
+        """Return whether the server and its engine are alive."""
         try:
             await self._ask("GET", "/health", None, 10.0)
         except (ServerLost, Refused):
@@ -65,18 +65,18 @@ class ServerApi:
         return True
 
     async def model(self) -> tuple[str, int | None]:
-        """Name of the base model and the longest context."""
+        """Return the name of the base model and the maximum context length."""
         answer = await self._ask("GET", "/v1/models", None, 60.0)
         card = next(card for card in answer["data"] if not card.get("parent"))
         return card["id"], card.get("max_model_len")
 
     async def complete(self, model: str, ids: Sequence[int], params: Mapping[str, Any], timeout: float) -> Any:
-        """The choice of one completion: ``token_ids``, ``logprobs``, ``finish_reason``."""
+        """Return the choice of one completion: ``token_ids``, ``logprobs``, ``finish_reason``."""
         body = {"model": model, "prompt": list(ids), "return_token_ids": True, **params}
         return (await self._ask("POST", "/v1/completions", body, timeout))["choices"][0]
 
     async def score(self, model: str, ids: Sequence[int], timeout: float) -> list[float]:
-        """Log-probs of all ids but the first."""
+        """Return log-probs of all ids except the first."""
         params = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
         choice = await self.complete(model, ids, params, timeout)
         pairs = zip(choice["prompt_logprobs"][1:], ids[1:], strict=True)
@@ -87,7 +87,7 @@ class ServerApi:
         await self._ask("POST", "/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)}, timeout)
 
     async def unload_adapter(self, name: str, timeout: float) -> None:
-        """Serve an adapter no more."""
+        """Stop serving an adapter."""
         await self._ask("POST", "/v1/unload_lora_adapter", {"lora_name": name}, timeout)
 
     async def call_workers(self, method: str, timeout: float, **arguments: str) -> list[Any]:
@@ -97,7 +97,7 @@ class ServerApi:
         return list((answer or {}).get("results", []))
 
     async def reset_prefix_cache(self, timeout: float) -> bool:
-        """Empty the prefix cache; False where something still uses it."""
+        """Clear the prefix cache; return False if it is still in use."""
         return bool((await self._ask("POST", "/reset_prefix_cache", None, timeout))["success"])
 
     async def sleep(self, level: int, timeout: float) -> None:
@@ -105,11 +105,11 @@ class ServerApi:
         await self._ask("POST", f"/sleep?level={level}", None, timeout)
 
     async def wake_up(self, timeout: float) -> None:
-        """Take it again."""
+        """Allocate it again."""
         await self._ask("POST", "/wake_up", None, timeout)
 
     async def _ask(self, method: str, path: str, body: Any, timeout: float) -> Any:
-        if self._session.closed:  # by another request that found the server gone
+        if self._session.closed:  # closed by another request that found the server dead
             raise ServerLost(f"vLLM's server was lost before {path}: this connection has been hung up")
         try:
             async with asyncio.timeout(timeout), self._session.request(method, self._url + path, json=body) as answer:

@@ -1,4 +1,4 @@
-"""A server of vLLM as a child process: started, watched, ended with everything it started."""
+"""A vLLM server as a child process: started, monitored, and ended with all its descendants."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _LINES = 30
 class ServerProcess:
     """A running ``vllm.entrypoints.openai.api_server`` that listens on a Unix socket only this user can reach.
 
-    It is killed by the kernel when the thread that made it ends, SIGKILL of the whole program included.
+    The kernel kills it when the thread that started it ends, also when the whole program is killed with SIGKILL.
 
     Args:
-        arguments: Of ``vllm.EngineArgs``, by their Python names.
+        arguments: Arguments of ``vllm.EngineArgs``, by their Python names.
         variables: Further environment variables.
-        socket: Where it listens; a path of at most 107 bytes.
-        log: Where its output is appended.
+        socket: Its socket; a path of at most 107 bytes.
+        log: File that its output is appended to.
 
     Raises:
         SamplerError: It cannot be started.
@@ -49,7 +49,7 @@ class ServerProcess:
                     stdout=stream,
                     stderr=stream,
                     env={**os.environ, **variables, "PYTHONPATH": path},
-                    start_new_session=True,  # Ctrl-C is for the trainer, which closes the server in its own time
+                    start_new_session=True,  # Ctrl-C goes to the trainer, which closes the server itself
                 )
             except OSError as error:
                 raise SamplerError(f"vLLM's server cannot be started: {error}") from error
@@ -69,7 +69,7 @@ class ServerProcess:
         return f"exit status {status}"
 
     def said(self) -> str:
-        """The end of what it wrote, and where the rest is."""
+        """Return the end of its output, and the path of the log."""
         try:
             with self._log.open("rb") as stream:
                 stream.seek(self._log_begin)
@@ -79,7 +79,7 @@ class ServerProcess:
         return "\n".join([f"The end of its log, {self._log}:", *lines[-_LINES:]])
 
     def stop(self, grace: float = 10.0) -> None:
-        """End it and everything it started: asked first, killed after ``grace`` seconds. Safe to call twice."""
+        """End it and all its descendants: terminated first, killed after ``grace`` seconds. Safe to call twice."""
         if self._process.poll() is None:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -87,7 +87,7 @@ class ServerProcess:
         self.kill()
 
     def kill(self) -> None:
-        """End it and everything it started at once."""
+        """Kill it and all its descendants at once."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(10.0)

@@ -1,4 +1,4 @@
-"""How an engine of vLLM is set up for training: options of our samplers in vLLM's words, and its environment."""
+"""Settings of a vLLM engine for training: the samplers' options as vLLM's arguments, and environment variables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rllm_gym.samplers.vllm.adapter import max_rank
 from rllm_gym.samplers.vllm.probing import TOLERANCES
 
 WORKER_EXTENSION = "rllm_gym.samplers.vllm.worker.WorkerExtension"
-# On a CPU, where prompts are computed whole: most tokens of prompts in one step.
+# On a CPU, where prompts are computed whole: maximum number of prompt tokens in one step.
 _PROMPT_TOKENS = 8192
 
 
@@ -55,7 +55,7 @@ class EngineSettings:
         max_rank(self.lora_rank)
 
     def arguments(self, *, cuda: bool) -> dict[str, Any]:
-        """Keyword arguments of ``vllm.EngineArgs``."""
+        """Return keyword arguments of ``vllm.EngineArgs``."""
         arguments: dict[str, Any] = {
             "model": self.path,
             "dtype": self.dtype,
@@ -72,7 +72,7 @@ class EngineSettings:
                 "enable_lora": True,
                 "max_lora_rank": max_rank(self.lora_rank),
                 "max_loras": self.max_adapters,
-                "max_cpu_loras": self.max_adapters + (not cuda),  # and one that stands in for the base
+                "max_cpu_loras": self.max_adapters + (not cuda),  # plus one that stands in for the base
             }
         if cuda:
             arguments["gpu_memory_utilization"] = self.memory
@@ -80,30 +80,31 @@ class EngineSettings:
             if self.sleep_mode:
                 arguments["enable_sleep_mode"] = True
         else:
-            # Compiling pays on no model that a CPU can train.
+            # Compiling does not pay for any model that a CPU can train.
             arguments["enforce_eager"] = self.eager is None or self.eager
             arguments["distributed_executor_backend"] = "uni"
             arguments["kv_cache_memory_bytes"] = int(self.cache_gib * (1 << 30))
-            # A seeded prompt that is computed in parts kills vLLM on a CPU ("CPU Generator does not use offset").
+            # A seeded prompt that is computed in parts crashes vLLM on a CPU ("CPU Generator does not use offset").
             arguments["enable_chunked_prefill"] = False
             arguments["max_num_batched_tokens"] = max(self.context_length, _PROMPT_TOKENS)
         return arguments | dict(self.engine_args)
 
     def environment(self, *, cuda: bool) -> dict[str, str]:
-        """Environment variables an engine is started with. Those of the user's own that only tune come first."""
+        """Return the environment variables of an engine. The user's values take precedence for tuning variables."""
         fixed = {"VLLM_NO_USAGE_STATS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
         tuning = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_LOGGING_STREAM": "ext://sys.stderr"}
         if not cuda:
             fixed["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
-            # Three small functions of vLLM would be compiled with a C++ compiler for ten seconds, and win nothing.
+            # Three small functions of vLLM would be compiled with a C++ compiler for ten seconds, without any gain.
             fixed["TORCHDYNAMO_DISABLE"] = "1"
         return {name: os.environ.get(name, value) for name, value in tuning.items()} | fixed
 
 
 def check_update(update: WeightUpdate, settings: EngineSettings) -> None:
-    """
+    """Check that an engine with these settings can load an update.
+
     Raises:
-        ValueError: An engine that was started so takes no such update.
+        ValueError: It cannot.
     """
     if update.kind not in ("full", "lora"):
         raise ValueError(f"vLLM takes weight updates of kind 'full' or 'lora'; got kind={update.kind!r}")
@@ -117,13 +118,13 @@ def check_update(update: WeightUpdate, settings: EngineSettings) -> None:
 
 
 def has_cuda() -> bool:
-    """Whether vLLM would run on an NVIDIA GPU here."""
+    """Return whether vLLM would run on an NVIDIA GPU here."""
     return Path("/dev/nvidiactl").exists()
 
 
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables of this process for a while."""
+    """Set environment variables of this process temporarily."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -1,4 +1,4 @@
-"""Who may pass: many who sample together, or one who changes weights, alone, in the order they came."""
+"""A read-write lock for asyncio: many samplers at once, or one weight update alone, in order of arrival."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ _T = TypeVar("_T")
 
 
 class Turnstile:
-    """For one event loop. Whoever wants to be alone waits for those inside, and those who come later wait behind."""
+    """A read-write lock for one event loop.
+
+    A writer waits for the current readers, and later readers wait for the writer.
+    """
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
@@ -21,7 +24,7 @@ class Turnstile:
 
     @asynccontextmanager
     async def together(self, enter: Callable[[], Awaitable[_T]]) -> AsyncIterator[_T]:
-        """Inside with others, after ``enter``, which nobody else does meanwhile."""
+        """Hold the lock as a reader, after ``enter``, which no other task runs at the same time."""
         async with self._turn:
             entered = await enter()
             self._inside += 1
@@ -35,7 +38,7 @@ class Turnstile:
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Inside with nobody else."""
+        """Hold the lock as the only one."""
         async with self._turn:
             await self._empty.wait()
             yield

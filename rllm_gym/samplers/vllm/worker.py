@@ -1,4 +1,4 @@
-"""What rllm-gym adds to vLLM's workers through its ``worker_extension_cls``; loaded in the engine's process."""
+"""Extensions of vLLM's workers, for its ``worker_extension_cls``; loaded in the engine's process."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from rllm_gym.workers.child import die_with
 
 
 def _die_with_server() -> None:
-    """A killed server must not leave its engine behind, which holds the model's memory. vLLM itself looks after the
-    workers of an engine, but not after the engine."""
+    """End this engine process when the server dies.
+
+    A killed server must not leave its engine behind, which holds the model's memory. vLLM itself ends the workers of an
+    engine, but not the engine.
+    """
     server = int(os.environ.get(SERVER_PID, "0"))
     if not server or server == os.getpid():
         return
@@ -32,30 +35,30 @@ _die_with_server()
 
 
 class WorkerExtension:
-    """Further calls of a worker, for ``collective_rpc``."""
+    """Further methods of a worker, for ``collective_rpc``."""
 
     model_runner: Any
 
     def rllm_gym_score_uncut(self) -> bool:
-        """Report log-probs of the distribution at the request's temperature, before ``top_p`` and ``top_k`` cut it.
+        """Report log-probs at the request's temperature, before ``top_p`` and ``top_k`` are applied.
 
-        vLLM's own modes report either the one at temperature 1 or the one that is left after the cut. False where the
-        worker has another sampler, which must then do with its ``processed_logprobs``.
+        vLLM's own modes report either those at temperature 1 or those after the cuts. Return False if the worker has
+        another sampler, whose ``processed_logprobs`` must then be used.
         """
         own: Any = getattr(self.model_runner, "sampler", None)
         if type(own) is not Sampler:
             return False
         own.__class__ = _UncutSampler
-        # "Raw" ones are computed of all logits before anything is cut; so they are here, after dividing.
+        # "Raw" log-probs are computed from all logits before the cuts; here after dividing by the temperature.
         own.logprobs_mode = "raw_logprobs"
         own.topk_topp_sampler.logprobs_mode = "raw_logprobs"
         return True
 
     def rllm_gym_repack_heads(self) -> None:
-        """After ``reload_weights`` on a CPU: pack the language head anew.
+        """Repack the language head after ``reload_weights`` on a CPU.
 
-        vLLM's CPU build packs a head's weights for oneDNN. A head that is tied to the embedding is no tensor of its own
-        in a checkpoint, so that a reload brings a new embedding and leaves the packed head as it was.
+        vLLM's CPU build packs a head's weights for oneDNN. A head that is tied to the embedding is not a separate
+        tensor in a checkpoint, so that a reload replaces the embedding and leaves the packed head unchanged.
         """
         from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 
@@ -65,14 +68,14 @@ class WorkerExtension:
 
 
 class _UncutSampler(Sampler):  # type: ignore[misc, unused-ignore]
-    """vLLM's sampler, whose log-probs know the temperature."""
+    """vLLM's sampler with log-probs at the request's temperature."""
 
     _temperature_B: Tensor | None = None
 
     def forward(self, logits: Tensor, sampling_metadata: Any, *args: Any, **kwargs: Any) -> Any:
         temperature_B = sampling_metadata.temperature
         if temperature_B is not None:
-            # 0 is greedy, and scored unscaled.
+            # 0 is greedy, with unscaled log-probs.
             temperature_B = torch.where(temperature_B < 1e-5, 1.0, temperature_B)
         self._temperature_B = temperature_B
         try:
@@ -81,7 +84,7 @@ class _UncutSampler(Sampler):  # type: ignore[misc, unused-ignore]
             self._temperature_B = None
 
     def compute_logprobs(self, logits: Tensor) -> Tensor:
-        """Of sampled tokens at their temperature; of prompts, which come here outside of ``forward``, at 1."""
+        """Compute log-probs of sampled tokens at their temperature; of prompts, scored outside ``forward``, at 1."""
         logits_BV = logits.float()
         if self._temperature_B is not None:
             logits_BV = logits_BV / self._temperature_B[:, None]

@@ -1,1 +1,1 @@
-"""What runs behind the wall: standard library only, never imported by the trainer, sent in as source."""
+"""Code that runs inside the sandbox: standard library only, sent in as source, not run by the trainer."""

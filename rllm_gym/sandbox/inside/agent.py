@@ -1,4 +1,4 @@
-"""How a command's process becomes the agent's, in each tier: what it may do from then on, and what is watched.
+"""How the process of a command becomes the agent's in each tier: which rights it keeps and what is monitored.
 
 Sent in as source text: standard library only.
 """
@@ -29,46 +29,46 @@ def _cap_resources(limits: dict[str, Any]) -> None:
 
 
 class Namespaces:
-    """Tier A: mounts and process ids are the session's own already; what is left is to give up all rights."""
+    """Tier A: mounts and process ids already belong to the session; the process only has to give up all rights."""
 
     def __init__(self) -> None:
         self._filter = seccomp.deny_list(sockets="loopback")
 
     def become_user(self, limits: dict[str, Any], trusted: int) -> None:
-        """Before the workspace is entered. ``trusted`` processes are of the same user, and are counted."""
-        confine.be_dumpable()  # or its files in /proc are root's
+        """Change the user before the workspace is entered. The ``trusted`` processes of the same user are counted."""
+        confine.be_dumpable()  # otherwise its files in /proc belong to root
         with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")  # where memory runs out, better a command is ended than the session
+            file.write("1000")  # if memory runs out, the kernel should end a command rather than the session
         confine.lower(resource.RLIMIT_NPROC, limits["processes"] + trusted)
 
     def close(self, limits: dict[str, Any]) -> None:
-        """Last of all."""
+        """Apply the final restrictions. Must be the last call."""
         _cap_resources(limits)
         confine.drop_capabilities()
         confine.no_new_privileges()
         seccomp.install(self._filter)
 
     def as_agent(self) -> contextlib.AbstractContextManager[None]:
-        """With the agent's rights to files and to /proc."""
+        """Return a context with the agent's rights to files and to /proc."""
         return contextlib.nullcontext()
 
     def exceeded(self, family: Iterable[int], tasks: int, limits: dict[str, Any]) -> bool:
-        """Whether a limit is broken that no kernel keeps here."""
+        """Return whether a limit is exceeded that the kernel does not enforce here."""
         return False
 
 
 class Container(Namespaces):
-    """A container: its engine caps the processes, and has taken all rights away already."""
+    """A container: its engine caps the processes and has already removed all rights."""
 
     def become_user(self, limits: dict[str, Any], trusted: int) -> None:
-        """As :meth:`Namespaces.become_user`."""
+        """See :meth:`Namespaces.become_user`."""
         confine.be_dumpable()
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")
 
 
 class Lower:
-    """Tiers B and C: Landlock and seccomp around each command, or nothing; and a watch."""
+    """Tiers B and C: Landlock and seccomp around each command, or nothing; limits are monitored."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         from rllm_gym.sandbox.inside import landlocked
@@ -82,25 +82,25 @@ class Lower:
             self._wall = landlocked.Wall(*(settings[name] for name in names))
             if self._wall.uid is not None:
                 self._owner = self._wall.uid
-                # The agent owns what is in it, and cannot take the workspace itself away.
+                # The agent owns the content of the directory but cannot remove the workspace itself.
                 os.chown(self._scratch, 0, 0)
                 os.chmod(self._scratch, 0o755)
 
     def furnish(self, names: Iterable[str]) -> None:
-        """Make the agent's directories."""
+        """Create the agent's directories."""
         for name in names:
             path = f"{self._scratch}/{name}"
             os.mkdir(path, 0o700)
             os.chown(path, self._owner, -1)
 
     def become_user(self, limits: dict[str, Any], trusted: int) -> None:
-        """As :meth:`Namespaces.become_user`."""
+        """See :meth:`Namespaces.become_user`."""
         confine.be_dumpable()
         if self._wall is not None:
             self._wall.become_user({"processes": limits["processes"] + trusted})
 
     def close(self, limits: dict[str, Any]) -> None:
-        """As :meth:`Namespaces.close`."""
+        """See :meth:`Namespaces.close`."""
         _cap_resources(limits)
         if self._wall is not None:
             if self._wall.uid is None:
@@ -109,11 +109,11 @@ class Lower:
             self._wall.close(self._scratch)
 
     def as_agent(self) -> contextlib.AbstractContextManager[None]:
-        """As :meth:`Namespaces.as_agent`."""
+        """See :meth:`Namespaces.as_agent`."""
         return self._wall.as_program() if self._wall is not None else contextlib.nullcontext()
 
     def exceeded(self, family: Iterable[int], tasks: int, limits: dict[str, Any]) -> bool:
-        """As :meth:`Namespaces.exceeded`: too many processes, or too much on the disk."""
+        """See :meth:`Namespaces.exceeded`: too many processes, or too much disk space."""
         if self._wall is None:
             return False
         scratch = {
@@ -124,8 +124,11 @@ class Lower:
         return bool(self._wall.exceeded(family, tasks, scratch))
 
     def room(self, limits: dict[str, Any], place: workspace.Workspace) -> dict[str, Any]:
-        """The limits of one command, where the disk is only watched: beside its base, and beside what an earlier one
-        has filled the workspace with, since otherwise nothing could ever be removed again."""
+        """Return the limits of one command where disk use is only monitored.
+
+        They allow the size of the base, plus what an earlier command has filled the workspace with: otherwise nothing
+        could be removed any more.
+        """
         size, count = limits["workspace_mb"], limits["workspace_files"]
         allowed = dict(limits)
         allowed["workspace_mb"] = size + place.filled_bytes // _MEGABYTE + 1
@@ -137,7 +140,7 @@ class Lower:
 
 
 def of(settings: dict[str, Any]) -> Namespaces | Lower:
-    """What the session's settings ask for."""
+    """Return the confinement named in the session's settings."""
     match settings["confinement"]:
         case "namespaces":
             return Namespaces()

@@ -1,4 +1,4 @@
-"""System calls that put walls around this process: namespaces, mounts, capabilities, what is inherited.
+"""System calls that isolate this process: namespaces, mounts, capabilities, inherited resources.
 
 Sent in as source text: standard library only. Each function raises ``OSError`` with the call's name when the kernel
 refuses. Sources: the manual pages of the calls; ``linux/sched.h``, ``linux/mount.h``, ``linux/prctl.h``.
@@ -24,7 +24,7 @@ _CAPABILITY_VERSION_3 = 0x20080522
 _CLONE = {"x86_64": 56, "aarch64": 220}.get(os.uname().machine)
 _CLOSE_RANGE = 436
 
-# Keeps the interpreter's lock during a call, as ``clone`` must: the child is the thread that holds it.
+# PyDLL holds the interpreter's lock during a call, which ``clone`` requires: the child is the thread that holds it.
 _libc = ctypes.PyDLL(None, use_errno=True)
 _prctl, _unshare, _mount, _syscall, _capset = _libc.prctl, _libc.unshare, _libc.mount, _libc.syscall, _libc.capset
 _prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
@@ -44,15 +44,16 @@ def _checked(result: int, call: str) -> int:
 
 
 def unshare(flags: int) -> None:
-    """Move this process (``CLONE_NEWPID``: its future children) to namespaces of its own."""
+    """Move this process (with ``CLONE_NEWPID``: its future children) to new namespaces."""
     _checked(_unshare(flags), f"unshare({flags:#x})")
 
 
 def fork_into(flags: int) -> int:
-    """Fork into new namespaces; with ``CLONE_NEWPID`` the child is pid 1 of its own. 0 in the child, as ``os.fork``.
+    """Fork into new namespaces; return 0 in the child, as ``os.fork``.
 
-    Unlike ``unshare`` it leaves this process as it was, so that it can be called again. No fork handlers run: the
-    child should do little, and ``os.fork`` before anything else of weight.
+    With ``CLONE_NEWPID`` the child is pid 1 of its own namespace. Unlike ``unshare`` it leaves this process unchanged,
+    so that it can be called repeatedly. No fork handlers run: the child should do little, and call ``os.fork`` before
+    any substantial work.
     """
     if _CLONE is None:
         raise OSError(38, f"no number of the clone call known for machine {os.uname().machine!r}")
@@ -65,19 +66,19 @@ def mount(source: str, target: str, kind: str | None, flags: int, data: str | No
 
 
 def become_user(uid: int, gid: int) -> None:
-    """Give up being root of the machine for good."""
+    """Give up being root of the machine permanently."""
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
 
 
 def own_user_namespace(flags: int, *, uid: int, gid: int) -> None:
-    """A user namespace (and those of ``flags``, owned by it) in which this process is ``uid`` and has all capabilities.
+    """Enter a user namespace (and those of ``flags``, owned by it) where this process is ``uid`` with all capabilities.
 
-    Mounts that were there before are locked in it: nobody inside can undo one, or make it writable.
+    Earlier mounts are locked in it: no process inside can remove one or make it writable.
     """
     outer_uid, outer_gid = os.geteuid(), os.getegid()
-    _checked(_prctl(_SET_DUMPABLE, 1, 0, 0, 0), "prctl(PR_SET_DUMPABLE)")  # or its maps belong to root
+    _checked(_prctl(_SET_DUMPABLE, 1, 0, 0, 0), "prctl(PR_SET_DUMPABLE)")  # otherwise its maps belong to root
     unshare(CLONE_NEWUSER | flags)
     for name, text in (
         ("setgroups", "deny"),
@@ -91,48 +92,48 @@ def own_user_namespace(flags: int, *, uid: int, gid: int) -> None:
 
 
 def drop_bounding_set() -> None:
-    """Starting a program never brings a capability back."""
+    """Empty the bounding set, so that executing a program never restores a capability."""
     for number in range(64):
         if _prctl(_DROP_BOUNDING, number, 0, 0, 0) == -1:
-            if ctypes.get_errno() == 22:  # the last one this kernel knows is behind us
+            if ctypes.get_errno() == 22:  # the previous number was the last one this kernel knows
                 break
             _checked(-1, f"prctl(PR_CAPBSET_DROP, {number})")
 
 
 def drop_capabilities() -> None:
-    """All this process has."""
+    """Drop all capabilities of this process."""
     _prctl(_AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)  # absent from kernels without ambient capabilities
     header, data = _NO_CAPABILITIES
     _checked(_capset(header, data), "capset")
 
 
 def no_new_privileges() -> None:
-    """No program this process starts gets more rights than it has: set-user-id does nothing."""
+    """Prevent programs that this process starts from gaining rights: set-user-id has no effect."""
     _checked(_prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0), "prctl(PR_SET_NO_NEW_PRIVS)")
 
 
 def be_undumpable() -> None:
-    """Nobody of the same user may trace this process or read its memory, descriptors and environment in /proc."""
+    """Stop same-user processes from tracing this one or reading its memory, descriptors and environment in /proc."""
     _checked(_prctl(_SET_DUMPABLE, 0, 0, 0, 0), "prctl(PR_SET_DUMPABLE)")
 
 
 def be_dumpable() -> None:
-    """An ordinary process again, whose /proc/self is its own. Undumpable is inherited by forks."""
+    """Make this process dumpable again, so that it owns its /proc/self. Forks inherit the undumpable state."""
     _checked(_prctl(_SET_DUMPABLE, 1, 0, 0, 0), "prctl(PR_SET_DUMPABLE)")
 
 
 def be_subreaper() -> None:
-    """Orphans among this process's descendants become its children, whatever sessions they made."""
+    """Make this process adopt the orphans among its descendants, whatever sessions they created."""
     _checked(_prctl(_SET_SUBREAPER, 1, 0, 0, 0), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 def die_with_parent() -> None:
-    """Be killed when the thread that started this process ends. A change of user id forgets it."""
+    """Kill this process when the thread that started it ends. A change of user id resets this setting."""
     _checked(_prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")
 
 
 def close_from(lowest: int) -> None:
-    """Close every descriptor from ``lowest`` on."""
+    """Close every descriptor from ``lowest`` upwards."""
     if _syscall(_CLOSE_RANGE, lowest, 0xFFFFFFFF, 0, 0, 0) == -1:
         os.closerange(lowest, os.sysconf("SC_OPEN_MAX"))  # before Linux 5.9
 
@@ -148,12 +149,12 @@ def close_all_but(keep: Iterable[int]) -> None:
 
 
 def lower(kind: int, value: int) -> None:
-    """Set a resource limit, both soft and hard, never above what it is now."""
+    """Set a resource limit, soft and hard, never above its current value."""
     _, hard = resource.getrlimit(kind)
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(kind, (value, value))
 
 
 def flush_libc() -> None:
-    """Write out what C code has buffered."""
+    """Flush the buffers of C code."""
     _libc.fflush(None)

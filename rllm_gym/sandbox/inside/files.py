@@ -1,8 +1,8 @@
-"""A hostile directory, read and written without ever being led out of it.
+"""Reading and writing a hostile directory without following a path out of it.
 
-Everything goes from one descriptor of the root, a component at a time, never following a link by itself: what the
-owner of the directory does meanwhile cannot lead elsewhere. Runs behind the wall and in the trainer alike, so it
-uses the standard library only. Names are bytes on disk and surrogate-escaped text in answers.
+Every access starts at a descriptor of the root and resolves one component at a time. The kernel follows no link, so
+concurrent changes by the owner of the directory cannot redirect an access. The module runs both inside the sandbox and
+in the trainer, so it uses the standard library only. Names are bytes on disk and surrogate-escaped text in results.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 MAX_DEPTH = 256
-"""Directories below one another. Deeper trees are refused: each level holds a descriptor while it is read."""
+"""Maximum depth of directories. Deeper trees are rejected, because each level holds a descriptor while it is read."""
 
 MAX_LINKS = 40
-"""Symbolic links followed for one path, as the kernel does."""
+"""Maximum number of symbolic links followed for one path, as in the kernel."""
 
 _PATH_MAX = 4096
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -28,12 +28,12 @@ _OPAQUE = ("user.overlay.opaque", "trusted.overlay.opaque")
 
 
 class TooLarge(Exception):
-    """A file or a tree is over the limit it was asked for with; says which and by what."""
+    """A file or a tree exceeds the limit of the request. The message says which, and by how much."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file or symbolic link: ``data`` is its content, or what the link says."""
+    """One file or symbolic link. ``data`` is its content, or the target of the link."""
 
     path: str
     kind: str
@@ -43,14 +43,14 @@ class Entry:
 
 @dataclass(slots=True)
 class Budget:
-    """What one reading may take, and what it has taken."""
+    """The limits of one reading and what it has used."""
 
     max_bytes: int
     max_files: int
     bytes: int = 0
     files: int = 0
     skipped: int = 0
-    """FIFOs, sockets and devices met: they are nobody's file."""
+    """Number of FIFOs, sockets and devices found. They are not read."""
 
     def take(self, path: str, size: int) -> None:
         self.files += 1
@@ -61,14 +61,14 @@ class Budget:
             raise TooLarge(f"the tree has more than {self.max_bytes} bytes ({path!r} went over); raise max_bytes")
 
 
-# One path -------------------------------------------------------------------------------------------------------
+# Single paths
 
 
 def parts_of(path: str, workdir: str) -> list[bytes]:
-    """The components of ``path`` below the root; absolute paths must lie in ``workdir``.
+    """Return the components of ``path`` below the root. Absolute paths must lie in ``workdir``.
 
     Raises:
-        OSError: It is empty, too long, has a NUL, or lies elsewhere.
+        OSError: The path is empty, too long, has a NUL, or lies elsewhere.
     """
     try:
         raw = path.encode("utf-8", "surrogateescape")
@@ -85,7 +85,7 @@ def parts_of(path: str, workdir: str) -> list[bytes]:
 
 
 class Place:
-    """A name in a directory that is held open: where a path leads."""
+    """A name in an open directory: the location that a path resolves to."""
 
     def __init__(self, directory: int, name: bytes) -> None:
         self.directory = directory
@@ -97,13 +97,13 @@ class Place:
 
 @contextlib.contextmanager
 def find(root: int, path: str, workdir: str, *, create: bool = False) -> Iterator[Place]:
-    """Where ``path`` leads, links inside the root followed; with ``create``, missing directories are made.
+    """Resolve ``path``, following links inside the root; with ``create``, create missing directories.
 
-    The last component need not exist. The root itself is the place ``.``.
+    The last component need not exist. The root itself is the name ``.``.
 
     Raises:
         PermissionError: A link or ``..`` leads out of the root.
-        OSError: As the kernel would say: not there, not a directory, too many links.
+        OSError: As from the kernel: not found, not a directory, too many links.
     """
     todo = parts_of(path, workdir)[::-1]
     held = [os.dup(root)]
@@ -153,10 +153,11 @@ def find(root: int, path: str, workdir: str, *, create: bool = False) -> Iterato
 
 
 def read_file(root: int, path: str, workdir: str, max_bytes: int) -> bytes:
-    """
+    """Return the content of a file.
+
     Raises:
-        TooLarge: It has more than ``max_bytes``.
-        OSError: It is not there, not a regular file, or a link leads out.
+        TooLarge: The file has more than ``max_bytes``.
+        OSError: It does not exist, is not a regular file, or a link leads out of the root.
     """
     with find(root, path, workdir) as place:
         status = place.lstat()
@@ -166,17 +167,17 @@ def read_file(root: int, path: str, workdir: str, max_bytes: int) -> bytes:
 
 
 def write_file(root: int, path: str, workdir: str, data: bytes, executable: bool | None) -> None:
-    """Put ``data`` there in one step, with the directories it needs. Who reads sees the old file or the new one.
+    """Write ``data`` atomically, creating missing directories. A reader sees the old file or the new one.
 
     Args:
         root: Descriptor of the root.
-        path: Where; a link inside the root is written through.
-        workdir: What the root is called.
+        path: The file; a link inside the root is written through.
+        workdir: Path of the root, for absolute paths.
         data: The whole new content.
-        executable: ``None`` keeps what an existing file has.
+        executable: Whether the file is executable; ``None`` keeps the mode of an existing file.
 
     Raises:
-        OSError: There is no room, something that is no regular file is in the way, or a link leads out.
+        OSError: No space is left, the path exists and is not a regular file, or a link leads out of the root.
     """
     with find(root, path, workdir, create=True) as place:
         old = _lstat(place.name, place.directory)
@@ -190,7 +191,7 @@ def write_file(root: int, path: str, workdir: str, data: bytes, executable: bool
 
 
 def link_file(root: int, path: str, target: bytes) -> None:
-    """Make a symbolic link, with the directories it needs."""
+    """Create a symbolic link, with missing directories."""
     with find(root, path, "/", create=True) as place:
         os.symlink(target, place.name, dir_fd=place.directory)
 
@@ -222,7 +223,7 @@ def _lstat(name: bytes, directory: int) -> os.stat_result | None:
 
 
 def _content(directory: int, name: bytes, path: str, max_bytes: int) -> bytes:
-    # O_NONBLOCK: should a FIFO have taken the file's place since it was looked at, opening does not wait for a writer.
+    # O_NONBLOCK: if a FIFO has replaced the file since the check, opening does not wait for a writer.
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, dir_fd=directory)
     try:
         status = os.fstat(fd)
@@ -241,7 +242,7 @@ def _content(directory: int, name: bytes, path: str, max_bytes: int) -> bytes:
         os.close(fd)
 
 
-# Whole trees ----------------------------------------------------------------------------------------------------
+# Whole trees
 
 
 def _join(prefix: str, name: bytes) -> str:
@@ -265,7 +266,7 @@ def _subdirectory(directory: int, name: bytes, path: str) -> Iterator[int]:
 
 
 def _entry(directory: int, name: bytes, path: str, status: os.stat_result, budget: Budget) -> Entry | None:
-    """The file or link of that name; ``None`` for anything else, which is counted."""
+    """Return the file or link of that name; ``None`` for anything else, which is counted."""
     if stat.S_ISLNK(status.st_mode):
         target = os.readlink(name, dir_fd=directory)
         budget.take(path, len(target))
@@ -279,11 +280,11 @@ def _entry(directory: int, name: bytes, path: str, status: os.stat_result, budge
 
 
 def walk(root: int, budget: Budget, leave_out: frozenset[str] = frozenset()) -> Iterator[Entry]:
-    """Every file and link below ``root`` but those under the top-level names ``leave_out``.
+    """Yield every file and link below ``root``, except those under the top-level names in ``leave_out``.
 
     Raises:
-        TooLarge: The tree is over the budget, or too deep.
-        OSError: Something cannot be read.
+        TooLarge: The tree exceeds the budget, or is too deep.
+        OSError: A file or directory cannot be read.
     """
     yield from _walk(root, "", budget, leave_out)
 
@@ -295,7 +296,7 @@ def _walk(directory: int, prefix: str, budget: Budget, leave_out: frozenset[str]
             continue
         status = _lstat(name, directory)
         if status is None:
-            continue  # gone since it was listed
+            continue  # removed since it was listed
         if stat.S_ISDIR(status.st_mode):
             with _subdirectory(directory, name, path) as fd:
                 yield from _walk(fd, path, budget, leave_out)
@@ -304,7 +305,7 @@ def _walk(directory: int, prefix: str, budget: Budget, leave_out: frozenset[str]
 
 
 def leaves(directory: int, name: bytes, path: str) -> Iterator[str]:
-    """The paths of all files and links at or below that name."""
+    """Yield the paths of all files and links at or below a name."""
     status = _lstat(name, directory)
     if status is None:
         return
@@ -316,21 +317,22 @@ def leaves(directory: int, name: bytes, path: str) -> Iterator[str]:
         yield path
 
 
-# What was changed -----------------------------------------------------------------------------------------------
+# Differences
 
 
 @dataclass(slots=True)
 class Difference:
-    """``base`` without ``removed`` and with ``written`` is the tree."""
+    """The difference between two trees: the tree is ``base`` without ``removed`` and with ``written``."""
 
     written: list[Entry] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
 
 
 def overlay_difference(upper: int, base: int, budget: Budget, leave_out: frozenset[str]) -> Difference:
-    """What an overlay's upper directory says was changed. Its cost goes by what was touched, not by the base.
+    """Return the changes recorded in an overlay's upper directory.
 
-    Source: Documentation/filesystems/overlayfs.rst, "whiteouts and opaque directories".
+    The cost depends on what was touched, not on the base. Source: Documentation/filesystems/overlayfs.rst, "whiteouts
+    and opaque directories".
     """
     found = Difference()
     _compare(upper, base, "", False, budget, leave_out, found)
@@ -346,7 +348,7 @@ def _compare(
     leave_out: frozenset[str],
     found: Difference,
 ) -> None:
-    """``opaque``: what the base has here and the upper directory has not is gone."""
+    """Compare one directory. ``opaque``: entries of the base that the upper directory lacks are removed."""
     names = _names(upper)
     for name in names:
         path = _join(prefix, name)
@@ -395,7 +397,7 @@ def _takes_its_place(entry: Entry | None, before: os.stat_result) -> bool:
 
 
 def _same(entry: Entry, base: int, name: bytes, before: os.stat_result) -> bool:
-    """The base has the same there: it was copied up by a touch or a chmod, or written with what it had."""
+    """Return whether the base has the same entry: a touch or a chmod copied it up, or the same content was written."""
     if stat.S_ISLNK(before.st_mode):
         return entry.kind == "symlink" and os.readlink(name, dir_fd=base) == entry.data
     if not stat.S_ISREG(before.st_mode) or entry.kind != "file" or before.st_size != len(entry.data):
@@ -406,7 +408,7 @@ def _same(entry: Entry, base: int, name: bytes, before: os.stat_result) -> bool:
 
 
 Mark = tuple[str, bool, bytes]
-"""Kind, executable, SHA-256 of the content: what is remembered of a base that was copied."""
+"""Kind, executable flag and SHA-256 of the content: what is kept of a base that was copied."""
 
 
 def mark(entry: Entry) -> Mark:
@@ -414,7 +416,7 @@ def mark(entry: Entry) -> Mark:
 
 
 def copied_difference(root: int, marks: dict[str, Mark], budget: Budget, leave_out: frozenset[str]) -> Difference:
-    """What was changed in a workspace that began as a copy. Reads all of it."""
+    """Return the changes in a workspace that started as a copy. Reads the whole workspace."""
     found = Difference()
     there = set()
     for entry in walk(root, budget, leave_out):

@@ -1,9 +1,9 @@
-"""Which files a process may touch from now on, where no mount namespace can hide the others: Landlock by ctypes.
+"""Landlock by ctypes: restricts which files a process may use where no mount namespace can hide the others.
 
-Sent in as source text: standard library only. Knows ABI 1 (Linux 5.13) to 7; what the running kernel lacks is left
-out, and what later kernels add is not asked for. Landlock does not look at ``stat``, ``chdir``, ``readlink``, and not
-at ``chmod``, ``utime`` or signals to processes of the same user before ABI 6: ``seccomp.deny_list(shared_user=True)``
-sees to those that change something. Source: landlock(7).
+Sent in as source text: standard library only. Supports ABI 1 (Linux 5.13) to 7: rights that the running kernel lacks
+are omitted, and rights of later kernels are not requested. Landlock does not restrict ``stat``, ``chdir`` and
+``readlink``; nor ``chmod``, ``utime``, or, before ABI 6, signals to processes of the same user.
+``seccomp.deny_list(shared_user=True)`` handles those that change something. Source: landlock(7).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def abi() -> int:
-    """The Landlock version of this kernel; 0 where it has none, or it is not enabled, or a filter refuses it."""
+    """Return the Landlock version of this kernel; 0 if it has none, Landlock is not enabled, or a filter refuses it."""
     version: int = _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))
     return max(0, version)
 
@@ -41,14 +41,16 @@ def abi() -> int:
 def ruleset(
     readable: Iterable[str], writable: Iterable[str], devices: Iterable[str] = (), without: Iterable[str] = ()
 ) -> int:
-    """A set of rules as a file descriptor, closed on exec; any number of forked children may :func:`restrict` to it.
+    """Create a set of rules; return it as a file descriptor that is closed on exec.
+
+    Any number of forked children may :func:`restrict` themselves to it.
 
     Args:
-        readable: Files and directories, with all beneath them, to read and execute. One that is absent is left out.
-        writable: Directories to do anything in but make device files.
-        devices: Device files to read and write.
-        without: Directories beneath readable ones that are not. Their siblings are found by listing, now: what
-            appears beside them later is out of reach. The *names* in them can be listed, not read.
+        readable: Files and directories (recursively) that may be read and executed. Missing ones are skipped.
+        writable: Directories in which everything is allowed except creating device files.
+        devices: Device files that may be read and written.
+        without: Directories below readable ones that are excluded. Their siblings are listed now: entries that appear
+            later are inaccessible. The *names* in them can be listed, but not read.
 
     Raises:
         OSError: The kernel has no Landlock, or refused.
@@ -76,10 +78,10 @@ def ruleset(
 
 
 def restrict(rules: int) -> None:
-    """Puts the calling thread, and all it starts, under the rules for good. ``no_new_privs`` must be set.
+    """Apply the rules permanently to the calling thread and everything it starts. ``no_new_privs`` must be set.
 
-    Also out of reach from now on: TCP (ABI 4), other processes' abstract Unix sockets and signals to processes
-    outside (ABI 6), and the memory and ``/proc`` details of any process outside.
+    This also blocks TCP (ABI 4), other processes' abstract Unix sockets and signals to processes outside (ABI 6), and
+    the memory and ``/proc`` details of any process outside.
 
     Raises:
         OSError: The kernel refused.
@@ -96,7 +98,7 @@ def _allow_except(rules: int, path: str, rights: int, excluded: set[str]) -> Non
     _allow(rules, path, rights & _READ_DIR)
     with os.scandir(path) as entries:
         for entry in entries:
-            # What a link points to has, or has not, a rule of its own.
+            # The target of a link has a rule of its own, or none.
             if not entry.is_symlink():
                 _allow_except(rules, entry.path, rights, excluded)
 
@@ -105,7 +107,7 @@ def _allow(rules: int, path: str, rights: int) -> None:
     try:
         target = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except (FileNotFoundError, PermissionError):
-        return  # what cannot be reached needs no leave
+        return  # an inaccessible path needs no rule
     try:
         if not stat.S_ISDIR(os.fstat(target).st_mode):
             rights &= _OF_FILES

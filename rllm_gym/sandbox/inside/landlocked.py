@@ -1,8 +1,8 @@
-"""Tier B behind the door: how a worker without namespaces confines a program, watches it, and cleans up.
+"""Tier B inside: how a worker without namespaces confines a program, monitors it and cleans up.
 
-Landlock says which files, seccomp denies what namespaces would have hidden, and a spare user id (where the worker is
-root) keeps signals, ownership and the count of processes apart. What no call can cap here the worker looks at while
-the program runs. Sent in as source text: standard library only.
+Landlock decides which files are accessible, seccomp denies what namespaces would have hidden, and a spare user id (if
+the worker is root) separates signals, ownership and the process count. Limits that no system call can enforce here are
+monitored by the worker while the program runs. Sent in as source text: standard library only.
 """
 
 from __future__ import annotations
@@ -22,27 +22,28 @@ _DAC_OVERRIDE, _DAC_READ_SEARCH, _SETPCAP = 1, 2, 8
 _KEEP_CAPABILITIES, _AMBIENT, _AMBIENT_RAISE = 8, 47, 2
 _CAPABILITY_VERSION_3 = 0x20080522
 _BOMB = 8
-"""An ordinary user's processes are counted together, so this many times the limit is what the kernel stops at."""
+"""The factor on the process limit for the kernel's own limit, which counts all processes of an ordinary user
+together."""
 
 _OWN_FILES = 6
-"""What is in a program's scratch directory that it did not put there."""
+"""Number of entries in a program's scratch directory that it did not create."""
 
 _FILL = stat.S_IWUSR | stat.S_IXUSR
 _HIDDEN_S = 0.25
-"""CPU seconds after which a process that cannot be looked into is one that hides."""
+"""CPU seconds after which a process that cannot be inspected is treated as one that hides."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Wall:
-    """What stands around the programs of one worker.
+    """The confinement of the programs of one worker.
 
     Args:
-        scratch: A directory of the worker's own, in which every program gets one.
-        uid: Where the worker is root: the spare user that programs are. No two workers have the same.
-        readable: Files and directories that programs see.
-        without: Directories beneath those that they do not.
-        devices: Device files they may use.
+        scratch: A directory of the worker in which every program gets its own directory.
+        uid: If the worker is root: the spare user id of its programs. No two workers share one.
+        readable: Files and directories that programs can read.
+        without: Directories below those that programs cannot read.
+        devices: Device files that programs may use.
     """
 
     def __init__(
@@ -51,8 +52,8 @@ class Wall:
         self.scratch, self.uid = scratch, uid
         self._abi = landlock.abi()
         named_memory.install()
-        # A Python in root's own home: the spare user gets the right to pass closed directories, and so must not
-        # change the files there either. Which of them it reads is still for Landlock to say.
+        # If Python is in root's home, the spare user gets the right to enter closed directories. It must not change the
+        # files there either. Landlock still decides which of them it can read.
         self._passes = 0
         if uid is not None and not all(open_to_others(path) for path in readable):
             self._passes = _passing_capability()
@@ -60,7 +61,7 @@ class Wall:
         self._rules = landlock.ruleset(readable, [scratch], devices, without)
         self._filter = b"" if self._shared and self._abi < 6 else self._make_filter(0)
         if uid is not None:
-            # Programs own what is in their directory there, and cannot leave anything beside it, or close it.
+            # Programs own the content of their directory, but cannot create files next to it or change its mode.
             os.chmod(scratch, 0o711)
 
     def _make_filter(self, pid: int) -> bytes:
@@ -68,13 +69,13 @@ class Wall:
             sockets="none", watched=True, shared_user=self._shared, landlock_abi=self._abi, own_pid=pid
         )
 
-    # In the fork that is to be the program ---------------------------------------------------------------------
+    # Called in the fork that becomes the program
 
     def become_user(self, limits: Mapping[str, Any]) -> None:
-        """Before anything is written: be the user that the program will be, within its limits on processes."""
-        confine.be_dumpable()  # or its files in /proc are root's
+        """Change to the program's user and apply the process limit, before anything is written."""
+        confine.be_dumpable()  # otherwise its files in /proc belong to root
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")  # where memory runs out, better the program is ended than the trainer
+            file.write("1000")  # if memory runs out, the kernel should end the program rather than the trainer
         if self.uid is None:
             confine.lower(resource.RLIMIT_NPROC, _tasks_of(os.getuid()) + _BOMB * limits["processes"])
         else:
@@ -83,15 +84,15 @@ class Wall:
         confine.die_with_parent()
 
     def close(self, home: str) -> None:
-        """Last of all, with ``no_new_privs`` set: nothing outside is in reach from here on."""
+        """Apply the final restrictions: nothing outside is accessible afterwards. ``no_new_privs`` must be set."""
         named_memory.begin(f"{home}/shm")
         landlock.restrict(self._rules)
         seccomp.install(self._filter or self._make_filter(os.getpid()))
 
-    # In the worker ---------------------------------------------------------------------------------------------
+    # Called in the worker
 
     def exceeded(self, family: Iterable[int], tasks: int, limits: Mapping[str, Any]) -> str:
-        """The ``Ended`` of a program that has more processes or scratch space than it may; ``""`` of others."""
+        """Return the ``Ended`` value of a program that exceeds its processes or scratch space; ``""`` otherwise."""
         if tasks > limits["processes"]:
             return "processes limit"
         most, count = limits["scratch_mb"] << 20, limits["scratch_files"] + _OWN_FILES
@@ -102,7 +103,7 @@ class Wall:
 
     @contextlib.contextmanager
     def as_program(self) -> Iterator[None]:
-        """With the program's rights to files and to /proc, which root in a container may lack."""
+        """Run the block with the program's rights to files and to /proc, which root in a container may lack."""
         if self.uid is None:
             yield
             return
@@ -117,7 +118,7 @@ class Wall:
 
 
 def open_to_others(path: str) -> bool:
-    """Whether any user may pass all directories above."""
+    """Return whether any user may enter all directories above ``path``."""
     parts = os.path.realpath(path).split("/")
     for end in range(1, len(parts)):
         with contextlib.suppress(FileNotFoundError):
@@ -127,7 +128,7 @@ def open_to_others(path: str) -> bool:
 
 
 def _passing_capability() -> int:
-    """The weaker of the two capabilities that pass closed directories, of those this process has."""
+    """Return the weaker available capability of the two that allow entering closed directories."""
     with open("/proc/self/status") as file:
         effective = int(next(line for line in file if line.startswith("CapEff:")).split()[1], 16)
     for capability in (_DAC_READ_SEARCH, _DAC_OVERRIDE):
@@ -166,7 +167,7 @@ def _checked(result: int, call: str) -> None:
 
 
 def _tasks_of(uid: int) -> int:
-    """Threads of that user, as RLIMIT_NPROC counts them."""
+    """Return the number of threads of a user, as RLIMIT_NPROC counts them."""
     count = 0
     for name in os.listdir("/proc"):
         with contextlib.suppress(OSError):
@@ -176,7 +177,10 @@ def _tasks_of(uid: int) -> int:
 
 
 def _usage(directory: str, size_limit: int, count_limit: int) -> tuple[int, int]:
-    """Bytes and entries below; stops counting above either limit. What hides from counting counts as too much."""
+    """Return the bytes and entries below ``directory``.
+
+    Stops above either limit. Content that cannot be counted counts as too much.
+    """
     size, count = 0, 0
     todo = [directory]
     while todo and size <= size_limit and count <= count_limit:
@@ -192,19 +196,20 @@ def _usage(directory: str, size_limit: int, count_limit: int) -> tuple[int, int]
                     if size > size_limit or count > count_limit:
                         break
         except PermissionError:
-            # Its owner may fill it without reading it; one he may not enter stays as empty as it was made.
+            # Its owner may fill it without reading it. A directory that its owner may not enter stays as empty as it
+            # was created.
             with contextlib.suppress(OSError):
                 if os.lstat(path).st_mode & _FILL == _FILL:
                     return size_limit + 1, count
         except OSError:
-            continue  # it was moved or removed meanwhile
+            continue  # moved or removed since it was listed
     return size, count
 
 
 def _unlinked(family: Iterable[int]) -> int | None:
-    """Bytes of files that have no name any more and are open in one of those processes.
+    """Return the bytes of deleted files that are still open in one of the processes.
 
-    ``None`` where one that has done some work does not let itself be looked into.
+    Returns ``None`` if a process that has used CPU time cannot be inspected.
     """
     sizes: dict[tuple[int, int], int] = {}
     for pid in family:
@@ -215,28 +220,28 @@ def _unlinked(family: Iterable[int]) -> int | None:
                     if stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
                         sizes[status.st_dev, status.st_ino] = status.st_blocks * 512
         except PermissionError:
-            # Until it is the program, a fork of the worker is closed too: a matter of milliseconds. So is one that is
-            # ending and has given up its memory already.
+            # A fork of the worker cannot be inspected for a few milliseconds, until it has become the program. The same
+            # holds for a process that is ending and has already released its memory.
             process = processes.process(pid)
             if process is not None and process.cpu_s > _HIDDEN_S and processes.memory([pid], sys.maxsize):
                 return None
         except OSError:
-            continue  # it ended while it was looked at
+            continue  # it ended during the inspection
     return sum(sizes.values())
 
 
 def remove(directory: str) -> None:
-    """Remove a directory that a hostile program has filled, see :func:`empty`."""
+    """Remove a directory that a hostile program has filled; see :func:`empty`."""
     empty(directory)
     os.rmdir(directory)
 
 
 def empty(directory: str) -> None:
-    """Remove all that a hostile program, which has ended, left in a directory: however deep, with whatever modes.
+    """Remove everything that a hostile program, which has ended, left in a directory, whatever the depth and modes.
 
-    Directories are moved up before they are emptied, so that no path becomes longer than the file system takes.
+    Directories are moved up before they are emptied, so that no path exceeds the file system's limit.
     """
-    number, prefix = 0, os.urandom(8).hex()  # no name that the program could have taken
+    number, prefix = 0, os.urandom(8).hex()  # a name that the program could not have used
     while True:
         with os.scandir(directory) as entries:
             children = list(entries)
@@ -252,7 +257,7 @@ def empty(directory: str) -> None:
             for grandchild in grandchildren:
                 if grandchild.is_dir(follow_symlinks=False):
                     number += 1
-                    # Moving a directory rewrites its "..", which wants the right to write in it.
+                    # Moving a directory rewrites its "..", which needs write permission in it.
                     os.chmod(grandchild.path, 0o700)
                     os.rename(grandchild.path, f"{directory}/{prefix}{number}")
                 else:

@@ -1,6 +1,6 @@
-"""The life of a program as ``__main__``: from a fork of the warm worker to its exit, as in a Python of its own.
+"""Runs a program as ``__main__``: from a fork of the warm worker to its exit, as in a separate Python.
 
-What can be made ready before the fork is: after it, every object that is touched costs a copied page. Sent in as
+As much as possible is prepared before the fork: after it, every object that is touched costs a copied page. Sent in as
 source text: standard library only.
 """
 
@@ -25,7 +25,7 @@ _WARM = (
     "bisect", "collections", "copy", "dataclasses", "datetime", "functools", "heapq", "itertools", "math", "operator",
     "re", "string", "typing",
 )  # fmt: skip
-"""Imported before the fork, besides what the worker itself needs: nearly every program wants some of them."""
+"""Modules imported before the fork, besides those of the worker: nearly every program uses some of them."""
 
 _streams: list[Any] = []
 _own_modules: list[str] = []
@@ -34,16 +34,16 @@ _count = 0
 
 
 def warm() -> None:
-    """In the worker, last of all before it serves: make ready what every program needs."""
+    """Prepare what every program needs. Called in the worker as the last step before it serves."""
     global _count
     for name in _WARM:
         importlib.import_module(name)
     said = os.dup(2)
     reading, writing = os.pipe()
-    # Streams remember whether what they were opened on can be rewound: programs have pipes.
+    # Streams remember whether their file is seekable, and programs get pipes.
     for fd, other, mode in ((0, reading, "r"), (1, writing, "w"), (2, writing, "w")):
         os.dup2(other, fd)
-        # Standard error is written line by line and fails on no character, as everywhere.
+        # As usual, standard error is line-buffered and never fails on a character.
         errors = "backslashreplace" if fd == 2 else "surrogateescape"
         _streams.append(open(fd, mode, 1 if fd == 2 else -1, encoding="utf-8", errors=errors, closefd=False))  # noqa: SIM115
     os.dup2(said, 2)
@@ -54,12 +54,12 @@ def warm() -> None:
 
 
 def keep(thing: object) -> None:
-    """Do not take it apart in this process."""
+    """Keep an object alive, so that this process does not destroy it."""
     _kept.append(thing)
 
 
 class LibraryModule:
-    """A module of ``Program.library``, compiled. One that does not compile fails where it is imported."""
+    """A compiled module of ``Program.library``. A module that does not compile fails when it is imported."""
 
     def __init__(self, name: str, source: str) -> None:
         self.source = source
@@ -71,7 +71,7 @@ class LibraryModule:
 
 
 class LibraryFinder:
-    """Lets ``import`` find the library. It is finder and loader, as PEP 451 has them."""
+    """The finder and loader of the library's modules, according to PEP 451."""
 
     def __init__(self, modules: Mapping[str, LibraryModule]) -> None:
         self._modules = modules
@@ -99,12 +99,12 @@ class LibraryFinder:
 
 
 def run(source: str, args: list[str], modules: Mapping[str, LibraryModule], home: str) -> NoReturn:
-    """Be the program: nothing of the worker is below this frame but the line that called it."""
+    """Run the program. No frame of the worker is below this one, except for the line that called it."""
     path = f"{home}/main.py"
     main = types.ModuleType("__main__")
     main.__file__ = path
     main.__dict__["__builtins__"] = builtins
-    # Out of sight, and not taken apart: that would touch, and so copy, every page they are on.
+    # Hide the worker's modules without destroying them: that would touch, and so copy, every page they are on.
     _kept.extend([sys.modules.pop(name) for name in _own_modules])
     sys.modules["__main__"] = main
     sys.argv = [path, *args]
@@ -114,7 +114,7 @@ def run(source: str, args: list[str], modules: Mapping[str, LibraryModule], home
     for name, stream in zip(("__stdin__", "__stdout__", "__stderr__"), _streams, strict=True):
         setattr(sys, name, stream)
     if (numpy_random := sys.modules.get("numpy.random")) is not None:
-        numpy_random.seed()  # or every program would draw the same numbers
+        numpy_random.seed()  # otherwise every program would draw the same numbers
     if modules:
         sys.meta_path.insert(0, LibraryFinder(modules))
     code = 0
@@ -139,7 +139,7 @@ def _exit_code(code: object) -> int:
 
 
 def _show(error: BaseException) -> int:
-    """Say what was raised, as the interpreter does, without this file's frame."""
+    """Print an exception as the interpreter does, without the frame of this file."""
     trace = error.__traceback__.tb_next if error.__traceback__ else None
     error = error.with_traceback(trace)
     try:
@@ -152,10 +152,10 @@ def _show(error: BaseException) -> int:
 
 
 def _finish(code: int) -> NoReturn:
-    """End as an interpreter does: threads, exit handlers, what the program's own modules hold, standard streams.
+    """End as an interpreter does: threads, exit handlers, the program's own modules, standard streams.
 
-    Taking the whole interpreter down costs as much as everything before; what was there before the program came
-    has nothing to say at its end.
+    Finalizing the whole interpreter costs as much as everything before it, and objects from before the program started
+    need no finalization.
     """
     threading = sys.modules.get("threading")
     if threading is not None:
@@ -182,7 +182,7 @@ def _is_its_own(module: types.ModuleType) -> bool:
 
 
 def _empty(names: dict[str, Any]) -> None:
-    """As the interpreter does it: names become ``None``, private ones first, and finalizers may still look at them."""
+    """Clear a namespace as the interpreter does: names become ``None``, private ones first, for finalizers."""
     for private in (True, False):
         for name in list(names):
             if isinstance(name, str) and name != "__builtins__" and (name[:1] == "_" and name[1:2] != "_") is private:
@@ -195,5 +195,5 @@ def _flush(code: int) -> int:
             if stream is not None and not stream.closed:
                 stream.flush()
         except Exception:
-            code = code or 120  # what the interpreter says when its output cannot be written
+            code = code or 120  # the interpreter's exit code when its output cannot be written
     return code

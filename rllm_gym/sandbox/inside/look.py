@@ -1,7 +1,7 @@
-"""What a program sees of the machine it must not see: run in a sandbox, prints as JSON what it could do.
+"""Checks what a program in a sandbox can access of the machine, and prints the forbidden things it could do as JSON.
 
-Sent in as source text: standard library only. The arguments name things that exist outside: a file and the directory
-it is in, a Unix socket, a port on the loopback interface, and a process.
+Sent in as source text: standard library only. The arguments name things that exist outside: a file and its directory, a
+Unix socket, a port on the loopback interface, and a process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
         datagrams.connect(("192.0.2.1", 9))  # finds a route, sends nothing
         could.append("send to the network")
-    if pid not in (os.getpid(), os.getppid()):  # a number means another process in another pid namespace
+    if pid not in (os.getpid(), os.getppid()):  # in another pid namespace the same number means another process
         with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb"):
             could.append("read the environment of a process outside")
         with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
-"""Mounts without a place: how root hands a directory into a sandbox that cannot see it, owned by who lives there.
+"""Detached mounts: pass a directory from root into a sandbox that cannot see it, with mapped ownership.
 
-Standard library only: one half of this runs in the trainer, the other behind the wall. Sources: open_tree(2),
+Standard library only: one half of this runs in the trainer, the other inside the sandbox. Sources: open_tree(2),
 move_mount(2), mount_setattr(2) ("idmapped mounts").
 """
 
@@ -41,14 +41,14 @@ def _address(text: ctypes.Array[ctypes.c_char]) -> int:
 
 
 def clone_tree(path: str) -> int:
-    """A descriptor of a new mount of that directory, which hangs nowhere yet. Root only."""
+    """Return a descriptor of a new, detached mount of a directory. Root only."""
     name = ctypes.create_string_buffer(os.fsencode(path))
     flags = _OPEN_TREE_CLONE | os.O_CLOEXEC
     return _checked(_syscall(_OPEN_TREE, _AT_FDCWD, _address(name), flags, 0, 0), f"open_tree({path})")
 
 
 def map_owner(mount: int, user_namespace: int) -> None:
-    """Make that mount read-only, and show its files as owned by what ``user_namespace`` maps their owners to."""
+    """Make a mount read-only and map the owners of its files through ``user_namespace``."""
     attributes = _Attributes(_READ_ONLY | _NOSUID | _NODEV | _IDMAP, 0, 0, user_namespace)
     empty = ctypes.create_string_buffer(b"")
     _checked(
@@ -65,7 +65,7 @@ def map_owner(mount: int, user_namespace: int) -> None:
 
 
 def attach(mount: int, target: str) -> None:
-    """Hang a mount that only a descriptor holds into this process's tree."""
+    """Attach a detached mount to this process's mount tree."""
     empty, name = ctypes.create_string_buffer(b""), ctypes.create_string_buffer(os.fsencode(target))
     _checked(
         _syscall(_MOVE_MOUNT, mount, _address(empty), _AT_FDCWD, _address(name), _F_EMPTY_PATH),
@@ -74,5 +74,5 @@ def attach(mount: int, target: str) -> None:
 
 
 def detach(target: str) -> None:
-    """Take a mount, with all below it, out of this process's tree."""
+    """Remove a mount and everything below it from this process's mount tree."""
     _checked(_libc.umount2(os.fsencode(target), _DETACH), f"umount2({target})")

@@ -1,9 +1,10 @@
-"""Named semaphores and shared memory in scratch space, where ``/dev/shm`` is out of reach.
+"""Named semaphores and shared memory in scratch space, where ``/dev/shm`` is inaccessible.
 
-Without a mount namespace ``/dev/shm`` is the whole machine's, so tier B closes it, and with it what ``multiprocessing``
-builds its locks, queues and pools on. This puts the same two primitives on files of the scratch directory, for the
-worker and all it forks; a Python that a program *executes* has the ordinary ones, which are refused. Sent in as source
-text: standard library only. Sources: sem_overview(7), shm_overview(7), CPython's ``_multiprocessing/semaphore.c``.
+Without a mount namespace, ``/dev/shm`` is shared by the whole machine. Tier B therefore blocks it, and with it the
+basis of the locks, queues and pools of ``multiprocessing``. This module implements the same two primitives on files of
+the scratch directory, for the worker and all its forks. A Python that a program *executes* uses the ordinary ones,
+which are refused. Sent in as source text: standard library only. Sources: sem_overview(7), shm_overview(7), CPython's
+``_multiprocessing/semaphore.c``.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ class _Timespec(ctypes.Structure):
 
 
 directory = ""
-"""Where the objects of this process are."""
+"""The directory of this process's named objects."""
 
 
 def install() -> None:
-    """From now on, ``multiprocessing`` in this process and its forks keeps its named objects in :data:`directory`."""
+    """Make ``multiprocessing`` in this process and its forks keep its named objects in :data:`directory`."""
 
     def path(name: str) -> str:
         plain = name.lstrip("/")
@@ -55,19 +56,19 @@ def install() -> None:
     names = {"shm_open": shm_open, "shm_unlink": lambda path_: os.unlink(path(path_))}
     for name, replacement in names.items():
         setattr(importlib.import_module("_posixshmem"), name, replacement)
-    # Values and arrays lie in files of the temporary directory then.
+    # Values and arrays are then in files of the temporary directory.
     multiprocessing.heap.Arena._dir_candidates = []  # type: ignore[attr-defined]
 
 
 def begin(place: str) -> None:
-    """In the fork that becomes a program: what it names lies there, and its authentication key is its own."""
+    """Set the directory of named objects and a new authentication key, in the fork that becomes a program."""
     global directory
     directory = place
     multiprocessing.current_process().authkey = os.urandom(32)
 
 
 class SemLock:
-    """``_multiprocessing.SemLock`` on an unnamed process-shared semaphore in a mapped file."""
+    """A replacement of ``_multiprocessing.SemLock``: an unnamed process-shared semaphore in a mapped file."""
 
     SEM_VALUE_MAX = 2**31 - 1
 

@@ -1,4 +1,4 @@
-"""Processes as /proc tells of them: who descends from whom, what they use, and ending a whole family for good.
+"""Process information from /proc: descendants, resource use, and ending a whole process family.
 
 Sent in as source text: standard library only.
 """
@@ -19,7 +19,7 @@ _ROUNDS = 200
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One line of ``/proc/PID/stat``. CPU seconds are its own plus those of children it has waited for."""
+    """One line of ``/proc/PID/stat``. CPU seconds include those of children it has waited for."""
 
     pid: int
     parent: int
@@ -29,7 +29,7 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        # A process whose first thread has ended is shown as a zombie while others of its threads run on.
+        # A process whose first thread has ended is shown as a zombie while its other threads still run.
         return self.state not in "ZX" or self.threads > 1
 
     @property
@@ -38,7 +38,7 @@ class Process:
 
 
 def processes() -> dict[int, Process]:
-    """All of this pid namespace."""
+    """Return all processes of this pid namespace."""
     found = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and (one := process(int(name))) is not None:
@@ -47,20 +47,20 @@ def processes() -> dict[int, Process]:
 
 
 def process(pid: int) -> Process | None:
-    """One of them; ``None`` when it is gone."""
+    """Return one process; ``None`` if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             line = file.read()
-        # The name in parentheses is the process's own choice, and may hold parentheses.
+        # The name in parentheses is chosen by the process and may contain parentheses.
         fields = line[line.rindex(b")") + 2 :].split()
         cpu = sum(int(field) for field in fields[11:15]) / _TICKS
         return Process(pid, int(fields[1]), fields[0].decode(), int(fields[17]), cpu)
     except (OSError, ValueError, IndexError):
-        return None  # it ended while it was looked at
+        return None  # it ended during the read
 
 
 def descendants(roots: Iterable[int], table: dict[int, Process]) -> set[int]:
-    """Those below ``roots``, without them."""
+    """Return the descendants of ``roots``, without the roots."""
     children: dict[int, list[int]] = {}
     for process in table.values():
         children.setdefault(process.parent, []).append(process.pid)
@@ -75,10 +75,10 @@ def descendants(roots: Iterable[int], table: dict[int, Process]) -> set[int]:
 
 
 def end(members: Callable[[dict[int, Process]], set[int]], deadline: float) -> bool:
-    """Kill all ``members`` of the table, those they start meanwhile included. True when none is alive.
+    """Kill all ``members`` of the process table, including those started meanwhile. Returns whether none is alive.
 
-    Killing them one by one loses against a family that forks faster; so they are stopped, in rounds, until a round
-    finds none that runs, and killed then.
+    Killing processes one by one fails against a family that forks faster. They are therefore stopped, in rounds, until
+    a round finds none that runs, and killed then.
     """
     stopped: set[int] = set()
     for _ in range(_ROUNDS):
@@ -104,13 +104,13 @@ def end(members: Callable[[dict[int, Process]], set[int]], deadline: float) -> b
 
 
 def send(pid: int, number: int) -> None:
-    """A signal, to a process that may be gone."""
+    """Send a signal to a process that may have ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
 
 def reap() -> dict[int, int]:
-    """Wait status of every child of this process that has ended."""
+    """Return the wait status of every child of this process that has ended."""
     ended: dict[int, int] = {}
     while True:
         try:
@@ -123,7 +123,7 @@ def reap() -> dict[int, int]:
 
 
 def has_children() -> bool:
-    """Whether any child of this process, ended or not, is left. For a subreaper: any descendant."""
+    """Return whether any child of this process is left, ended or not. For a subreaper: any descendant."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -132,10 +132,10 @@ def has_children() -> bool:
 
 
 def memory(pids: Iterable[int], limit: int) -> int:
-    """Bytes those processes hold, shared pages counted once if it matters.
+    """Return the bytes that the processes hold; shared pages are counted once if that matters for the limit.
 
-    Adding up resident pages is cheap and never too low; only when that is above ``limit`` the kernel is asked to
-    divide shared pages among their holders.
+    The sum of resident pages is cheap and never too low. Only if it is above ``limit`` is the kernel asked to divide
+    shared pages among their holders.
     """
     pids = list(pids)
     rough = sum(_field(pid, "statm") for pid in pids)
@@ -152,8 +152,8 @@ def _field(pid: int, file: str) -> int:
             if line.startswith(b"Pss:"):
                 return int(line.split()[1]) * 1024
     except PermissionError:
-        # It has made itself unreadable: by running a program that it may execute and not read.
+        # The process has made itself unreadable by executing a program that it may execute but not read.
         return _field(pid, "statm") if file != "statm" else 0
     except (OSError, ValueError, IndexError):
-        return 0  # it ended while it was looked at
+        return 0  # it ended during the read
     return 0

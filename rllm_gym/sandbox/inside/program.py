@@ -1,8 +1,8 @@
-"""One program behind the inner wall: its order, its scratch space, its limits, and how all of it is ended.
+"""One program inside the inner isolation: its request, its scratch space, its limits, and how it is ended.
 
-Namespaces: ``clone`` makes a supervisor, pid 1 of new process, mount and IPC namespaces, which mounts fresh scratch
-space and /proc and forks the program; when the program ends so does the supervisor, and the kernel ends all the rest.
-Without namespaces the program is a child of the worker, which adopts and ends its descendants.
+With namespaces: ``clone`` creates a supervisor, pid 1 of new process, mount and IPC namespaces, which mounts fresh
+scratch space and /proc and forks the program. When the program ends so does the supervisor, and the kernel ends
+everything else. Without namespaces the program is a child of the worker, which adopts and ends its descendants.
 
 Sent in as source text: standard library only.
 """
@@ -29,13 +29,13 @@ _SPARE_MB = 512
 _OPEN_FILES = 512
 _UID = 1000
 _INODES = 5
-"""Of every scratch space: itself, its three directories, the program's own source."""
+"""Inodes of every scratch space: itself, its three directories, and the program's source."""
 
 _END_S = 30.0
 
 
 class Order:
-    """What is to be run, as it came over the wire."""
+    """A program to run, as received from the trainer."""
 
     def __init__(self, header: dict[str, Any], body: memoryview) -> None:
         self._body, self._at = body, 0
@@ -54,7 +54,7 @@ class Order:
         return self._body[self._at - size : self._at]
 
     def compile_library(self, known: dict[str, life.LibraryModule]) -> None:
-        """Fill ``modules``; what is new is compiled, which runs nothing, and kept in ``known``."""
+        """Fill ``modules``. Compiles new modules, which runs no code, and keeps them in ``known``."""
         if self.forget:
             known.clear()
         for name, key, text in self._library:
@@ -64,22 +64,22 @@ class Order:
 
 
 class Become(BaseException):
-    """Raised in the process that is to be the program: unwinds the worker's frames, so that none is left below it."""
+    """Raised in the process that becomes the program: unwinds the worker's frames, so that none is left below it."""
 
     def __init__(self, order: Order, home: str) -> None:
         self.order, self.home = order, home
 
 
 class Namespaces:
-    """Tier A's place for programs: each in process, mount and IPC namespaces of its own."""
+    """Tier A's execution of programs: each in its own process, mount and IPC namespaces."""
 
     def __init__(self, scratch: str, uid: int | None) -> None:
-        """Confines the worker itself, with what every program in it inherits."""
+        """Confine the worker itself. Every program in it inherits this."""
         self._scratch = scratch
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")  # where memory runs out, better a program is ended than the trainer
+            file.write("1000")  # if memory runs out, the kernel should end a program rather than the trainer
         if uid is not None:
-            # The mounts are made, with root's rights. From here on it is a user nobody else is.
+            # The mounts exist, made with root's rights. From here on the worker runs as a user id that nobody else has.
             confine.mount("proc", "/proc", "proc", confine.MS_NOSUID | confine.MS_NODEV | confine.MS_NOEXEC)
             confine.become_user(uid, uid)
         inside = os.getuid() if uid is None else _UID
@@ -90,9 +90,9 @@ class Namespaces:
         self._filter = seccomp.deny_list(sockets="loopback")
 
     def start(self, order: Order, fds: Sequence[int], report: tuple[int, int], usage: Memory) -> tuple[int, int]:
-        """The supervisor's process id, and the descriptor that tells of its end.
+        """Start a program. Return the supervisor's process id and the descriptor that reports its end.
 
-        Raises :class:`Become` in the process that is to be the program.
+        Raises :class:`Become` in the process that becomes the program.
         """
         pid = confine.fork_into(confine.CLONE_NEWPID | confine.CLONE_NEWNS | confine.CLONE_NEWIPC)
         if pid == 0:
@@ -111,13 +111,13 @@ class Namespaces:
             if program == 0:
                 _attach(fds, self._scratch)
                 _limit(limits, usage)
-                # The worker and the supervisor are of the same user and count.
+                # The worker and the supervisor run as the same user and are counted.
                 confine.lower(resource.RLIMIT_NPROC, limits["processes"] + 2)
                 confine.drop_capabilities()
                 confine.no_new_privileges()
                 confine.be_dumpable()
                 seccomp.install(self._filter)
-                confine.close_from(len(fds))  # with them goes the last way to say anything to the worker
+                confine.close_from(len(fds))  # this also closes the last connection to the worker
                 raise Become(order, self._scratch)
             confine.close_all_but({status})
         try:
@@ -130,15 +130,15 @@ class Namespaces:
             os._exit(0)
 
     def looking(self) -> contextlib.AbstractContextManager[None]:
-        """While the worker looks at what a program holds: with the rights that takes."""
+        """Return a context with the rights the worker needs to inspect a program."""
         return contextlib.nullcontext()
 
     def exceeded(self, family: set[int], table: dict[int, processes.Process], limits: dict[str, Any]) -> str:
-        """The kernel keeps every limit that is counted here."""
+        """Return ``""``: the kernel enforces every limit that is counted here."""
         return ""
 
     def scratch_used(self, family: set[int]) -> int:
-        """Bytes in the program's scratch space, which is memory."""
+        """Return the bytes in the program's scratch space, which is in memory."""
         for pid in family:
             with contextlib.suppress(OSError):
                 space = os.statvfs(f"/proc/{pid}/root{self._scratch}")
@@ -153,11 +153,11 @@ class Namespaces:
         return Usage(status, _cpu_since(before), own.ru_maxrss << 10)
 
     def vacate(self) -> None:
-        """The kernel ends all there is when pid 1 goes."""
+        """Do nothing: the kernel ends everything when pid 1 ends."""
 
 
 class Family:
-    """The lower tiers' place: programs are the worker's children, and it adopts and ends all their descendants."""
+    """The lower tiers' execution: programs are children of the worker, which adopts and ends all their descendants."""
 
     def __init__(self, scratch: str, wall: landlocked.Wall | None) -> None:
         self._scratch, self._wall = scratch, wall
@@ -170,7 +170,7 @@ class Family:
         return f"{self._scratch}/{self._count}"
 
     def start(self, order: Order, fds: Sequence[int], report: tuple[int, int], usage: Memory) -> tuple[int, int]:
-        """As :meth:`Namespaces.start`; the process is the program's own."""
+        """See :meth:`Namespaces.start`; the process is the program's own."""
         self._count += 1
         os.mkdir(self._home, 0o700)
         if self._wall is not None and self._wall.uid is not None:
@@ -194,18 +194,18 @@ class Family:
         return pid, os.pidfd_open(pid)
 
     def looking(self) -> contextlib.AbstractContextManager[None]:
-        """As :meth:`Namespaces.looking`: root in a container may look into no process but its own user's."""
+        """See :meth:`Namespaces.looking`: root in a container may only inspect processes of its own user."""
         return contextlib.nullcontext() if self._wall is None else self._wall.as_program()
 
     def exceeded(self, family: set[int], table: dict[int, processes.Process], limits: dict[str, Any]) -> str:
-        """The limit of ``Ended`` that no kernel keeps here and that is broken now, or ``""``."""
+        """Return the limit in ``Ended`` that the kernel does not enforce here and that is exceeded now, or ``""``."""
         if self._wall is None:
             return ""
         tasks = sum(table[pid].threads for pid in family)
         return self._wall.exceeded(family, tasks, limits)
 
     def scratch_used(self, family: set[int]) -> int:
-        return 0  # it lies on a disk
+        return 0  # it is on a disk
 
     def end(self, pid: int) -> Usage:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -222,12 +222,12 @@ class Family:
             processes.reap()
             if not clean:
                 raise RuntimeError(f"processes of a program could not be ended in {_END_S:.0f} s")
-        from rllm_gym.sandbox.inside import landlocked  # tier A's workers do without it
+        from rllm_gym.sandbox.inside import landlocked  # workers of tier A do not have this module
 
         landlocked.empty(self._scratch)
 
     def vacate(self) -> None:
-        """:meth:`leave` for good: the directory that the trainer made for this worker goes too, were it killed."""
+        """Call :meth:`leave` and remove the trainer's directory for this worker, in case the trainer was killed."""
         from rllm_gym.sandbox.inside import landlocked
 
         self.leave()
@@ -235,7 +235,7 @@ class Family:
 
 
 def place(settings: Mapping[str, Any]) -> Namespaces | Family:
-    """The place that the worker's settings ask for."""
+    """Return the execution that the worker's settings ask for."""
     if settings["confinement"] == "namespaces":
         return Namespaces(settings["scratch"], settings["uid"])
     wall = None
@@ -268,7 +268,8 @@ def _attach(fds: Sequence[int], home: str) -> None:
 
 
 def _limit(limits: dict[str, Any], usage: Memory) -> None:
-    # No RLIMIT_CPU: the worker counts all processes together, and with it a process's own clock turns coarse.
+    # RLIMIT_CPU is not used: the worker counts all processes together, and the limit makes a process's own clock
+    # coarse.
     for kind, value in (
         (resource.RLIMIT_AS, usage.virtual + ((limits["memory_mb"] + _SPARE_MB) << 20)),
         (resource.RLIMIT_FSIZE, limits["scratch_mb"] << 20),
@@ -284,7 +285,7 @@ def _cpu_since(before: resource.struct_rusage) -> float:
 
 
 class Memory:
-    """What the worker itself holds at the moment of the fork, in bytes: a program is not charged for it."""
+    """The worker's own memory at the moment of the fork, in bytes. A program is not charged for it."""
 
     __slots__ = ("resident", "virtual")
 
@@ -304,7 +305,7 @@ class Usage:
 
 @contextlib.contextmanager
 def _reporting(status: int) -> Any:
-    """In a fork: a failure before the program runs is the sandbox's, and is told as such."""
+    """In a fork: report a failure before the program runs as a failure of the sandbox."""
     try:
         yield
     except Become:

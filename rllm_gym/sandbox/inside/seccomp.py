@@ -1,10 +1,10 @@
-"""The system calls a model-written program may not make, as a seccomp filter built by hand.
+"""The seccomp filter with the system calls that a model-written program may not make.
 
-Sent in as source text: standard library only. The filter is a deny list, so that honest programs meet what they
-know, closed at the top: calls newer than this file do not exist (``ENOSYS``, which every library falls back from).
-A denied call fails as it would on a machine that lacks the feature; only the calling convention of another
-architecture, which no honest program switches to, kills. Sources: seccomp(2); the kernel's syscall tables; the
-default profile of moby/profiles for the families.
+Sent in as source text: standard library only. The filter is a deny list, so that honest programs see the system they
+know. It is closed at the top: calls newer than this file do not exist (``ENOSYS``, for which every library has a
+fallback). A denied call fails as on a machine that lacks the feature. Only the calling convention of another
+architecture, which no honest program switches to, kills the process. Sources: seccomp(2); the kernel's syscall tables;
+the default profile of moby/profiles for the families.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ARCHITECTURES = {"x86_64": _X86_64, "aarch64": _AARCH64}
 
 # fmt: off
 _REFUSED: dict[str, tuple[int | None, int | None]] = {  # name: (x86_64, aarch64)
-    # other processes
+    # access to other processes
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
     "process_madvise": (440, 440), "process_mrelease": (448, 448), "pidfd_getfd": (438, 438),
     # namespaces and mounts
@@ -30,7 +30,7 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {  # name: (x86_64, aarch64
     "open_by_handle_at": (304, 265),
     # memory and queues that outlive a process
     "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180),
-    # kernel subsystems with a history
+    # kernel subsystems with a history of vulnerabilities
     "bpf": (321, 280), "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
     "userfaultfd": (323, 282), "perf_event_open": (298, 241), "fanotify_init": (300, 262),
     "fanotify_mark": (301, 263), "lookup_dcookie": (212, 18), "nfsservctl": (180, 42), "modify_ldt": (154, None),
@@ -38,7 +38,7 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {  # name: (x86_64, aarch64
     "vmsplice": (278, 75), "move_pages": (279, 239), "migrate_pages": (256, 238), "mbind": (237, 235),
     "set_mempolicy": (238, 237), "set_mempolicy_home_node": (450, 450), "lsm_get_self_attr": (459, 459),
     "lsm_set_self_attr": (460, 460), "lsm_list_modules": (461, 461),
-    # the machine
+    # the machine itself
     "kexec_load": (246, 104), "kexec_file_load": (320, 294), "init_module": (175, 105), "finit_module": (313, 273),
     "delete_module": (176, 106), "create_module": (174, None), "query_module": (178, None),
     "get_kernel_syms": (177, None), "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225),
@@ -47,12 +47,12 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {  # name: (x86_64, aarch64
     "setdomainname": (171, 162), "iopl": (172, None), "ioperm": (173, None), "syslog": (103, 116),
     "vhangup": (153, 58), "sched_setattr": (314, 274),
 }
-_ABSENT: dict[str, tuple[int | None, int | None]] = {  # what libraries do without on older kernels
+_ABSENT: dict[str, tuple[int | None, int | None]] = {  # optional on older kernels: libraries have fallbacks
     "clone3": (435, 435), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427), "memfd_create": (319, 279), "memfd_secret": (447, 447),
     "remap_file_pages": (216, 234),
 }
-_DEPENDS: dict[str, tuple[int | None, int | None]] = {  # on their arguments, or on the filter's
+_DEPENDS: dict[str, tuple[int | None, int | None]] = {  # depending on arguments or on options
     "prlimit64": (302, 261), "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131),
     "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "pidfd_send_signal": (424, 424),
     "clone": (56, 220), "socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203),
@@ -90,7 +90,7 @@ _KILL, _ALLOW, _ERRNO = 0x80000000, 0x7FFF0000, 0x00050000
 _LOAD, _AND, _JUMP_EQUAL, _JUMP_GREATER, _JUMP_BITS, _RETURN = 0x20, 0x54, 0x15, 0x25, 0x45, 0x06
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
 
-_Check = tuple[int, int, tuple[int, ...], bool]  # argument, mask, values, whether being one of them is what is denied
+_Check = tuple[int, int, tuple[int, ...], bool]  # argument, mask, values, whether the values are the denied ones
 
 
 def deny_list(
@@ -102,22 +102,24 @@ def deny_list(
     own_pid: int = 0,
     machine: str | None = None,
 ) -> bytes:
-    """The filter for one program, as the array of ``struct sock_filter`` that the kernel and ``bwrap --seccomp`` take.
+    """Return the filter for one program.
+
+    The result is the array of ``struct sock_filter`` that the kernel and ``bwrap --seccomp`` take.
 
     Args:
-        sockets: ``"none"``: only connected pairs of stream sockets (where the host's own sockets are in reach);
-            ``"unix"``: Unix sockets; ``"loopback"``: also TCP and UDP (for a network namespace of its own).
-        watched: What the program holds is found by looking into its /proc: it may not close that.
-        shared_user: The program has the user id of processes and files it must not touch, and no namespace hides
-            them: calls that act on another process by number are refused, and those which change a file's mode,
-            owner or times, which Landlock does not look at, do nothing.
-        landlock_abi: With ``shared_user``: what Landlock sees to. Below 3 ``truncate`` is refused, below 6 signals to
-            any process but ``own_pid`` and its group.
+        sockets: ``"none"``: only connected pairs of stream sockets (where the host's sockets are reachable);
+            ``"unix"``: Unix sockets; ``"loopback"``: also TCP and UDP (for a separate network namespace).
+        watched: The program is monitored through its /proc: it may not make that unreadable.
+        shared_user: The program shares its user id with processes and files that it must not touch, and no namespace
+            hides them. Calls that act on another process by number are refused. Calls that change a file's mode, owner
+            or times, which Landlock does not restrict, have no effect.
+        landlock_abi: With ``shared_user``: what Landlock restricts. Below 3 ``truncate`` is refused, below 6 signals to
+            any process except ``own_pid`` and its group.
         own_pid: With ``shared_user``: the program's process id, which leads a process group.
         machine: ``"x86_64"`` or ``"aarch64"``; this machine's by default.
 
     Raises:
-        ValueError: An unknown ``sockets`` or a machine without a table here.
+        ValueError: An unknown ``sockets``, or a machine without a table here.
     """
     machine = machine or os.uname().machine
     if machine not in _ARCHITECTURES:
@@ -133,8 +135,8 @@ def deny_list(
     }
     if sockets == "none":
         denied |= {"socket": errno.EAFNOSUPPORT, "connect": errno.EPERM}
-        denied["inotify_add_watch"] = errno.EACCES  # Landlock lets it tell of files that it does not let read
-        # A datagram socket, even one of a pair, may be pointed at any address.
+        denied["inotify_add_watch"] = errno.EACCES  # Landlock lets it watch files that it hides
+        # A datagram socket, even one of a pair, can be connected to any address.
         checked["socketpair"][1].append((1, _SOCK_TYPE, (_SOCK_STREAM, _SOCK_SEQPACKET), False))
     elif sockets == "unix":
         checked["socket"] = (errno.EAFNOSUPPORT, [(0, _ALL, (_AF_UNIX,), False)])
@@ -154,14 +156,14 @@ def deny_list(
 def _protect_the_user(
     denied: dict[str, int], checked: dict[str, tuple[int, list[_Check]]], landlock_abi: int, own_pid: int
 ) -> None:
-    """Adds what other processes and files of the same user need, where neither a namespace nor a user id hides them."""
+    """Add rules that protect other processes and files of the same user, for lack of a namespace or user id."""
     for name in _OF_THE_OWNER:
-        denied[name] = 0  # says yes and does nothing: copying a file with its mode is honest, and harmless without
+        denied[name] = 0  # reports success without effect: copying a file with its mode is common in honest programs
     for name in _NUMBERS:
         if "xattr" in name:
             denied[name] = errno.ENOTSUP
     denied["file_setattr"] = errno.ENOTSUP
-    # Opening for reading with O_TRUNC empties the file; openat2 keeps its flags where no filter can see them.
+    # Opening for reading with O_TRUNC empties the file. openat2 passes its flags where no filter can see them.
     denied["openat2"] = errno.ENOSYS
     access_and_truncate, truncate = os.O_ACCMODE | os.O_TRUNC, os.O_TRUNC
     checked["open"] = (errno.EACCES, [(1, access_and_truncate, (truncate,), True)])
@@ -207,9 +209,9 @@ def _assemble(denied: dict[str, int], checked: dict[str, tuple[int, list[_Check]
 
 
 def _check(check: _Check, error: int) -> list[bytes]:
-    """Denies where the low half of an argument, masked, is (or is not) one of the values; falls through otherwise.
+    """Deny where the low half of an argument, masked, is (or is not) one of the values; fall through otherwise.
 
-    The arguments looked at are ``int`` or have their flags in the low half, so that the kernel reads no more either.
+    The checked arguments are ``int`` or have their flags in the low half, so that the kernel reads no more either.
     """
     argument, mask, values, is_denied = check
     steps = [_instruction(_LOAD, _ARGUMENTS_AT + 8 * argument), _instruction(_AND, mask)]
@@ -232,7 +234,7 @@ class _Program(ctypes.Structure):
 
 
 def install(filter: bytes) -> None:
-    """Puts the calling thread, and all it starts, under the filter for good. ``no_new_privs`` must be set.
+    """Apply the filter permanently to the calling thread and everything it starts. ``no_new_privs`` must be set.
 
     Raises:
         OSError: The kernel refused it.

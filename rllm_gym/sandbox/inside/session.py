@@ -1,10 +1,11 @@
-"""The trusted process of a session: keeps the workspace, runs the agent's commands, answers its owner.
+"""The trusted process of a session: keeps the workspace, runs the agent's commands and answers its owner.
 
-It is pid 1 of the session's own pid namespace (the lower tiers: a subreaper), which the agent's processes can
-neither signal nor look into. Sent in as source text: standard library only. What lies in the workspace, what a
-command prints and what processes call themselves is the agent's word and nothing is ever run or believed on it.
+It is pid 1 of the session's pid namespace (in the lower tiers: a subreaper); the agent's processes can neither signal
+nor inspect it. Sent in as source text: standard library only. The content of the workspace, the output of commands and
+the names of processes are controlled by the agent: none of it is executed or trusted.
 
-A frame, both ways: the lengths of a JSON header and of a body, 4 bytes each, big-endian; then those.
+Frame format in both directions: the lengths of a JSON header and of a body, 4 bytes each, big-endian; then the header
+and the body.
 """
 
 from __future__ import annotations
@@ -26,25 +27,25 @@ from rllm_gym.sandbox.inside import agent, confine, files, processes, workspace
 _FRAME = struct.Struct(">II")
 
 WATCH_S = 0.1
-"""Seconds between two looks at what the agent's processes use."""
+"""Seconds between two checks of the resource use of the agent's processes."""
 
 _BACKGROUND_WATCH_S = 0.5
 _CHUNK = 1 << 16
 _CHUNKS = 64
 _BACKGROUND_CHUNKS = 16
-"""Chunks of what background processes print that are read, and dropped, a look: a flood waits for its reader."""
+"""Maximum chunks of background output read and discarded per check. A process that writes more has to wait."""
 
 _DRAIN_S = 0.5
 _LONG = 100_000
 _RUN_SCRIPT = b'IFS= read -r -d "" -u %d REPLY; exec %d<&-; eval "$REPLY"'
-"""A command longer than the kernel takes as one argument is read by the shell itself."""
+"""The script with which the shell itself reads a command that is too long for one argument of the kernel."""
 
 _SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2
 _KILL_S = 10.0
 
 
 class Hangup(Exception):
-    """The owner is gone."""
+    """The owner has closed the connection."""
 
 
 class Wire:
@@ -84,7 +85,7 @@ class Wire:
 
 
 class Output:
-    """What a command printed: its beginning, its end, and how much there was."""
+    """The output of a command: its beginning, its end, and its total length."""
 
     def __init__(self, limit: int) -> None:
         self._head = bytearray()
@@ -115,7 +116,7 @@ class Output:
 
 @dataclass(slots=True)
 class Command:
-    """One command of the agent. Its ``shepherd`` adopts what it starts, and stays while anything of it lives."""
+    """One command of the agent. Its ``shepherd`` process adopts what the command starts and ends after all of it."""
 
     shepherd: int
     output_fd: int
@@ -124,11 +125,11 @@ class Command:
     started: float = field(default_factory=time.monotonic)
     deadline: float = 0.0
     cpu_before: float | None = None
-    """CPU seconds of the family when its shell ended; what it uses after that is background work."""
+    """CPU seconds of the family when its shell ended. Later use is background work."""
 
 
 class Session:
-    """Serves one owner until it hangs up."""
+    """Serves one owner until it closes the connection."""
 
     def __init__(self, wire: Wire, owner: int, settings: dict[str, Any]) -> None:
         self._wire = wire
@@ -137,7 +138,7 @@ class Session:
         self._agent = agent.of(settings)
         self._limits: dict[str, Any] = {}
         self._allowed: dict[str, Any] = {}
-        """The limits, where no kernel keeps the workspace's: with room for what lies there already."""
+        """The limits; where the kernel does not enforce those of the workspace, increased by what is already there."""
         self._environment: dict[bytes, bytes] = {}
         self._workspace: workspace.Workspace | None = None
         self._commands: dict[int, Command] = {}
@@ -148,7 +149,7 @@ class Session:
         if owner >= 0:
             self._poll.register(owner, select.POLLIN)
 
-    # The loop -------------------------------------------------------------------------------------------------
+    # Main loop
 
     def serve(self) -> None:
         while True:
@@ -191,7 +192,7 @@ class Session:
             if reply is not None:
                 self._wire.send(*reply)
 
-    # The workspace --------------------------------------------------------------------------------------------
+    # Workspace
 
     @property
     def _place(self) -> workspace.Workspace:
@@ -245,7 +246,7 @@ class Session:
 
     @contextlib.contextmanager
     def _held_still(self) -> Any:
-        """Background processes are stopped meanwhile, so that what is read existed at one moment."""
+        """Stop background processes for the duration of the block, so that a reading is consistent."""
         table = processes.processes()
         held = [pid for pid in self._agents(table) if table[pid].runs]
         for pid in held:
@@ -256,7 +257,7 @@ class Session:
             for pid in held:
                 processes.send(pid, signal.SIGCONT)
 
-    # Commands -------------------------------------------------------------------------------------------------
+    # Commands
 
     def _do_exec(self, header: dict[str, Any], body: bytes) -> None:
         if self._current is not None:
@@ -284,12 +285,12 @@ class Session:
         self._poll.register(report_read, select.POLLIN)
 
     def _do_stop(self, header: dict[str, Any], body: bytes) -> None:
-        """The owner no longer waits for the command. It is answered as one that ended."""
+        """Stop the command, whose caller no longer waits, and answer as for a command that ended."""
         if self._current is not None:
             self._finish(self._current, "stopped", kill=True)
 
     def _be_shepherd(self, command: bytes, output: int, report: int) -> None:
-        """In the fork: start the shell, adopt its orphans, tell of its end, and go when the last of them is gone."""
+        """In the fork: start the shell, adopt its orphans, report its end, and exit when the last of them has ended."""
         try:
             os.setsid()
             confine.be_subreaper()
@@ -326,7 +327,7 @@ class Session:
                 signal.signal(number, signal.SIG_DFL)
             script = _in_memory(command) if len(command) > _LONG else -1
             self._agent.close(self._limits)
-            kept = {0, 1, 2, report}  # which is closed on exec
+            kept = {0, 1, 2, report}  # the report pipe is closed on exec
             if script >= 0:
                 os.set_inheritable(script, True)
                 kept.add(script)
@@ -340,7 +341,7 @@ class Session:
             os._exit(1)
 
     def _read_output(self, command: Command, chunks: int) -> bool:
-        """True when the pipe is empty for now, or for good."""
+        """Read output. Return True when the pipe is empty, now or permanently."""
         for _ in range(chunks):
             try:
                 data = os.read(command.output_fd, _CHUNK)
@@ -351,7 +352,7 @@ class Session:
             if not data:
                 self._close_output(command)
                 return True
-            command.output.add(data)  # of a command that has ended: counted, not kept
+            command.output.add(data)  # after the command has ended: counted, not kept
         return False
 
     def _close_output(self, command: Command) -> None:
@@ -365,7 +366,7 @@ class Session:
             self._poll.unregister(fd)
 
     def _reported(self, command: Command) -> None:
-        """The shepherd tells how the shell ended, and by closing the pipe that it is gone itself."""
+        """Handle the shepherd's report of how the shell ended, or, if the pipe is closed, the shepherd's own end."""
         data = os.read(command.report_fd, 4096)
         if data.startswith(b"E"):
             self._end(command)
@@ -376,7 +377,7 @@ class Session:
             code = int(data)
             self._finish(command, "exited", code if code >= 0 else 128 - code)
         elif command is self._current:
-            # It was killed, and nothing tells any more what belonged to this command.
+            # It was killed, and it is no longer known which processes belong to this command.
             self._finish(command, "signalled", 128 + signal.SIGKILL, kill=True)
         else:
             self._forget(command)
@@ -400,10 +401,10 @@ class Session:
         if kill:
             self._forget(command)
         elif command.output_fd >= 0:
-            self._unwatch(command.output_fd)  # from here on it is read in passing
+            self._unwatch(command.output_fd)  # from here on it is only read between other work
         self._wire.send(reply, text)
 
-    # Looking after them ---------------------------------------------------------------------------------------
+    # Monitoring
 
     def _look_after(self) -> None:
         now = time.monotonic()
@@ -420,15 +421,15 @@ class Session:
         table = processes.processes()
         self._cap_use(table)
         self._cap_background(table)
-        # Looking is a tenth of the work at most, however much there is to look at.
+        # Monitoring takes at most a tenth of the time, however many processes there are.
         self._next_watch = time.monotonic() + max(pause, 10 * (time.process_time() - work))
 
     def _agents(self, table: dict[int, processes.Process]) -> set[int]:
-        """Every process that is the agent's."""
+        """Return the ids of all processes of the agent."""
         return processes.descendants([os.getpid()], table) - set(self._commands)
 
     def _strays(self, table: dict[int, processes.Process]) -> set[int]:
-        """Processes whose shepherd was killed, with all below them: nobody could say whose they are."""
+        """Return the processes whose shepherd was killed, with their descendants: their command is unknown."""
         me = os.getpid()
         lost = {process.pid for process in table.values() if process.parent == me} - set(self._commands)
         return lost | processes.descendants(lost, table)
@@ -446,7 +447,7 @@ class Session:
         family = processes.descendants([current.shepherd], table) if current is not None else set()
         tasks = {pid: table[pid].threads for pid in agents if table[pid].alive}
         idle = sum(tasks[pid] for pid in tasks.keys() - family)
-        # What was left running must leave room for the next command.
+        # Processes left running must leave room for the next command.
         crowd = idle > self._limits["processes"] // 2
         with self._agent.as_agent():
             others = 0
@@ -478,7 +479,7 @@ class Session:
                 self._forget(command)
 
     def _end(self, command: Command) -> bool:
-        """Kill all that ``command`` started, and its shepherd. False if something would not die."""
+        """Kill everything that ``command`` started, and its shepherd. Returns False if a process did not end."""
 
         def family(table: dict[int, processes.Process]) -> set[int]:
             return processes.descendants([command.shepherd], table) | self._strays(table)
@@ -488,7 +489,7 @@ class Session:
         return processes.end(lambda table: {command.shepherd} & set(table), deadline) and clean
 
     def _forget(self, command: Command) -> None:
-        """Nothing of it lives any more."""
+        """Release a command whose processes have all ended."""
         self._close_output(command)
         if command.report_fd >= 0:
             self._unwatch(command.report_fd)
@@ -498,13 +499,13 @@ class Session:
         processes.reap()
 
     def end_everything(self) -> None:
-        """Kill every process that is the agent's."""
+        """Kill all processes of the agent."""
         me = os.getpid()
         processes.end(lambda table: processes.descendants([me], table), time.monotonic() + _KILL_S)
 
 
 def _in_memory(text: bytes) -> int:
-    """A descriptor from which ``text`` can be read."""
+    """Return a descriptor from which ``text`` can be read."""
     fd = os.memfd_create("command")
     with open(fd, "wb", closefd=False) as file:
         file.write(text)
@@ -518,7 +519,7 @@ def _entries(header: dict[str, Any], found: list[files.Entry]) -> tuple[Any, ...
 
 
 def main(reading: int, writing: int, owner: int, settings: dict[str, Any]) -> None:
-    """Serve until the owner hangs up or ends, then end: the kernel takes the namespace, and all in it, down."""
+    """Serve until the owner closes the connection or ends; the kernel then ends everything in the namespace."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     if settings["mount_proc"]:

@@ -1,10 +1,11 @@
-"""The warm worker: imports what programs need once, then forks for each program, watches it and tells how it ended.
+"""The warm worker: imports common modules once, then forks for each program, monitors it and reports how it ended.
 
-It is trusted and lives between the trainer and the program: behind the outer wall already, with the rights to build
-the inner one. Single-threaded, standard library only, sent in as source text. Nothing secret is ever in it, since
-each program is a fork of it. It ends when its owner hangs up or ends.
+The worker is trusted. It runs inside the outer isolation already, with the rights to set up the inner one.
+Single-threaded, standard library only, sent in as source text. It never holds a secret, since each program is a fork of
+it. It ends when its owner closes the connection or ends.
 
-A frame, both ways: the lengths of a JSON header and of a body, 4 bytes each, big-endian; then those.
+Frame format in both directions: the lengths of a JSON header and of a body, 4 bytes each, big-endian; then the header
+and the body.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ _CHUNK = 1 << 16
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _WATCH_FIRST_S, _WATCH_LAST_S = 0.02, 0.1
 _FILL_RATE = 4 << 30
-"""Bytes a second that one processor can fill at most: how long the watch may look away."""
+"""Bytes per second that one processor can fill at most. Determines the interval between two checks."""
 
 _FLOOD = 10
 """A program that writes this many times its output limit is ended."""
 
 
 _PATIENCE = 9
-"""How many times its wall limit a program gets on top, at most, for time in which it was given no processor."""
+"""Maximum extension of a program's wall limit, in multiples of it, for time without a processor."""
 
 
 class Hangup(Exception):
-    """The owner is gone."""
+    """The owner has closed the connection."""
 
 
 class Broke(Exception):
@@ -62,7 +63,7 @@ class Worker:
         if owner >= 0:
             self.poll.register(owner, select.POLLIN)
 
-    # The wire -------------------------------------------------------------------------------------------------
+    # Frames
 
     def send(self, header: dict[str, Any], *bodies: bytes | bytearray, fds: tuple[int, ...] = ()) -> None:
         text = json.dumps(header, separators=(",", ":")).encode()
@@ -92,7 +93,7 @@ class Worker:
             at += got
         return data
 
-    # Requests -------------------------------------------------------------------------------------------------
+    # Requests
 
     def serve(self) -> None:
         self.send({"op": "ready"})
@@ -103,7 +104,7 @@ class Worker:
                 header, body = self.receive()
                 if header["op"] == "run":
                     self.run(program.Order(header, body))
-                # "stop" for a program that has ended meanwhile needs nothing.
+                # a "stop" for a program that has already ended needs no action
 
     def run(self, order: program.Order) -> None:
         order.compile_library(self.library)
@@ -119,7 +120,7 @@ class Worker:
 
 
 class Execution:
-    """One program, from its fork until nothing of it is left."""
+    """One program, from its fork until everything of it has ended."""
 
     def __init__(self, worker: Worker, order: program.Order) -> None:
         self.worker, self.order, self.limits = worker, order, order.limits
@@ -148,7 +149,7 @@ class Execution:
         try:
             self.first, self.watched = worker.place.start(order, theirs, (self.status, status_write), self.before)
         except program.Become:
-            worker.control.detach()  # closed in this process already: its number may become another's
+            worker.control.detach()  # already closed in this process: the number may be reused
             life.keep(self)
             raise
         self.fds.add(self.watched)
@@ -177,10 +178,10 @@ class Execution:
             self.fds.discard(fd)
             os.close(fd)
 
-    # While it runs --------------------------------------------------------------------------------------------
+    # While the program runs
 
     def watch(self) -> tuple[dict[str, Any], bytearray, bytearray]:
-        """Wait for its end, or bring it about."""
+        """Wait until the program ends, or end it."""
         deadline = self.started + self.limits["wall_s"]
         look = self.started + _WATCH_FIRST_S
         while not self.ended:
@@ -223,7 +224,7 @@ class Execution:
                 self.fed += os.write(self.stdin_write, memoryview(self.stdin)[self.fed : self.fed + (1 << 20)])
         except BlockingIOError:
             return
-        except BrokenPipeError:  # it does not read its input
+        except BrokenPipeError:  # the program does not read its input
             pass
         self._stop_feeding()
 
@@ -234,7 +235,7 @@ class Execution:
         self._close(self.stdin_write)
 
     def _read(self, fd: int) -> bool:
-        """False when there is nothing more, for now or for ever."""
+        """Read once. Return False when there is no more data, now or permanently."""
         try:
             piece = os.read(fd, _CHUNK)
         except BlockingIOError:
@@ -248,7 +249,7 @@ class Execution:
         return True
 
     def _look(self) -> float:
-        """What it uses now; seconds until the next look."""
+        """Check the resource use; return the seconds until the next check."""
         place = self.worker.place
         table = processes.processes()
         family = processes.descendants([os.getpid()], table)
@@ -266,12 +267,12 @@ class Execution:
         headroom: float = (limit - used) / (_FILL_RATE * min(len(family) or 1, os.cpu_count() or 1))
         return min(max(headroom, 0.005), _WATCH_LAST_S)
 
-    # At its end -----------------------------------------------------------------------------------------------
+    # When the program has ended
 
     def _finish(self) -> tuple[dict[str, Any], bytearray, bytearray]:
         usage = self.worker.place.end(self.first)
         wall_s = time.monotonic() - self.started
-        report = os.read(self.status, 4096)  # all who could write to it are gone
+        report = os.read(self.status, 4096)  # every process that could write to it has ended
         if report.startswith(b"E"):
             raise Broke(report[1:].decode(errors="replace"))
         for fd in (self.out, self.err):
@@ -294,7 +295,7 @@ class Execution:
             return "cpu limit", None, None
         if usage.max_rss > (self.limits["memory_mb"] << 20) + self.before.resident:
             return "memory limit", None, None
-        # A supervisor that ended without a report was killed, and only the program can have done it.
+        # A supervisor that ended without a report was killed, and only the program can have done that.
         code = os.waitstatus_to_exitcode(int(report) if report else usage.status)
         return ("exited", code, None) if code >= 0 else ("signalled", None, -code)
 
@@ -304,10 +305,10 @@ class Execution:
 
 
 def _memory(family: set[int], limit: int, scratch: int, shared_before: int) -> int:
-    """Bytes held by those processes and their scratch space, what is shared counted once if it matters.
+    """Return the bytes held by the processes and their scratch space; shared pages count once if that matters.
 
-    Adding up resident pages, but for those that the first of them shares with the worker, is cheap and not too low;
-    only when that is above ``limit`` is the kernel asked to divide shared pages among their holders.
+    The sum of resident pages, without those that the first process shares with the worker, is cheap and not too low.
+    Only if it is above ``limit`` is the kernel asked to divide shared pages among their holders.
     """
     rough = scratch - shared_before
     for pid in family:
@@ -323,16 +324,16 @@ def _memory(family: set[int], limit: int, scratch: int, shared_before: int) -> i
             shared += sizes.get(b"Pss_Shmem:", 0)
             private += sizes[b"Pss:"] - sizes.get(b"Pss_Shmem:", 0)
         except PermissionError:
-            # It has made itself unreadable: by running a program that it may execute and not read.
+            # The process has made itself unreadable by executing a program that it may execute but not read.
             private += processes.memory([pid], 0)
         except (OSError, IndexError, KeyError):
-            continue  # it ended while it was looked at
-    # Files in scratch space are shared memory where they are mapped.
+            continue  # it ended during the read
+    # Mapped files in scratch space count as shared memory.
     return private + max(shared, scratch)
 
 
 def _starved() -> float:
-    """Seconds for which the thread below this process that waited most for a processor did so."""
+    """Return the longest time, in seconds, that one thread below this process has waited for a processor."""
     most = 0.0
     for pid in processes.descendants([os.getpid()], processes.processes()):
         with contextlib.suppress(OSError):
@@ -346,14 +347,14 @@ def _starved() -> float:
 
 
 class Output:
-    """The beginning of a stream, and how long it was."""
+    """The beginning of a stream, and its total length."""
 
     def __init__(self, limit: int) -> None:
         self.data = bytearray()
         self.limit, self.total = limit, 0
 
     def add(self, piece: bytes) -> bool:
-        """True when it has become a flood."""
+        """Add a piece. Return True when the stream exceeds the flood limit."""
         self.total += len(piece)
         if len(self.data) < self.limit:
             self.data += piece[: self.limit - len(self.data)]
@@ -361,12 +362,12 @@ class Output:
 
 
 def main(control: int, owner: int, settings: dict[str, Any]) -> None:
-    """Confine this process, import what is to be warm, serve. Raises :class:`program.Become` in forks."""
+    """Confine this process, import the warm modules, serve. Raises :class:`program.Become` in forks."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # A signal without a handler does not reach pid 1 of a namespace.
         signal.signal(number, signal.SIG_DFL)
     os.environ.pop("PWD", None)
-    while os.open("/dev/null", os.O_RDWR) <= 3:  # the low numbers are the programs'
+    while os.open("/dev/null", os.O_RDWR) <= 3:  # the low descriptor numbers are reserved for programs
         pass
     sock = socket.socket(fileno=control)
     place = program.place(settings)

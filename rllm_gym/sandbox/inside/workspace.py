@@ -1,4 +1,4 @@
-"""Where the agent works: an overlay over the base where the kernel allows it, a copy of the base otherwise.
+"""The agent's workspace: an overlay over the base where the kernel allows it, a copy of the base otherwise.
 
 Sent in as source text: standard library only.
 """
@@ -22,16 +22,16 @@ _BIND = confine.MS_BIND | confine.MS_REC
 
 @dataclass(slots=True)
 class Workspace:
-    """Descriptors of the trusted process on what the agent changes.
+    """The trusted process's descriptors of the workspace.
 
     Attributes:
-        name: The path under which commands know it.
+        name: The path of the workspace for commands.
         root: The workspace as the agent sees it.
-        upper: The overlay's upper directory, ``None`` without an overlay.
+        upper: The overlay's upper directory; ``None`` without an overlay.
         base: The overlay's lower directory.
-        marks: Without an overlay, what was copied in.
-        filled_bytes: The room that takes.
-        filled_files: Its files and directories.
+        marks: Without an overlay: what was copied in.
+        filled_bytes: Size of what was copied in.
+        filled_files: Number of its files and directories.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Workspace:
     filled_files: int = 0
 
     def fill(self, entries: list[list[Any]], body: bytes) -> None:
-        """Copy a part of the base in: ``[path, kind, mode, size]`` each, and their contents one after the other."""
+        """Copy a part of the base in: ``[path, kind, mode, size]`` for each entry, with their contents concatenated."""
         at = 0
         for path, kind, mode, size in entries:
             data = body[at : at + size]
@@ -64,7 +64,7 @@ class Workspace:
             self.marks[path] = files.mark(files.Entry(path, kind, data, kind == "file" and bool(mode & 0o100)))
 
     def renew(self, rights: contextlib.AbstractContextManager[None]) -> None:
-        """Make the directory again if it was taken away, which no mount forbids in the lower tiers."""
+        """Create the directory again if it was removed, which no mount prevents in the lower tiers."""
         held, found = os.fstat(self.root), None
         with contextlib.suppress(FileNotFoundError):
             found = os.lstat(self.name)
@@ -84,20 +84,20 @@ class Workspace:
 
 
 def prepare(order: dict[str, Any]) -> Workspace:
-    """Make it as ordered, in mount and user namespaces of its own.
+    """Create the workspace in its own mount and user namespaces.
 
-    One tmpfs, capped in size and files, will hold all that the agent can write. ``order["base"]`` may name a directory
-    of the host, whose tree this process can see at ``order["host"]`` until this function ends. If no overlay can be
-    made over it the workspace is empty, to be filled.
+    One tmpfs with limited size and file count holds everything the agent can write. ``order["base"]`` may name a
+    directory of the host, whose tree this process can see at ``order["host"]`` until this function ends. If no overlay
+    can be made over it, the workspace is empty, to be filled.
 
-    Where this process is root of the machine, ``order["user"]`` is whom it becomes.
+    If this process is root of the machine, it changes to the user ``order["user"]``.
     """
     base = None
     try:
         if order["base"]:
             base = _base_of(order)
         if order["user"] is not None:
-            # While still root: nobody in a user namespace of its own can undo a mount that came from outside.
+            # While still root: a process in its own user namespace cannot undo a mount that came from outside.
             mounts.detach(order["host"])
             confine.become_user(order["user"], order["user"])
             confine.own_user_namespace(confine.CLONE_NEWNS, uid=order["inside"], gid=order["inside"])
@@ -110,14 +110,14 @@ def prepare(order: dict[str, Any]) -> Workspace:
 
 
 def take_over(name: str, *, adopt: bool) -> Workspace:
-    """A directory of the container this process is in, made if it is not there.
+    """Use a directory of the container this process is in; create it if it does not exist.
 
     Args:
-        name: Which.
-        adopt: What lies there is the base; otherwise it must be empty, to be filled.
+        name: Path of the directory.
+        adopt: Whether its content is the base. Otherwise it must be empty, to be filled.
 
     Raises:
-        OSError: It cannot be made, or is not as it must be.
+        OSError: It cannot be created, or is not empty.
     """
     os.makedirs(name, exist_ok=True)
     found = Workspace(name, open_directory(name))
@@ -130,18 +130,18 @@ def take_over(name: str, *, adopt: bool) -> Workspace:
 
 
 def open_directory(directory: str) -> int:
-    """A descriptor of a directory."""
+    """Return a descriptor of a directory."""
     return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def _base_of(order: dict[str, Any]) -> int | None:
-    """The base as a mount that hangs nowhere yet, its files owned by the agent; ``None`` if it cannot be had so."""
+    """Return the base as a detached mount whose files the agent owns; ``None`` if that is not possible."""
     base = order["base"]
     path = order["host"] + base["path"]
     try:
         status = os.stat(path)
         if [status.st_dev, status.st_ino] != [base["device"], base["inode"]]:
-            return None  # mounted after this process looked at the host's tree
+            return None  # mounted after this process saw the host's tree
         fd = mounts.clone_tree(path)
     except OSError:
         return None
@@ -159,7 +159,7 @@ def _base_of(order: dict[str, Any]) -> int | None:
 
 
 def _namespace_of(uid: int, gid: int, user: int) -> int:
-    """A descriptor of a user namespace in which ``uid`` and ``gid`` are ``user`` outside."""
+    """Return a descriptor of a user namespace in which ``uid`` and ``gid`` are ``user`` outside."""
     go_read, go_write = os.pipe()
     ready_read, ready_write = os.pipe()
     child = os.fork()

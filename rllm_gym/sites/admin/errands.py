@@ -1,4 +1,4 @@
-"""What is asked for at the back office: sums, rows found and edited, much done at once, money given back."""
+"""The back office's tasks: sums, rows to find and edit, bulk changes, and refunds."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from rllm_gym.sites.wording import FIRST_NAMES, LAST_NAMES, listed, long_date, m
 
 START = f"{ORIGIN}/"
 _LEVELS = (1, 2, 3, 4, 5)
-# Each takes five steps, of the thirty that an episode has by default.
+# Each row takes five steps of the thirty that an episode has by default.
 _MOST_ROWS = 4
 
-# Ways about the site -------------------------------------------------------------------------------------------------
+# Move sequences
 
 
 def filtered(table: str, *chosen: Move) -> tuple[Move, ...]:
-    """From any page to the rows of a table that filters leave."""
+    """Return the moves from any page to the filtered rows of a table."""
     return Click("link", table), *chosen, Click("button", "Filter")
 
 
 def _tick(rows: Sequence[str], wanted: Sequence[str], button: str) -> tuple[Move, ...]:
-    """Ticks what is wanted page by page, and presses a button on each of them; the rows stay where they are."""
+    """Return the moves that select the wanted rows page by page and press a button on each page; rows do not move."""
     moves: list[Move] = []
     turned = 0
     for page in range(-(-len(rows) // PER_PAGE)):
@@ -57,7 +57,7 @@ def invoices_of(customer: str) -> tuple[Move, ...]:
 
 
 def open_invoice(world: AdminWorld, invoice: Invoice) -> tuple[Move, ...]:
-    """From any page to an invoice, by its customer."""
+    """Return the moves from any page to an invoice, via its customer."""
     customer = world.customers[invoice.customer].name
     theirs = [other for other in world.invoices.values() if other.customer == invoice.customer]
     turns = theirs.index(invoice) // PER_PAGE
@@ -65,7 +65,7 @@ def open_invoice(world: AdminWorld, invoice: Invoice) -> tuple[Move, ...]:
 
 
 def refund_moves(cents: int, reason: str) -> tuple[Move, ...]:
-    """On the page of an invoice."""
+    """Return the moves of a refund on the page of an invoice."""
     return (
         Click("button", "Refund …"),
         Fill("Amount", amount(cents)),
@@ -78,11 +78,11 @@ def _number(cents: int) -> dict[str, str]:
     return {"type": "number", "value": amount(cents)}
 
 
-# Templates -----------------------------------------------------------------------------------------------------------
+# Templates
 
 
 def sum_invoices(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
-    """What a customer's invoices of a status add up to; from the fourth level on, those of a span of time."""
+    """Return a question about the sum of a customer's invoices with a status; from difficulty 4 on, of a period."""
     there = {invoice.status(world.today) for invoice in world.invoices.values()}
     status = rng.choice(sorted(there - {"Refunded"}))
     having = Counter(i.customer for i in world.invoices.values() if i.status(world.today) == status)
@@ -111,7 +111,7 @@ def sum_invoices(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
 
 
 def list_customers(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
-    """The names of the customers of a country, a plan or both."""
+    """Return a question about the names of the customers of a country, a plan or both."""
     rows = list(world.customers.values())
     row = rng.choice(rows)
     country = row.country
@@ -146,7 +146,7 @@ def list_customers(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
 
 
 def find_product(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
-    """The dearest or cheapest of a category; from the third level on, of those that are or are not low in stock."""
+    """Return a question about a category's most or least expensive product; from difficulty 3 on, by stock level."""
     products = list(world.products.values())
     category = rng.choice(sorted({row.category for row in products}))
     low = rng.random() < 0.4 if difficulty >= 3 else None
@@ -164,7 +164,7 @@ def find_product(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
             f"Find the {which} product that belongs to {category}{stocked}, and answer with its SKU.",
         )
     )
-    # The first click on a heading sorts upwards, the second one downwards.
+    # The first click on a heading sorts in ascending order, the second in descending order.
     way = (*filtered("Products", Select("Category", category)), *[Click("link", "Price")] * (1 + dear))
     return Errand(
         goal,
@@ -176,7 +176,7 @@ def find_product(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
 
 
 def refund(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
-    """An amount, or the price of some pieces of a line, is given back on a paid invoice."""
+    """Return a task: refund an amount, or the price of some pieces of a line, on a paid invoice."""
     infeasible = rng.random() < 0.15
     invoices = list(world.invoices.values())
     invoice = rng.choice([i for i in invoices if (not i.paid if infeasible else i.paid and not i.refunded)])
@@ -222,7 +222,7 @@ def refund(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
 
 
 def change_account(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
-    """Somebody gets another role, and from the second level on another department."""
+    """Return a task: change an employee's role and, from difficulty 2 on, also the department."""
     rows = [row for row in world.employees.values() if row.email != world.me.email]
     row = _one_of_namesakes(rng, rows)
     role = rng.choice([role for role in ROLES if role != row.role])
@@ -255,14 +255,14 @@ def change_account(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
 
 
 def _one_of_namesakes(rng: Random, rows: Sequence[Employee]) -> Employee:
-    """Somebody, rather one with a surname that others have too."""
+    """Draw an employee, preferably one who shares a surname with others."""
     surnames = Counter(row.name.split()[-1] for row in rows)
     shared = [row for row in rows if surnames[row.name.split()[-1]] > 1]
     return rng.choice(shared or list(rows))
 
 
 def deactivate_unused(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
-    """The active accounts of a department that nobody has used for long."""
+    """Return a task: deactivate the accounts of a department that have not been used for a long time."""
     me = world.me.email
     long_ago = world.today - timedelta(days=50)
 
@@ -280,7 +280,7 @@ def deactivate_unused(world: AdminWorld, rng: Random, difficulty: int) -> Errand
     departments = [name for name in DEPARTMENTS if unused(name)]
     department = rng.choice(sorted(departments, key=lambda name: abs(len(unused(name)) - 1 - difficulty))[:2])
     rows = [row for row in world.employees.values() if row.department == department]
-    # The newest of those days may be the limit, and one of those signed in later.
+    # The limit is the day after one of the more recent of these sign-ins, so some accounts may be excluded.
     days = sorted({row.last_seen for row in unused(department) if row.last_seen})
     before = rng.choice(days[len(days) // 2 :]) + timedelta(days=1)
     wanted = [row for row in unused(department) if row.last_seen and row.last_seen < before]
@@ -357,7 +357,7 @@ def add_account(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
 
 
 def restock(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
-    """Every product of a category that is low in stock gets a new stock."""
+    """Return a task: set a new stock for every product of a category that is low in stock."""
     low = Counter(row.category for row in world.products.values() if row.low)
     category = rng.choice(sorted(low, key=lambda category: (abs(low[category] - difficulty), category))[:2])
     rows = [row for row in world.products.values() if row.category == category and row.low]
@@ -389,7 +389,7 @@ def restock(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
 
 
 def reprice(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
-    """Products change their price to a new one, or by an amount."""
+    """Return a task: change prices to a new value, or by an amount."""
     rows = rng.sample(list(world.products.values()), min(_MOST_ROWS, 1 + difficulty // 2))
     orders, prices = [], []
     for row in rows:
@@ -415,7 +415,7 @@ def reprice(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
 
 
 def mark_paid(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
-    """Invoices named by their numbers, or a customer's overdue ones, were paid."""
+    """Return a task: mark invoices as paid, given by number or as a customer's overdue ones."""
     unpaid = [invoice for invoice in world.invoices.values() if not invoice.paid]
     rows = list(world.invoices.values())
     if difficulty <= 2:
@@ -444,7 +444,7 @@ def mark_paid(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
 
 
 def suspend_debtors(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
-    """Active customers with too many overdue invoices are suspended."""
+    """Return a task: suspend active customers with too many overdue invoices."""
     overdue = Counter(i.customer for i in world.invoices.values() if i.status(world.today) == "Overdue")
     active = {number: count for number, count in overdue.items() if world.customers[number].active}
     countries = ["", *sorted({world.customers[number].country for number in active})]
@@ -484,7 +484,7 @@ def _debtors(world: AdminWorld, active: Mapping[int, int], least: int, country: 
 
 
 def change_plan(world: AdminWorld, rng: Random, difficulty: int) -> Errand:
-    """A customer gets another plan, and from the third level on another contact with an address."""
+    """Return a task: change a customer's plan and, from difficulty 3 on, also the contact and address."""
     row = rng.choice(list(world.customers.values()))
     plan = rng.choice([name for name in PLANS if name != row.plan])
     contact, email = row.contact, row.email

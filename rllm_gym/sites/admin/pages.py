@@ -1,4 +1,4 @@
-"""The pages of the back office: an overview, four tables, new staff, and an invoice with its refund."""
+"""The pages of the back office: an overview, four tables, new staff, and invoices with refunds."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class AdminWorld(Office):
     """The back office with its pages.
 
     Attributes:
-        neighbours: (label, URL) of other sites of the same world, in the header.
+        neighbours: (label, URL) of other sites of the same environment, shown in the header.
     """
 
     neighbours: tuple[tuple[str, str], ...] = ()
@@ -124,7 +124,7 @@ def _any(options: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _back(visit: Visit, path: str) -> str:
-    """The part of the table that a form was sent from, and never another site."""
+    """Return the table page from which a form was sent, never a URL of another site."""
     back = visit.form.get("back", "")
     return back if re.fullmatch(re.escape(path) + r"(\?[^\\\r\n]*)?", back) else path
 
@@ -136,7 +136,7 @@ def _ticked(visit: Visit) -> list[int]:
     return numbers
 
 
-# Customers ---------------------------------------------------------------------------------------------------------
+# Customers
 
 CUSTOMERS = Table(
     "/customers",
@@ -210,7 +210,7 @@ def save_customer(world: AdminWorld, visit: Visit, number: int) -> Redirect:
     return Redirect(_back(visit, "/customers"), f"{world.customers[number].name} was saved.")
 
 
-# Staff -------------------------------------------------------------------------------------------------------------
+# Staff
 
 STAFF = Table(
     "/staff",
@@ -321,7 +321,7 @@ def save_employee(world: AdminWorld, visit: Visit, number: int) -> Redirect:
     return Redirect(_back(visit, "/staff"), f"{world.employees[number].name} was saved.")
 
 
-# Products ----------------------------------------------------------------------------------------------------------
+# Products
 
 
 def _stock(row: Product) -> Content:
@@ -396,12 +396,12 @@ def save_product(world: AdminWorld, visit: Visit, number: int) -> Redirect:
     return Redirect(_back(visit, "/products"), f"{world.products[number].name} was saved.")
 
 
-# Invoices ----------------------------------------------------------------------------------------------------------
+# Invoices
 
 
 @dataclass(frozen=True)
 class _Shown:
-    """An invoice as its table shows it."""
+    """An invoice as a row of its table."""
 
     invoice: Invoice
     customer: str

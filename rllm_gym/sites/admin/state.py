@@ -1,4 +1,4 @@
-"""The back office of a company: tables of customers, staff, products and invoices, and what may be done to a row."""
+"""The state of the back office: tables of customers, staff, products and invoices, and the changes to their rows."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class Product:
 
     @property
     def low(self) -> bool:
-        """Fewer in stock than the level at which it is ordered again."""
+        """Whether the stock is below the reorder level."""
         return self.stock < self.reorder
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of an invoice; the price is in cents a piece."""
+    """A line of an invoice; the price is in cents per piece."""
 
     product: str
     pieces: int
@@ -66,17 +66,17 @@ class Line:
 
 @dataclass(frozen=True)
 class Invoice:
-    """What a customer owes or has paid.
+    """An invoice.
 
     Attributes:
-        number: As in ``INV-2041``.
+        number: Number, as in ``INV-2041``.
         customer: Number of the customer.
-        issued: The day it was written.
-        due: The day by which it must be paid.
-        lines: What was sold.
-        paid: Whether the money came.
-        refunded: Cents that were given back.
-        reason: Why, or "".
+        issued: Date of issue.
+        due: Due date.
+        lines: The lines of the invoice.
+        paid: Whether it is paid.
+        refunded: Refunded amount in cents.
+        reason: Reason of the refund, or "".
     """
 
     number: int
@@ -90,7 +90,7 @@ class Invoice:
 
     @property
     def total(self) -> int:
-        """Cents."""
+        """The total in cents."""
         return sum(line.pieces * line.price for line in self.lines)
 
     @property
@@ -98,7 +98,7 @@ class Invoice:
         return f"INV-{self.number}"
 
     def status(self, today: date) -> str:
-        """ "Paid", "Open", "Overdue", or "Refunded" when any of it was given back."""
+        """Return "Paid", "Open", "Overdue", or "Refunded" if any amount was refunded."""
         if self.refunded:
             return "Refunded"
         if self.paid:
@@ -111,8 +111,8 @@ class Office:
     """The state of the site: tables by number.
 
     Attributes:
-        today: The day on which this world stands still.
-        me: Who is signed in, an administrator.
+        today: The fixed current date.
+        me: The signed-in administrator.
     """
 
     today: date
@@ -123,7 +123,7 @@ class Office:
     invoices: dict[int, Invoice] = field(default_factory=dict)
 
     def facts(self) -> dict[str, list[list[Any]]]:
-        """Every cell that can be changed, of every row. Sorting, filtering and paging change nothing."""
+        """Return every cell that can be changed, of every row. Sorting, filtering and paging change nothing."""
         return {
             "customers": [
                 [row.number, row.contact, row.email, row.country, row.plan, row.active]
@@ -142,13 +142,13 @@ class Office:
         self.customers[number] = replace(customer, contact=contact, email=_address(email), plan=plan)
 
     def set_customers_active(self, numbers: Iterable[int], active: bool) -> int:
-        """Suspends customers or lets them in again; returns how many it was done to."""
+        """Suspend or reactivate customers and return the number of changed rows."""
         rows = [_row(self.customers, number, "customer") for number in dict.fromkeys(numbers)]
         self.customers.update({row.number: replace(row, active=active) for row in rows})
         return len(rows)
 
     def add_employee(self, name: str, email: str, department: str, role: str) -> Employee:
-        """A new employee, who has never signed in."""
+        """Add an employee who has never signed in."""
         _one_of("department", department, DEPARTMENTS)
         _one_of("role", role, ROLES)
         email = _address(email)
@@ -165,7 +165,7 @@ class Office:
         self.employees[number] = replace(employee, department=department, role=role)
 
     def set_employees_active(self, numbers: Iterable[int], active: bool) -> int:
-        """Deactivates accounts or activates them; returns how many it was done to."""
+        """Activate or deactivate accounts and return the number of changed rows."""
         rows = [_row(self.employees, number, "employee") for number in dict.fromkeys(numbers)]
         if not active and any(row.email == self.me.email for row in rows):
             raise Refused("You cannot deactivate your own account.")
@@ -173,19 +173,19 @@ class Office:
         return len(rows)
 
     def set_roles(self, numbers: Iterable[int], role: str) -> int:
-        """Gives employees a role; returns how many it was done to."""
+        """Set the role of employees and return the number of changed rows."""
         _one_of("role", role, ROLES)
         rows = [_row(self.employees, number, "employee") for number in dict.fromkeys(numbers)]
         self.employees.update({row.number: replace(row, role=role) for row in rows})
         return len(rows)
 
     def update_product(self, number: int, *, price: int, stock: int, reorder: int) -> None:
-        """Changes a product; the price is in cents."""
+        """Change a product; the price is in cents."""
         product = _row(self.products, number, "product")
         self.products[number] = replace(product, price=price, stock=stock, reorder=reorder)
 
     def mark_paid(self, numbers: Iterable[int]) -> int:
-        """Notes that the money of these invoices came; returns how many it was done to."""
+        """Mark invoices as paid and return the number of changed rows."""
         rows = [_row(self.invoices, number, "invoice") for number in dict.fromkeys(numbers)]
         for row in rows:
             if row.paid:
@@ -194,7 +194,7 @@ class Office:
         return len(rows)
 
     def refund(self, number: int, cents: int, reason: str) -> None:
-        """Gives money back on a paid invoice, once, up to its total."""
+        """Refund a paid invoice, once, up to its total."""
         invoice = _row(self.invoices, number, "invoice")
         _one_of("reason", reason, REFUND_REASONS)
         if not invoice.paid:

@@ -1,4 +1,4 @@
-"""A table of the back office: sorted by its headings, filtered, page by page, with boxes to tick and a row to edit."""
+"""A back-office table: sortable, filtered and paginated, with row selection and an editable row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STYLE = Markup(
     ".totals{display:grid;grid-template-columns:repeat(auto-fill,minmax(200px,1fr));gap:1rem}"
     ".totals .card p.large{font-size:1.7rem;font-weight:700;margin:0}</style>"
 )
-# The bar for many rows goes away until one is ticked.
+# The bar with bulk actions is hidden until a row is selected.
 _SCRIPT = Markup(
     "<script>(() => {const boxes = [...document.querySelectorAll('input[name=row]')];"
     "const bar = document.getElementById('bulk');if (!bar) return;const show = () => {"
@@ -34,12 +34,12 @@ class Column:
     """A column of a table.
 
     Attributes:
-        name: In the URL, when the table is sorted by it.
-        label: Its heading.
-        value: What a row is sorted by, and shown as where ``cell`` says nothing else.
-        cell: What stands in a row's cell.
-        editor: The same as a field, named as given, in the row that is edited; ``None`` where it cannot be changed.
-        numeric: Stands to the right.
+        name: Name of the sort column in the URL.
+        label: Heading.
+        value: Sort key of a row, also shown in its cell if ``cell`` is not given.
+        cell: Content of a row's cell.
+        editor: Content of the cell as a form field with the given name, in the edited row; ``None`` if not editable.
+        numeric: Whether the column is right-aligned.
     """
 
     name: str
@@ -52,14 +52,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A kind of rows.
+    """A table of one kind of rows.
 
     Attributes:
-        path: Of its page.
-        noun: What a row is.
-        columns: From left to right.
-        title: The name of a row, for its box and its link.
-        bulk: What can be done to many rows at once, in the bar above the table.
+        path: Path of its page.
+        noun: Noun for a row.
+        columns: Columns from left to right.
+        title: Returns the name of a row, for its checkbox and its link.
+        bulk: Controls for many rows at once, in the bar above the table.
     """
 
     path: str
@@ -73,7 +73,7 @@ class Table:
         return any(column.editor for column in self.columns)
 
     def render(self, rows: Sequence[Any], visit: Visit, shown: dict[str, str]) -> list[Content]:
-        """The page of the table that a visit asks for. ``shown``: the filters, as they stand in the URL."""
+        """Return the requested page of the table. ``shown`` contains the filters as in the URL."""
         sort = visit.asked("sort", 20)
         part = paginate(self._sorted(rows, sort), visit.page(), PER_PAGE)
         here = {**shown, "sort": sort, "page": part.page}
@@ -109,7 +109,7 @@ class Table:
         return rows if column is None else sorted(rows, key=column.value, reverse=sort.startswith("-"))
 
     def _bar(self, here: dict[str, Any]) -> Markup | None:
-        """The buttons for the rows that are ticked: their boxes belong to this form, wherever they stand."""
+        """Return the bar of buttons for the selected rows. Their checkboxes refer to this form by its id."""
         if not self.bulk:
             return None
         back = h("input", type="hidden", name="back", value=url(self.path, **here))
@@ -118,7 +118,7 @@ class Table:
         )
 
     def _form(self, editing: int | None, here: dict[str, Any]) -> Markup | None:
-        """The form of the row that is edited: its fields stand in the cells of the table."""
+        """Return the form of the edited row. Its fields are in the cells of the table."""
         if editing is None:
             return None
         back = h("input", type="hidden", name="back", value=url(self.path, **here))
@@ -147,14 +147,14 @@ class Table:
 
 
 def input_cell(label: str, name: str, value: Callable[[Any], object]) -> Callable[[Any], Content]:
-    """A field in the row that is edited."""
+    """Return a cell renderer for an input in the edited row."""
     return lambda row: h(
         "input", type="text", name=name, value=value(row), form="editing", aria_label=f"{label} of {row.name}"
     )
 
 
 def select_cell(label: str, name: str, options: Sequence[str], value: Callable[[Any], str]) -> Callable[[Any], Content]:
-    """A drop-down list in the row that is edited."""
+    """Return a cell renderer for a drop-down list in the edited row."""
     return lambda row: h(
         "select",
         [h("option", option, value=option, selected=option == value(row)) for option in options],

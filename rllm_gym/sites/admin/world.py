@@ -1,4 +1,4 @@
-"""A back office from a seed: firms with like names, staff of whom some are long gone, goods, and who owes what."""
+"""Generates a back office from a seed: similarly named firms, staff with unused accounts, products and invoices."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ GOODS = {
 
 
 def build(seed: int, difficulty: int) -> AdminWorld:
-    """Tables of 12 to 40 rows at the first level, of 40 to 100 at the fifth."""
+    """Build tables of 12 to 40 rows at difficulty 1, of 40 to 100 rows at difficulty 5."""
     rng = Random(f"admin {difficulty} {seed}")
     me, *others = staff(rng, 12 + 7 * difficulty)
     world = AdminWorld(a_workday(rng), me)
@@ -47,7 +47,7 @@ def build(seed: int, difficulty: int) -> AdminWorld:
 
 
 def fill(world: AdminWorld, rng: Random, difficulty: int, others: Sequence[Person]) -> None:
-    """Puts rows into empty tables. ``others``: who else works here."""
+    """Add rows to empty tables. ``others`` are further members of the staff."""
     world.customers = _customers(rng, world.today, 8 + 6 * difficulty)
     world.products = _products(rng, 12 + 10 * difficulty)
     accounts = [_employee(rng, world.today, number, person) for number, person in enumerate(others, 2)]
@@ -76,7 +76,7 @@ def _customers(rng: Random, today: date, count: int) -> dict[int, Customer]:
 
 
 def _employee(rng: Random, today: date, number: int, person: Person) -> Employee:
-    # Some have not signed in for months, some never did; the first two are of those for whom that has not been noticed.
+    # Some have not signed in for months, some never; the first two are unused accounts that are still active.
     forgotten = number <= 3
     ago = (
         rng.randint(60, 500)
@@ -101,12 +101,12 @@ def _products(rng: Random, count: int) -> dict[int, Product]:
         for good in goods
         for material in MATERIALS
     ]
-    # No two have one price: "the most expensive one" is one.
+    # Prices are unique, so that "the most expensive one" is unambiguous.
     prices = rng.sample(range(300, 60_000, 5), count)
     products = {}
     for number, ((name, category), price) in enumerate(zip(rng.sample(names, count), prices), 1):
         reorder = rng.randrange(5, 60, 5)
-        # The first one is low: something always has to be ordered.
+        # The first product is low in stock, so that there is always one to reorder.
         stock = rng.randint(0, reorder - 1) if number == 1 or rng.random() < 0.25 else rng.randint(reorder, 300)
         sku = f"{category[:2].upper()}-{1000 + number * 7 + rng.randrange(7)}"
         products[number] = Product(number, sku, name, category, price, stock, reorder)

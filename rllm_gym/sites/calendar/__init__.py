@@ -1,4 +1,4 @@
-"""The calendar: events, series, invitations, and when colleagues are free."""
+"""The calendar: events, series, invitations, and free times of colleagues."""
 
 from rllm_gym.sites.calendar.errands import TEMPLATES
 from rllm_gym.sites.calendar.pages import ORIGIN, CalendarWorld

@@ -1,4 +1,4 @@
-"""What is asked for at the calendar: events made, moved, cancelled and answered, times found, and things looked up."""
+"""The calendar's tasks: creating, moving, cancelling and answering events, finding free times, and questions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rllm_gym.sites.wording import FIRST_NAMES, listed, long_date
 START = f"{ORIGIN}/"
 _LEVELS = (1, 2, 3, 4, 5)
 
-# Ways about the site -------------------------------------------------------------------------------------------------
+# Move sequences
 
 
 def go_to(day: date, view: str = "Day") -> tuple[Move, ...]:
@@ -31,7 +31,7 @@ def go_to_event(day: date, event: Event) -> tuple[Move, ...]:
 def fill_in(
     title: str, day: date, start: int, end: int, place: str = "", guests: Sequence[Person] = ()
 ) -> tuple[Move, ...]:
-    """From any page to a new event."""
+    """Return the moves from any page to a new event."""
     return (
         Click("link", "New event"),
         Fill("Title", title),
@@ -53,16 +53,16 @@ def look_at(day: date, people: Sequence[Person]) -> tuple[Move, ...]:
     )
 
 
-# What there is -------------------------------------------------------------------------------------------------------
+# Selection
 
 
 def _coming(world: CalendarWorld, days: int = 60) -> list[tuple[date, Event]]:
-    """My occurrences from tomorrow on."""
+    """Return the user's occurrences from tomorrow on."""
     return world.occurrences(world.today + timedelta(days=1), world.today + timedelta(days=days))
 
 
 def _single(world: CalendarWorld, *, own: bool) -> list[Event]:
-    """Coming events that are no series: those I made, or those of others that I accepted."""
+    """Return future events that are not series: the user's own, or accepted ones of others."""
     me = world.me.email
     return [
         event
@@ -72,13 +72,13 @@ def _single(world: CalendarWorld, *, own: bool) -> list[Event]:
 
 
 def _pick(rng: Random, events: Sequence[Event]) -> Event:
-    """One of them, rather one with a like name elsewhere: the date has to be read."""
+    """Draw an event, preferably one with a similarly named counterpart, so that the date must be read."""
     alike = [event for event in events if sum(other.title.split()[0] == event.title.split()[0] for other in events) > 1]
     return rng.choice(alike or events)
 
 
 def _stranger(rng: Random, world: CalendarWorld) -> str:
-    """A name that nobody here has; the surname is somebody's."""
+    """Return a name that nobody has, with an existing surname."""
     known = {person.name for person in (world.me, *world.people)}
     surname = rng.choice(world.people).last
     return next(
@@ -87,19 +87,19 @@ def _stranger(rng: Random, world: CalendarWorld) -> str:
 
 
 def _workday(rng: Random, world: CalendarWorld, difficulty: int) -> date:
-    """A coming day from Monday to Friday."""
+    """Draw a future day from Monday to Friday."""
     day = world.today + timedelta(days=rng.randint(1, 7 + 7 * difficulty))
     return day if day.weekday() < 5 else day + timedelta(days=3)
 
 
 def _similar(rng: Random, world: CalendarWorld, person: Person, others: Sequence[Person] = ()) -> Person:
-    """Somebody else, with the same surname or first name where there is such a one."""
+    """Return another person, with the same surname or first name if possible."""
     rest = [other for other in world.people if other != person and other not in others]
     alike = [other for other in rest if other.last == person.last or other.first == person.first]
     return rng.choice(alike or rest)
 
 
-# Templates -----------------------------------------------------------------------------------------------------------
+# Templates
 
 
 def create(world: CalendarWorld, rng: Random, difficulty: int) -> Errand:
@@ -212,7 +212,7 @@ def cancel_one_day(world: CalendarWorld, rng: Random, difficulty: int) -> Errand
 
 
 def clear_half_day(world: CalendarWorld, rng: Random, difficulty: int) -> Errand:
-    """Several events of a day go; those that others made, and the other half of the day, stay."""
+    """Return a task: remove the user's events of half a day; events of others and of the other half must stay."""
     noon = 12 * 60
     me = world.me.email
     days = sorted({day for day, event in _coming(world) if event.owner == me})
@@ -223,7 +223,7 @@ def clear_half_day(world: CalendarWorld, rng: Random, difficulty: int) -> Errand
         events = [event for _, event in world.occurrences(day, day) if event.owner == me]
         return [event for event in events if (event.start >= noon) == afternoon]
 
-    if not any(map(due, days)):  # all of them lie in the other half
+    if not any(map(due, days)):  # all of them are in the other half of the day
         afternoon = not afternoon
     counts = {len(due(day)) for day in days} - {0}
     wanted = max((count for count in counts if count <= most), default=min(counts))
@@ -246,7 +246,7 @@ def clear_half_day(world: CalendarWorld, rng: Random, difficulty: int) -> Errand
         wrong = [move for event in events[:-1] for move in removal(event)]
     elif events[0].until:
         wrong = [*go_to_event(day, events[0]), Click("button", "Delete the series")]
-    else:  # it is only put off
+    else:  # moves the event instead of deleting it
         next_day = Fill("Date", (day + timedelta(days=1)).isoformat())
         wrong = [*go_to_event(day, events[0]), Click("link", "Edit"), next_day, Click("button", "Save changes")]
     return Errand(
@@ -300,7 +300,7 @@ def answer_invitations(world: CalendarWorld, rng: Random, difficulty: int) -> Er
 
 
 def _meeting(world: CalendarWorld, rng: Random, difficulty: int) -> tuple[date, list[Person], int, int]:
-    """A day, people, a length in minutes, and the first start at which all of them are free for it."""
+    """Draw a day, people and a length in minutes, and find the first start time at which all of them are free."""
     busy_days = [world.today + timedelta(days=number) for number in range(1, 8 + difficulty)]
     busy_days = [day for day in busy_days if day.weekday() < 5][: 4 + difficulty]
     for _ in range(100):
@@ -308,7 +308,7 @@ def _meeting(world: CalendarWorld, rng: Random, difficulty: int) -> tuple[date, 
         people = rng.sample(world.people, min(5, 1 + (difficulty + 2) // 2))
         length = rng.choice((30, 45, 60, 90))
         start = first_gap(world, people, day, length)
-        if start is not None and start > 9 * 60:  # something is in the way of the first hour
+        if start is not None and start > 9 * 60:  # the first hour is occupied, so the answer is not trivial
             return day, people, length, start
     return next(
         (day, [person], 30, start)
@@ -387,7 +387,7 @@ def book_common_time(world: CalendarWorld, rng: Random, difficulty: int) -> Erra
 
 
 def look_up(world: CalendarWorld, rng: Random, difficulty: int) -> Errand:
-    """The date of the next event of a name, when a day ends, or who organises an event."""
+    """Return a question about the date of the next event of a name, the end of a day, or an event's organiser."""
     accepted = [(day, event) for day, event in _coming(world) if event.answer_of(world.me.email) == "accepted"]
     question = rng.choice(("date", "end", "organiser"))
     if question == "date":
@@ -424,7 +424,7 @@ def look_up(world: CalendarWorld, rng: Random, difficulty: int) -> Errand:
 
 
 def minutes_in_meetings(world: CalendarWorld, rng: Random, difficulty: int) -> Errand:
-    """The minutes of a day, a week, or of a week with one person."""
+    """Return a question about the minutes in meetings of a day, a week, or a week with one person."""
     day, _ = rng.choice(_coming(world, 7 * (1 + difficulty)))
     monday = day - timedelta(days=day.weekday())
     first, last = (day, day) if difficulty == 1 else (monday, monday + timedelta(days=6))

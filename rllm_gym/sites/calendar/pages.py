@@ -1,4 +1,4 @@
-"""The pages of the calendar: month, week and day, events and their forms, invitations, and when people are free."""
+"""The pages of the calendar: month, week and day, events and their forms, invitations, and free times."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class CalendarWorld(Calendar):
     """The calendar with its pages.
 
     Attributes:
-        neighbours: (label, URL) of other sites of the same world, in the header.
+        neighbours: (label, URL) of other sites of the same environment, shown in the header.
     """
 
     neighbours: tuple[tuple[str, str], ...] = ()
@@ -74,7 +74,7 @@ def _frame(world: CalendarWorld) -> Frame:
 site: Site[CalendarWorld] = Site(_frame)
 
 
-# Looking -----------------------------------------------------------------------------------------------------------
+# Views
 
 
 @site.get("/")
@@ -340,7 +340,7 @@ def _people_field(label: str, name: str, value: str) -> Markup:
     )
 
 
-# Changing ----------------------------------------------------------------------------------------------------------
+# Changes
 
 
 @site.get("/new")
@@ -390,7 +390,11 @@ def _event_form(
 
 
 def _sent(world: CalendarWorld, visit: Visit) -> dict[str, Any]:
-    """The fields of an event's form. Raises Refused."""
+    """Return the parsed fields of the event form.
+
+    Raises:
+        Refused: A field is invalid.
+    """
     until = visit.line("until", "The end of the series", required=False)
     return {
         "title": visit.line("title", "The title"),

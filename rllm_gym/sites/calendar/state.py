@@ -1,4 +1,4 @@
-"""A calendar: events of one person and of their colleagues, series, invitations, and who is free when."""
+"""The state of the calendar: events of one person and of colleagues, series, invitations, and free times."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Interval = tuple[int, int]
 
 @dataclass(frozen=True)
 class Event:
-    """One event, or a weekly series of it.
+    """An event, or a weekly series.
 
     Attributes:
-        number: Its number in the URL.
-        owner: Address of who made it, and alone may change it.
-        title: Its name.
-        day: Its day; of a series, the first.
+        number: Number in the URL.
+        owner: Address of the organiser, who alone may change the event.
+        title: Name of the event.
+        day: The day; of a series, the first day.
         start: Minutes after midnight.
-        end: Minutes after midnight, after the start.
-        place: Room or "".
+        end: Minutes after midnight, later than ``start``.
+        place: Room, or "".
         guests: Addresses with their answers: "waiting", "accepted" or "declined".
         until: Last day of a weekly series; ``None`` for a single event.
         skipped: Days of a series on which it does not take place.
@@ -48,7 +48,7 @@ class Event:
     skipped: frozenset[date] = frozenset()
 
     def days(self, first: date, last: date) -> Iterator[date]:
-        """The days from ``first`` to ``last`` on which it takes place."""
+        """Yield the days from ``first`` to ``last`` on which the event takes place."""
         if self.until is None:
             if first <= self.day <= last:
                 yield self.day
@@ -64,7 +64,7 @@ class Event:
         return any(True for _ in self.days(day, day))
 
     def answer_of(self, email: str) -> str:
-        """ "accepted" for the owner, else what the guest said; "" for one who is not invited."""
+        """Return "accepted" for the owner, otherwise the guest's answer; "" for people who are not invited."""
         return "accepted" if email == self.owner else dict(self.guests).get(email, "")
 
     def overlaps(self, start: int, end: int) -> bool:
@@ -75,7 +75,7 @@ class Event:
         return f"{clock(self.start)}–{clock(self.end)}"
 
     def facts(self) -> dict[str, Any]:
-        """Without its number: an event made again as it was is the same."""
+        """Return the event without its number: a deleted event that is created again is equal."""
         return {
             "owner": self.owner,
             "title": self.title,
@@ -93,11 +93,11 @@ class Calendar:
     """The state of the site.
 
     Attributes:
-        today: The day on which this world stands still.
-        me: Whose calendar it is.
+        today: The fixed current date.
+        me: The owner of the calendar.
         people: Everybody who can be invited, without ``me``.
-        events: By number: those I made and those I am invited to.
-        seed: Of what my colleagues do without me, of which only the hours are shown; "" for nothing.
+        events: Events by number: the owner's and those the owner is invited to.
+        seed: Seed of the colleagues' other events, of which only the hours are shown; "" for none.
     """
 
     today: date
@@ -107,10 +107,10 @@ class Calendar:
     seed: str = ""
 
     def facts(self) -> list[str]:
-        """Every event, whatever its number. Looking at pages changes nothing."""
+        """Return every event without its number. Looking at pages changes nothing."""
         return sorted(json.dumps(event.facts()) for event in self.events.values())
 
-    # Looking -------------------------------------------------------------------------------------------------------
+    # Queries
 
     def person(self, email: str) -> Person | None:
         return next((person for person in (self.me, *self.people) if person.email == email), None)
@@ -120,22 +120,22 @@ class Calendar:
         return person.name if person else email
 
     def find_people(self, text: str) -> list[Person]:
-        """Whose name or address contains the text, in the order of their names; nobody for an empty one."""
+        """Return the people whose name or address contains the text, sorted by name; none for an empty text."""
         text = text.strip().lower()
         found = [person for person in self.people if text and text in f"{person.name} {person.email}".lower()]
         return sorted(found, key=lambda person: person.name)
 
     def mine(self) -> list[Event]:
-        """The events that this calendar shows."""
+        """Return the events that this calendar shows."""
         return [event for event in self.events.values() if event.answer_of(self.me.email)]
 
     def occurrences(self, first: date, last: date) -> list[tuple[date, Event]]:
-        """My events of these days in the order of time."""
+        """Return the owner's events of these days in chronological order."""
         found = [(day, event) for event in self.mine() for day in event.days(first, last)]
         return sorted(found, key=lambda item: (item[0], item[1].start, item[1].end, item[1].title, item[1].number))
 
     def search(self, text: str) -> list[tuple[date, Event]]:
-        """My single events and first coming days of series whose title, place or people contain the text."""
+        """Return single events and the next days of series whose title, place or people contain the text."""
         text = text.strip().lower()
         found = []
         for event in self.mine():
@@ -146,7 +146,7 @@ class Calendar:
         return sorted(found, key=lambda item: (item[0], item[1].start, item[1].title, item[1].number))
 
     def busy(self, email: str, day: date) -> list[Interval]:
-        """When somebody is taken: by events they made or accepted. Unanswered invitations leave them free."""
+        """Return the busy intervals of a person: organised and accepted events. Unanswered invitations do not count."""
         taken = [
             (event.start, event.end)
             for event in self.events.values()
@@ -163,7 +163,7 @@ class Calendar:
         return merged
 
     def common_gaps(self, emails: Iterable[str], day: date) -> list[Interval]:
-        """The hours of a working day, 9:00 to 17:00, in which all of them are free."""
+        """Return the intervals of a working day, 9:00 to 17:00, in which all of them are free."""
         taken = sorted(interval for email in emails for interval in self.busy(email, day))
         gaps, free_from = [], WORKDAY[0]
         for start, end in [*taken, (WORKDAY[1], WORKDAY[1])]:
@@ -172,7 +172,7 @@ class Calendar:
             free_from = max(free_from, end)
         return gaps
 
-    # Changing ------------------------------------------------------------------------------------------------------
+    # Changes
 
     def add(
         self,
@@ -185,7 +185,7 @@ class Calendar:
         guests: Iterable[str] = (),
         until: date | None = None,
     ) -> Event:
-        """A new event of mine; the guests have not answered yet."""
+        """Create an event of the owner. The guests have not answered yet."""
         number = max(self.events, default=0) + 1
         waiting = tuple((email, "waiting") for email in dict.fromkeys(guests))
         event = Event(number, self.me.email, title, day, start, end, place, waiting, until)
@@ -194,7 +194,7 @@ class Calendar:
         return event
 
     def change(self, number: int, *, guests: Iterable[str] | None = None, **changes: Any) -> Event:
-        """Changes an event of mine. Guests who stay keep their answers."""
+        """Change an event of the owner. Guests who stay keep their answers."""
         event = self._own(number)
         if guests is not None:
             said = dict(event.guests)
@@ -205,18 +205,18 @@ class Calendar:
         return event
 
     def delete(self, number: int) -> None:
-        """Deletes an event of mine, with all days of a series."""
+        """Delete an event of the owner, including all days of a series."""
         del self.events[self._own(number).number]
 
     def skip(self, number: int, day: date) -> None:
-        """Cancels one day of a series of mine."""
+        """Cancel one day of a series of the owner."""
         event = self._own(number)
         if event.until is None or not event.takes_place(day):
             raise Refused(f"“{event.title}” does not take place on {day.isoformat()} as part of a series.")
         self.events[number] = replace(event, skipped=event.skipped | {day})
 
     def answer(self, number: int, answer: str) -> Event:
-        """Accepts or declines an invitation."""
+        """Accept or decline an invitation."""
         event = self.events.get(number)
         if event is None or event.owner == self.me.email or not event.answer_of(self.me.email):
             raise Refused("You are not invited to this event.")
@@ -244,6 +244,6 @@ class Calendar:
 
 
 def _elsewhere(rng: Random) -> list[Interval]:
-    """Up to three meetings of a day. Drawn when they are looked at: nobody asks about most people on most days."""
+    """Draw up to three other meetings of a day. They are drawn on access, because most are never requested."""
     starts = [rng.randrange(WORKDAY[0], WORKDAY[1] - 60, 30) for _ in range(rng.randint(0, 3))]
     return [(start, start + rng.choice((30, 45, 60, 90))) for start in starts]

@@ -1,4 +1,4 @@
-"""A calendar full of events, from a seed: meetings with like names, series, open invitations, and busy colleagues."""
+"""Generates a full calendar from a seed: similarly named meetings, series, open invitations, and busy colleagues."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LENGTHS = (30, 30, 45, 60, 60, 90)
 
 
 class _Diary:
-    """A calendar in the making: what is put in stays clear of what this person has already."""
+    """A calendar under construction; new events do not overlap with the person's existing ones."""
 
     def __init__(self, world: CalendarWorld, rng: Random) -> None:
         self.world = world
@@ -32,7 +32,7 @@ class _Diary:
         return all(end <= other or start >= until for other, until in self.taken.get((email, day), ()))
 
     def hours(self, email: str, day: date) -> tuple[int, int] | None:
-        """A start and an end in which somebody is free; ``None`` where a few tries find none."""
+        """Return a start and an end at which a person is free, or ``None`` if a few attempts find none."""
         for _ in range(8):
             length = self.rng.choice(LENGTHS)
             start = self.rng.randrange(WORKDAY[0], WORKDAY[1] - length + 1, 30)
@@ -41,7 +41,7 @@ class _Diary:
         return None
 
     def title(self, *days: date) -> str:
-        """A name that no other event of these days has."""
+        """Return a title that no other event of these days has."""
         while True:
             title = f"{self.rng.choice(TOPICS)} {self.rng.choice(KINDS)}"
             if all((title, day) not in self.titles for day in days):
@@ -69,7 +69,7 @@ class _Diary:
 
 
 def build(seed: int, difficulty: int) -> CalendarWorld:
-    """Three weeks at the first level, up to seven at the fifth; about 20 to 60 events of one's own."""
+    """Build a calendar of three weeks at difficulty 1, up to seven at difficulty 5, with about 20 to 60 own events."""
     rng = Random(f"calendar {difficulty} {seed}")
     me, *others = staff(rng, 7 + 2 * difficulty)
     world = CalendarWorld(a_workday(rng), me, others, seed=f"elsewhere {seed}")
@@ -78,7 +78,7 @@ def build(seed: int, difficulty: int) -> CalendarWorld:
 
 
 def fill(world: CalendarWorld, rng: Random, difficulty: int) -> None:
-    """Puts events into an empty calendar."""
+    """Add events to an empty calendar."""
     diary = _Diary(world, rng)
     monday = world.today - timedelta(days=world.today.weekday())
     days = [monday + WEEK * week + timedelta(days=day) for week in range(-1, 2 + difficulty) for day in range(5)]
@@ -114,8 +114,7 @@ def _own_event(diary: _Diary, day: date) -> None:
 
 
 def _invitations(diary: _Diary, coming: list[date], last: date, count: int) -> None:
-    """Invitations that wait for an answer: about half of them while something else is on, none while another is. Their
-    names are no other event's, whenever that is."""
+    """Add unanswered invitations. No two overlap, about half overlap with other events, and their titles are unique."""
     world, rng = diary.world, diary.rng
     days = [day for day in coming if day <= last]
     asked: list[tuple[date, int, int]] = []

@@ -1,4 +1,4 @@
-"""Mail that asks for something elsewhere: tasks on two sites of one world."""
+"""Tasks on two sites of one person: a message in the mailbox asks for an action on another site."""
 
 from rllm_gym.sites.desk.errands import TEMPLATES
 

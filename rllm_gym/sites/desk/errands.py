@@ -1,4 +1,4 @@
-"""What a message asks for is done on another site: meetings, faults, money back, and a time to be told."""
+"""The tasks that a message asks for: meetings, bug reports, refunds, and replies with a free time."""
 
 from __future__ import annotations
 

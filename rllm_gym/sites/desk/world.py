@@ -1,4 +1,4 @@
-"""Two sites of one person that belong together: the mailbox, and the place where what a message asks for is done."""
+"""The combined state of a mailbox and the site on which a message's request is carried out."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ Asked = TypeVar("Asked")
 
 @dataclass
 class Desk(Generic[Other, Asked]):
-    """A mailbox and another site, with links from one to the other.
+    """A mailbox and another site that link to each other.
 
     Attributes:
-        mail: Its messages are of the last weeks.
-        other: The same person's, on the same day.
-        message: The message that asks for something.
-        asked: What it asks for.
+        mail: The mailbox, with messages of the last weeks.
+        other: The other site, of the same person and on the same day.
+        message: The message with the request.
+        asked: The content of the request.
     """
 
     mail: FullMailbox
@@ -69,7 +69,7 @@ class Meeting:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault to be reported; ``text`` stands in quotation marks in the message."""
+    """A defect to be reported; the message contains ``text`` in quotation marks."""
 
     project: str
     title: str
@@ -79,7 +79,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Return:
-    """Pieces of a line of an invoice that a customer wants the money back for; or it is not that customer's invoice."""
+    """A request to refund pieces of an invoice line; the invoice may not be the customer's."""
 
     customer: str
     invoice: Invoice
@@ -89,7 +89,7 @@ class Return:
 
 
 def meeting_by_mail(seed: int, difficulty: int) -> Desk[CalendarWorld, Meeting]:
-    """A colleague proposes a meeting; from the second level on, a later message changes it."""
+    """Build a desk whose message proposes a meeting. From difficulty 2 on, a later message changes the meeting."""
     mail, rng = _mailbox(seed, difficulty, "Calendar", CALENDAR)
     calendar = _calendar(mail, rng, difficulty)
     sender, *others = rng.sample(mail.colleagues, 1 + min(4, 1 + difficulty // 2))
@@ -112,7 +112,7 @@ def meeting_by_mail(seed: int, difficulty: int) -> Desk[CalendarWorld, Meeting]:
 
 
 def time_by_mail(seed: int, difficulty: int) -> Desk[CalendarWorld, Meeting]:
-    """A colleague asks for the first time at which both, and others, are free."""
+    """Build a desk whose message asks for the first time at which both people, and others, are free."""
     mail, rng = _mailbox(seed, difficulty, "Calendar", CALENDAR)
     calendar = _calendar(mail, rng, difficulty)
     for _ in range(200):
@@ -137,7 +137,7 @@ def time_by_mail(seed: int, difficulty: int) -> Desk[CalendarWorld, Meeting]:
 
 
 def fault_by_mail(seed: int, difficulty: int) -> Desk[TrackerWorld, Fault]:
-    """A colleague describes a fault."""
+    """Build a desk whose message describes a defect."""
     mail, rng = _mailbox(seed, difficulty, "Tracker", TRACKER)
     members = sorted([mail.me, *mail.colleagues], key=lambda person: person.name)
     tracker = TrackerWorld(mail.today, mail.me, members, {}, neighbours=_BACK)
@@ -157,7 +157,7 @@ def fault_by_mail(seed: int, difficulty: int) -> Desk[TrackerWorld, Fault]:
 
 
 def return_by_mail(seed: int, difficulty: int) -> Desk[AdminWorld, Return]:
-    """A customer wants money back for some pieces; now and then for an invoice that is somebody else's."""
+    """Build a desk whose message requests a refund, sometimes for an invoice of somebody else."""
     mail, rng = _mailbox(seed, difficulty, "Back office", ADMIN)
     admin = AdminWorld(mail.today, mail.me, neighbours=_BACK)
     fill_admin(admin, rng, difficulty, mail.colleagues)
@@ -192,7 +192,7 @@ def _calendar(mail: FullMailbox, rng: Random, difficulty: int) -> CalendarWorld:
 
 
 def _post(mail: FullMailbox, rng: Random) -> Post:
-    """Delivers more to a mailbox that is full."""
+    """Return a :class:`Post` that delivers further messages to a full mailbox."""
     post = Post(mail, rng, 30)
     post.subjects.update(message.subject for message in mail.messages.values())
     return post
@@ -203,6 +203,6 @@ def _letter(mail: FullMailbox, sender: Person, text: str) -> str:
 
 
 def _workday(rng: Random, today: date) -> date:
-    """One of the next two weeks' days from Monday to Friday."""
+    """Draw a day from Monday to Friday in the next two weeks."""
     day = today + timedelta(days=rng.randint(1, 14))
     return day if day.weekday() < 5 else day + timedelta(days=2)

@@ -1,4 +1,4 @@
-"""What people write about on the forum: boards, threads whose titles differ in a word, and posts that recommend."""
+"""The content of the forum: boards, threads whose titles differ in a word, and posts with recommendations."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ PER_BOARD = {1: 6, 2: 10, 3: 16, 4: 24, 5: 32}
 
 @dataclass(slots=True)
 class Post:
-    """``advice``: what it recommends; ``""`` in the first of a thread. ``score``: without the visitor's vote."""
+    """A post. ``advice``: its recommendation, ``""`` in a first post. ``score`` excludes the visitor's vote."""
 
     number: int
     author: str
@@ -210,7 +210,7 @@ class Thread:
 
 
 def make_users(rng: Random, count: int) -> list[str]:
-    """Nicknames; some differ in the digits only."""
+    """Draw nicknames; some differ only in their digits."""
     names: dict[str, None] = {}
     while len(names) < count:
         names[f"{rng.choice(NICKNAMES)}{rng.choice(('', '', '7', '12', '42', '88', '_b'))}"] = None
@@ -218,7 +218,7 @@ def make_users(rng: Random, count: int) -> list[str]:
 
 
 def make_threads(rng: Random, users: list[str], end: datetime, difficulty: int) -> tuple[list[str], list[Thread]]:
-    """Boards and their threads of the four months before ``end``; no two posts have the same time."""
+    """Return boards and their threads of the four months before ``end``. No two posts have the same time."""
     boards = sorted(rng.sample(sorted(BOARDS), NUMBER_OF_BOARDS[difficulty]))
     count = PER_BOARD[difficulty]
     numbers = iter(rng.sample(range(1_000, 9_999), count * len(boards)))

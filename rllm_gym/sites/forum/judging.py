@@ -1,4 +1,4 @@
-"""What members and moderators of the forum do with the posts of others."""
+"""The forum's tasks about the posts of other members: voting, reporting, subscribing and moderation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rllm_gym.sites.forum.steps import (
 
 
 def upvote(forum: Forum, rng: Random, difficulty: int) -> Errand:
-    """Every post of one member in a thread, and no other; what is clicked does not look like a button."""
+    """Return a task: upvote every post of one member in a thread, and no other. The controls are no buttons."""
     candidates = []
     for thread in threads_of(forum, locked=None):
         for user in sorted({post.author for post in thread.posts} - {forum.user}):
@@ -60,7 +60,10 @@ def upvote(forum: Forum, rng: Random, difficulty: int) -> Errand:
 
 
 def report(forum: Forum, rng: Random, difficulty: int) -> Errand:
-    """The advert of a thread, or from difficulty 4 on all adverts of a member who also writes harmless things."""
+    """Return a task: report the advert in a thread or, from difficulty 4 on, all adverts of a member.
+
+    The member also writes harmless posts.
+    """
     adverts = adverts_in(forum)
     spammer = forum.users[-1]
     reason, wrong_reason = "Spam", rng.choice([r for r in REASONS if r != "Spam"])
@@ -96,12 +99,12 @@ def report(forum: Forum, rng: Random, difficulty: int) -> Errand:
 
 
 def subscribe(forum: Forum, rng: Random, difficulty: int) -> Errand:
-    """Every thread that one member started in a board is followed from now on."""
+    """Return a task: subscribe to every thread that one member started in a board."""
     started: dict[tuple[str, str], list[Thread]] = {}
     for thread in threads_of(forum, locked=None):
         if thread.number not in forum.subscriptions and thread.author != forum.user:
             started.setdefault((thread.author, thread.board), []).append(thread)
-    # Those already followed count as done: they are not among the steps, and must not be undone.
+    # Threads already subscribed to count as done: they are not among the moves and must stay subscribed.
     author, board = max(rng.sample(sorted(started), min(8, len(started))), key=lambda key: len(started[key]))
     threads = started[author, board]
     other = next(
@@ -130,7 +133,7 @@ def subscribe(forum: Forum, rng: Random, difficulty: int) -> Errand:
 
 
 def move_thread(forum: Forum, rng: Random, difficulty: int) -> Errand:
-    """A moderator moves a thread, and from difficulty 2 on locks it as well."""
+    """Return a task for a moderator: move a thread and, from difficulty 2 on, also lock it."""
     thread = rng.choice(threads_of(forum))
     board, wrong_board = rng.sample([name for name in forum.boards if name != thread.board], 2)
     lock = difficulty > 1
@@ -155,7 +158,7 @@ def move_thread(forum: Forum, rng: Random, difficulty: int) -> Errand:
 
 
 def delete_adverts(forum: Forum, rng: Random, difficulty: int) -> Errand:
-    """A moderator deletes what is advertising and leaves what the same member wrote otherwise."""
+    """Return a task for a moderator: delete a member's adverts and keep the other posts of that member."""
     spammer = forum.users[-1]
     adverts = adverts_in(forum)
     goal = rng.choice(
@@ -166,7 +169,7 @@ def delete_adverts(forum: Forum, rng: Random, difficulty: int) -> Errand:
     )
 
     def delete(pairs: list[tuple[Thread, Post]]) -> Moves:
-        # On one page the place of the next one changes when one is gone: those further down go first.
+        # Deleting a post changes the positions of those after it on the page: delete from the bottom up.
         ordered = sorted(pairs, key=lambda pair: (pair[0].number, -pair[0].posts.index(pair[1])))
         moves: list[Move] = []
         for thread, post in ordered:

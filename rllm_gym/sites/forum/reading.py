@@ -1,4 +1,4 @@
-"""What visitors to the forum look up."""
+"""The forum's question generators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rllm_gym.sites.wording import long_date
 
 
 def posts_since(forum: Forum, rng: Random, difficulty: int) -> Errand:
-    """The posts of a member from a day on; their list grows only when it is asked to."""
+    """Return a question about a member's posts since a day; their list must be extended by a button."""
     counts = {user: len(forum.posts_of(user)) for user in forum.users[1:]}
     wanted = min(4 + 4 * difficulty, max(counts.values()))
     user = min(sorted(counts), key=lambda name: abs(counts[name] - wanted))
@@ -44,7 +44,7 @@ def posts_since(forum: Forum, rng: Random, difficulty: int) -> Errand:
 
 
 def recommends(forum: Forum, rng: Random, difficulty: int) -> Errand:
-    """What one member advises in a thread where others advise something else."""
+    """Return a question about one member's advice in a thread in which others give different advice."""
     candidates = []
     for thread in threads_of(forum, locked=None):
         for post in thread.posts[1:]:
@@ -73,7 +73,7 @@ def recommends(forum: Forum, rng: Random, difficulty: int) -> Errand:
 
 
 def top_post(forum: Forum, rng: Random, difficulty: int) -> Errand:
-    """Who wrote the post with the highest score, which no other post of the thread has."""
+    """Return a question about the author of the post with the highest score, which is unique in the thread."""
     candidates = []
     for thread in threads_of(forum, locked=None):
         ranked = sorted(thread.posts, key=forum.score, reverse=True)

@@ -1,8 +1,8 @@
-"""The forum's state: boards, threads, posts, the visitor's votes, reports, subscriptions and private messages.
+"""The state of the forum: boards, threads, posts, and the visitor's votes, reports, subscriptions and messages.
 
-The facts that count: every thread (title, board, locked, pinned) with the author and text of its posts, the visitor's
-votes, reports, subscriptions, ignored members and messages sent. Reading changes nothing, and when a new post was
-written does not count.
+Facts: every thread (title, board, locked, pinned) with the author and text of its posts, and the visitor's votes,
+reports, subscriptions, ignored members and sent messages. Reading changes nothing, and the time of a new post is not
+compared.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REASONS = ("Spam", "Insulting", "Off topic", "Posted twice")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A private one. ``sender`` or ``recipient`` is the visitor."""
+    """A private message. ``sender`` or ``recipient`` is the visitor."""
 
     sender: str
     recipient: str
@@ -34,7 +34,7 @@ class Message:
 
 @dataclass
 class Forum:
-    """The forum as one visitor sees it. ``moderator``: whether they may lock, move and delete."""
+    """The forum as one visitor sees it. ``moderator``: whether the visitor may lock, move and delete."""
 
     now: datetime
     user: str
@@ -67,7 +67,7 @@ class Forum:
             "sent": [[m.recipient, m.subject, m.text] for m in self.messages if m.sender == self.user],
         }
 
-    # Looking -------------------------------------------------------------------------------------------------------
+    # Queries
 
     @property
     def moderator(self) -> bool:
@@ -79,7 +79,7 @@ class Forum:
         return self.threads[number]
 
     def post(self, number: int) -> tuple[Thread, Post]:
-        """The thread it stands in, and the post."""
+        """Return a post and the thread that contains it."""
         for thread in self.threads.values():
             for post in thread.shown():
                 if post.number == number:
@@ -87,12 +87,12 @@ class Forum:
         raise NotFound(f"There is no post {number}.")
 
     def board(self, name: str) -> list[Thread]:
-        """Its threads: the pinned ones first, then by the latest post."""
+        """Return the threads of a board: pinned ones first, then by the latest post."""
         inside = [thread for thread in self.threads.values() if thread.board == name]
         return sorted(inside, key=lambda t: (t.pinned, t.latest().when), reverse=True)
 
     def posts_of(self, user: str) -> list[tuple[Thread, Post]]:
-        """From the newest to the oldest."""
+        """Return a member's posts, newest first."""
         found = [(t, p) for t in self.threads.values() for p in t.shown() if p.author == user]
         return sorted(found, key=lambda pair: pair[1].when, reverse=True)
 
@@ -100,13 +100,17 @@ class Forum:
         return post.score + self.votes.get(post.number, 0)
 
     def member(self, name: str) -> str:
-        """The name as it is written; raises :class:`NotFound` where nobody is called so."""
+        """Return the name in its exact spelling.
+
+        Raises:
+            NotFound: No member has this name.
+        """
         for user in self.users:
             if user.lower() == name.lower():
                 return user
         raise NotFound(f"There is no member called {name}.")
 
-    # Doing ---------------------------------------------------------------------------------------------------------
+    # Changes
 
     def start_thread(self, board: str, title: str, text: str) -> Thread:
         if board not in self.boards:
@@ -129,7 +133,7 @@ class Forum:
         return post
 
     def edit(self, number: int, text: str) -> None:
-        """One's own post."""
+        """Edit one of the visitor's own posts."""
         thread, post = self.post(number)
         self._check_own(post)
         if thread.locked:
@@ -137,7 +141,7 @@ class Forum:
         post.text = text
 
     def delete(self, number: int) -> None:
-        """One's own post, or any for a moderator; the first of a thread stays."""
+        """Delete one of the visitor's posts or, as a moderator, any post, except the first of a thread."""
         thread, post = self.post(number)
         if not self.moderator:
             self._check_own(post)
@@ -146,7 +150,7 @@ class Forum:
         post.deleted = True
 
     def vote(self, number: int, value: int) -> None:
-        """1 or -1; the same vote again takes it back."""
+        """Vote 1 or -1 for a post. The same vote again withdraws it."""
         _, post = self.post(number)
         if post.author == self.user:
             raise Refused("You cannot vote for your own post.")
@@ -213,7 +217,7 @@ class Forum:
 
 
 def build(seed: int, difficulty: int, *, moderator: bool = False) -> Forum:
-    """A forum with a history, in which adverts stand and some threads are locked."""
+    """Build a forum with a history that includes adverts and locked threads."""
     rng = Random(f"forum/{seed}/{difficulty}")
     now = datetime.combine(any_day(rng), time(12, 0))
     users = make_users(rng, 8 + 4 * difficulty)
@@ -233,7 +237,7 @@ def build(seed: int, difficulty: int, *, moderator: bool = False) -> Forum:
         thread.locked = True
     for thread in shuffled[1:3]:
         thread.pinned = True
-    # The last member writes adverts, among other things that are harmless and stay.
+    # The last member writes adverts, and also harmless posts that must be kept.
     for post in _claim(rng, threads, users[-1], 1 + difficulty):
         post.text, post.advice = rng.choice(ADVERTS), ""
     _claim(rng, [t for t in threads if all(p.advice for p in t.posts[1:])], user, 3)
@@ -246,7 +250,7 @@ def build(seed: int, difficulty: int, *, moderator: bool = False) -> Forum:
 
 
 def _claim(rng: Random, threads: list[Thread], author: str, count: int) -> list[Post]:
-    """Answers of so many threads that are open become this author's: everybody has some."""
+    """Assign answers in ``count`` open threads to this author, so that every member has some."""
     replies = []
     for thread in rng.sample([t for t in threads if not t.locked], count):
         post = rng.choice(thread.posts[1:])

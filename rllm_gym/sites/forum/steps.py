@@ -1,4 +1,4 @@
-"""The way of a person through the forum, and what errands write there."""
+"""Move sequences and texts that the solutions of the forum's tasks share."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def open_thread(thread: Thread) -> Moves:
 
 
 def turn_to(thread: Thread, post: Post) -> Moves:
-    """From the first page of the thread."""
+    """Return the moves from the first page of the thread to the page of the post."""
     page = thread.shown().index(post) // POSTS_PER_PAGE + 1
     return (Click("link", f"Page {page}"),) if page > 1 else ()
 
@@ -57,7 +57,7 @@ def threads_of(forum: Forum, *, locked: bool | None = False) -> list[Thread]:
 
 
 def adverts_in(forum: Forum) -> list[tuple[Thread, Post]]:
-    """Of the one member who writes them, from the oldest thread number on."""
+    """Return the posts of the one member who writes adverts, ordered by thread number."""
     return [
         (thread, post)
         for thread in threads_of(forum, locked=None)

@@ -1,4 +1,4 @@
-"""What is asked of visitors to the forum."""
+"""The task templates of the forum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forum's pages."""
+"""The pages of the forum."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _frame(forum: Forum) -> Frame:
 SITE: Site[Forum] = Site(_frame)
 
 
-# Boards -------------------------------------------------------------------------------------------------------------
+# Boards
 
 
 @SITE.get("/")
@@ -108,7 +108,7 @@ def _marks(thread: Thread) -> list[str]:
     return [name for name, on in (("Pinned", thread.pinned), ("Locked", thread.locked)) if on]
 
 
-# Threads ------------------------------------------------------------------------------------------------------------
+# Threads
 
 
 @SITE.get("/thread/<int:number>")
@@ -175,7 +175,7 @@ def _post_card(forum: Forum, post: Post, thread: Thread) -> Markup:
 
 
 def _vote(post: Post, value: int, mine: int) -> Markup:
-    """Not a button but a thing that listens: what is clickable is not always marked as such."""
+    """Return a vote control: an element with a listener, not a button. Clickable elements are not always marked."""
     name, sign = ("Upvote", "▲") if value > 0 else ("Downvote", "▼")
     pressed = mine == value
     return form(
@@ -259,7 +259,7 @@ def start_thread(forum: Forum, visit: Visit) -> Redirect:
     return Redirect(f"/thread/{started.number}", "Your thread is started.")
 
 
-# Posts --------------------------------------------------------------------------------------------------------------
+# Posts
 
 
 @SITE.post("/post/<int:number>/vote")
@@ -314,13 +314,13 @@ def send_report(forum: Forum, visit: Visit, number: int) -> Redirect:
 
 
 def _place(forum: Forum, number: int) -> str:
-    """The page of the thread on which a post stands."""
+    """Return the URL of the thread page that contains a post."""
     thread, post = forum.post(number)
     page = thread.shown().index(post) // POSTS_PER_PAGE + 1
     return url(f"/thread/{thread.number}", page=page if page > 1 else None)
 
 
-# Members and messages -------------------------------------------------------------------------------------------------
+# Members and messages
 
 
 @SITE.get("/members")
@@ -356,7 +356,7 @@ def member(forum: Forum, visit: Visit, name: str) -> Page:
 
 @SITE.get("/user/<name>/posts")
 def more_posts(forum: Forum, visit: Visit, name: str) -> Response:
-    """The part of the list that a script asks for."""
+    """Return the part of the list that a script requests."""
     start = max(0, whole_number(visit.asked("from")) or 0)
     return Response(_posts_from(forum, forum.member(name), start).encode())
 
@@ -419,7 +419,7 @@ def new_message(forum: Forum, visit: Visit) -> Page:
 
 @SITE.get("/suggest")
 def suggest(forum: Forum, visit: Visit) -> Response:
-    """What the field for a recipient offers."""
+    """Return the suggestions for the recipient field."""
     begun = visit.asked("q", 60).lower()
     return json_response([name for name in sorted(forum.users) if begun and name.lower().startswith(begun)][:8])
 

@@ -1,4 +1,4 @@
-"""The forum beside the wiki: somebody asks there what is written here."""
+"""Tasks on the forum and the wiki together: answer a forum question with a fact from the wiki."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rllm_gym.sites.wiki.steps import clean_pages, look_alike, open_page
 
 @dataclass
 class ForumAndWiki:
-    """Both, and the question: the thread, and the title and the fact that are asked for."""
+    """Both sites and the question: its thread, and the title and the fact that it asks for."""
 
     forum: Forum
     wiki: Wiki
@@ -37,7 +37,7 @@ class ForumAndWiki:
 
 
 def build_with_question(seed: int, difficulty: int) -> ForumAndWiki:
-    """A forum in which one more thread asks for a fact of a page of the wiki."""
+    """Build a forum with an additional thread that asks for a fact of a wiki page."""
     forum, encyclopedia = build(seed, difficulty), build_wiki(seed, difficulty)
     rng = Random(f"question/{seed}/{difficulty}")
     page = rng.choice(clean_pages(encyclopedia))
@@ -58,7 +58,7 @@ def build_with_question(seed: int, difficulty: int) -> ForumAndWiki:
 
 
 def ask_wiki(world: ForumAndWiki, rng: Random, difficulty: int) -> Errand:
-    """The answer is a reply on the one site with what the other one says."""
+    """Return a task: reply in the forum thread with a fact from the wiki."""
     page = world.wiki.page(world.title)
     value, thread = page.content.fact(world.fact), world.question
     other = look_alike(world.wiki, page)

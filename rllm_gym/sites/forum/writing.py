@@ -1,4 +1,4 @@
-"""What members of the forum write."""
+"""The forum's tasks in which members write: replies, threads, edits and private messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rllm_gym.sites.forum.views import THREADS_PER_PAGE
 
 
 def reply(forum: Forum, rng: Random, difficulty: int) -> Errand:
-    """An answer in a thread; where that is locked, there is no way."""
+    """Return a task: reply in a thread. If the thread is locked, the task is infeasible."""
     impossible = rng.random() < 0.25
     thread = rng.choice(threads_of(forum, locked=impossible))
     other = rng.choice([t for t in threads_of(forum) if t is not thread])
@@ -57,7 +57,7 @@ def reply(forum: Forum, rng: Random, difficulty: int) -> Errand:
 
 
 def reply_latest(forum: Forum, rng: Random, difficulty: int) -> Errand:
-    """An answer in the open thread of a board with the latest post, above which pinned threads stand."""
+    """Return a task: reply in the open thread of a board with the latest post. Pinned threads are listed above it."""
     boards = [name for name in forum.boards if sum(not t.locked for t in forum.board(name)) > 1]
     board = rng.choice(boards)
     threads = sorted((t for t in forum.board(board) if not t.locked), key=lambda t: t.latest().when, reverse=True)
@@ -92,7 +92,7 @@ def _page_of(forum: Forum, board: str, thread: Thread) -> Moves:
 
 
 def new_thread(forum: Forum, rng: Random, difficulty: int) -> Errand:
-    """A thread in a board; one board is closed to all but moderators."""
+    """Return a task: start a thread in a board. In one board only moderators can, which is infeasible."""
     impossible = rng.random() < 0.2
     open_boards = [name for name in forum.boards if name != forum.closed_board]
     board = forum.closed_board if impossible else rng.choice(open_boards)
@@ -136,9 +136,9 @@ def new_thread(forum: Forum, rng: Random, difficulty: int) -> Errand:
 
 
 def edit_own(forum: Forum, rng: Random, difficulty: int) -> Errand:
-    """One word of an own post is replaced and the rest is left."""
+    """Return a task: replace one word of one's own post and keep the rest."""
     own = [(t, p) for t in threads_of(forum) for p in t.posts if p.author == forum.user and p.advice]
-    # The advice names the post: nobody else's counts, and no two of one's own in a thread give the same.
+    # The advice identifies the post: only the visitor's own posts count, and no two of them in a thread have the same.
     given = [(t.number, p.advice) for t, p in own]
     thread, post = rng.choice([(t, p) for t, p in own if given.count((t.number, p.advice)) == 1] or own)
     instead = rng.choice([item for item in BOARDS[thread.board][1] if item != post.advice])
@@ -165,7 +165,7 @@ def edit_own(forum: Forum, rng: Random, difficulty: int) -> Errand:
 
 
 def message(forum: Forum, rng: Random, difficulty: int) -> Errand:
-    """A private message to whoever started a thread, or to a name that somebody has or nobody."""
+    """Return a task: send a private message to the author of a thread, or to a name that may not exist."""
     impossible = rng.random() < 0.2
     threads = [t for t in threads_of(forum, locked=None) if t.author != forum.user]
     thread = rng.choice(threads)

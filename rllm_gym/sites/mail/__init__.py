@@ -1,4 +1,4 @@
-"""The mailbox: folders, labels, search, writing, rules and an address book."""
+"""The mailbox: folders, labels, search, composing, rules and an address book."""
 
 from rllm_gym.sites.mail.errands import TEMPLATES
 from rllm_gym.sites.mail.pages import ORIGIN, MailWorld

@@ -1,4 +1,4 @@
-"""What is asked for at the mailbox: amounts looked up, answers and new messages, much filed at once, fraud reported."""
+"""The mailbox's tasks: amounts to look up, replies and new messages, bulk filing, fraud reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TEXTS = (
     "We agreed on this at the last meeting.",
 )
 
-# Ways about the site -------------------------------------------------------------------------------------------------
+# Move sequences
 
 
 def find(text: str) -> tuple[Move, ...]:
@@ -33,7 +33,7 @@ def find(text: str) -> tuple[Move, ...]:
 
 
 def read(message: Message) -> tuple[Move, ...]:
-    """From any page to a message."""
+    """Return the moves from any page to a message."""
     return *find(f"subject:{message.subject}"), Click("link", message.subject)
 
 
@@ -51,10 +51,10 @@ def write(to: Sequence[str], subject: str, text: str, copy: Sequence[str] = ()) 
 def _tick(
     world: Mailbox, query: str, wanted: Sequence[Message], act: Callable[[], Sequence[Move]], *, leaves: bool = False
 ) -> tuple[Move, ...]:
-    """Searches, ticks what is wanted page by page, and does something with each page's share.
+    """Return the moves that search, select the wanted messages page by page, and act on each page's selection.
 
     Args:
-        leaves: What is done takes messages out of the results, so that the rest moves up.
+        leaves: Whether the action removes messages from the results, so that the remaining ones move up.
     """
     results = world.search(query)
     moves: list[Move] = [*find(query)]
@@ -87,7 +87,7 @@ def _tick_leaving(
     return tuple(moves)
 
 
-# What there is -------------------------------------------------------------------------------------------------------
+# Selection
 
 
 def _from_colleagues(world: FullMailbox) -> list[Message]:
@@ -105,7 +105,7 @@ def _described(rng: Random, message: Message) -> str:
 
 
 def _firm_with_bills(world: FullMailbox, rng: Random) -> list[Bill]:
-    """The bills of a firm, rather of one in whose name swindlers write."""
+    """Return the bills of a firm, preferably of one that fraudulent messages imitate."""
     known = [email for email in world.bills if world.frauds[email]]
     return world.bills[rng.choice(known if known and rng.random() < 0.7 else list(world.bills))]
 
@@ -113,7 +113,7 @@ def _firm_with_bills(world: FullMailbox, rng: Random) -> list[Bill]:
 _TRUE_ONES = " Only messages from the address that the address book has for this firm count."
 
 
-# Templates -----------------------------------------------------------------------------------------------------------
+# Templates
 
 
 def latest_invoice(world: FullMailbox, rng: Random, difficulty: int) -> Errand:
@@ -139,7 +139,7 @@ def latest_invoice(world: FullMailbox, rng: Random, difficulty: int) -> Errand:
 
 
 def invoice_total(world: FullMailbox, rng: Random, difficulty: int) -> Errand:
-    """All of a firm's bills, or those of one month."""
+    """Return a question about the sum of a firm's bills, of all or of one month."""
     bills = _firm_with_bills(world, rng)
     firm = bills[0].firm
     span = ""
@@ -202,7 +202,7 @@ def reply(world: FullMailbox, rng: Random, difficulty: int) -> Errand:
 
 
 def forward(world: FullMailbox, rng: Random, difficulty: int) -> Errand:
-    """The message that a file is attached to goes to somebody else."""
+    """Return a task: forward the message with a given attachment to somebody else."""
     messages = [message for message in _from_colleagues(world) if message.attachments]
     names = [message.attachments[0].name for message in messages]
     messages = [message for message in messages if names.count(message.attachments[0].name) == 1]
@@ -242,7 +242,7 @@ def forward(world: FullMailbox, rng: Random, difficulty: int) -> Errand:
 
 
 def file_invoices(world: FullMailbox, rng: Random, difficulty: int) -> Errand:
-    """Every bill of a firm gets a label and leaves the inbox."""
+    """Return a task: label every bill of a firm and move it out of the inbox."""
     bills = _firm_with_bills(world, rng)
     firm = bills[0].firm
     messages = [world.messages[bill.message] for bill in bills]
@@ -368,7 +368,7 @@ def make_rule(world: FullMailbox, rng: Random, difficulty: int) -> Errand:
 
 
 def mark_unread(world: FullMailbox, rng: Random, difficulty: int) -> Errand:
-    """Messages of a colleague from a day on are marked as unread, or all of them are starred."""
+    """Return a task: mark a colleague's messages since a day as unread, or star all of them."""
     messages = _from_colleagues(world)
     counts = {person.email: sum(m.sender == person for m in messages) for person in world.colleagues}
     senders = [person for person in world.colleagues if counts[person.email] >= min(2, max(counts.values()))]
@@ -397,7 +397,7 @@ def mark_unread(world: FullMailbox, rng: Random, difficulty: int) -> Errand:
 
 
 def clear_newsletters(world: FullMailbox, rng: Random, difficulty: int) -> Errand:
-    """Old issues of a newsletter go to the bin."""
+    """Return a task: move old issues of a newsletter to the bin."""
     letters = [message for message in world.in_folder("Inbox") if message.sender.email.startswith("news@")]
     sender = rng.choice(sorted({message.sender.name for message in letters}))
     issues = [message for message in letters if message.sender.name == sender]

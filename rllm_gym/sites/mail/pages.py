@@ -1,4 +1,4 @@
-"""The pages of the mailbox: folders with a bar for many messages, a message, writing, rules, the address book."""
+"""The pages of the mailbox: folders with bulk actions, messages, composing, rules and the address book."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _STYLE = Markup(
     "blockquote{border-left:3px solid #d3d9e0;margin:1rem 0 0;padding-left:1rem;color:#52606d;white-space:pre-line}"
     "</style>"
 )
-# The bar for many messages goes away until one is ticked.
+# The bar with bulk actions is hidden until a message is selected.
 _SCRIPT = Markup(
     "<script>(() => {const boxes = [...document.querySelectorAll('input[name=message]')];"
     "const bar = document.getElementById('bulk');const show = () => {"
@@ -77,7 +77,7 @@ class MailWorld(Mailbox):
     """The mailbox with its pages.
 
     Attributes:
-        neighbours: (label, URL) of other sites of the same world, in the header.
+        neighbours: (label, URL) of other sites of the same environment, shown in the header.
     """
 
     neighbours: tuple[tuple[str, str], ...] = ()
@@ -127,7 +127,7 @@ def _folders(world: MailWorld, current: str = "") -> Markup:
     )
 
 
-# Lists -------------------------------------------------------------------------------------------------------------
+# Lists
 
 
 @site.get("/")
@@ -217,7 +217,7 @@ def _row(message: Message) -> Markup:
     )
 
 
-# One message -------------------------------------------------------------------------------------------------------
+# One message
 
 
 @site.get("/message/<int:number>")
@@ -252,7 +252,7 @@ def read(world: MailWorld, visit: Visit, number: int) -> Page:
 
 
 def _quoted(world: MailWorld, message: Message) -> Markup | None:
-    """What an answer answers to, or what was passed on."""
+    """Return the message that is replied to, or the forwarded message."""
     other = world.messages.get(message.answers or message.forwards or 0)
     return _quotation(other) if other else None
 
@@ -354,7 +354,7 @@ def _do(world: MailWorld, number: int, action: str, label: str) -> None:
         raise Refused(f"Messages cannot be {action[:40]!r}.")
 
 
-# Writing -----------------------------------------------------------------------------------------------------------
+# Composing
 
 
 @site.get("/write")
@@ -425,7 +425,11 @@ def send(world: MailWorld, visit: Visit) -> Redirect:
 
 
 def _recipients(text: str, contacts: list[Person]) -> list[str]:
-    """Addresses, and names of the address book, with commas between them. Raises Refused."""
+    """Return the people that a comma-separated line of addresses and contact names refers to.
+
+    Raises:
+        Refused: A recipient is invalid.
+    """
     found = []
     for part in names_of(text):
         address = part.rpartition("<")[2].rstrip("> ").lower()
@@ -436,7 +440,7 @@ def _recipients(text: str, contacts: list[Person]) -> list[str]:
     return found
 
 
-# Address book and rules --------------------------------------------------------------------------------------------
+# Address book and rules
 
 
 @site.get("/contacts")

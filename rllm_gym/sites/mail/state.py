@@ -1,4 +1,4 @@
-"""A mailbox: messages in folders, labels, drafts that are sent, rules, and an address book."""
+"""The state of the mailbox: messages in folders, labels, drafts, rules and an address book."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ class Attachment:
 
 @dataclass(frozen=True)
 class Message:
-    """One message.
+    """A message.
 
     Attributes:
-        number: Its number in the URL.
+        number: Number in the URL.
         folder: One of :data:`FOLDERS`.
-        sender: Who it is from.
-        to: Addresses.
+        sender: The sender.
+        to: Addresses of the To line.
         copy: Addresses of the Cc line.
-        subject: One line.
-        text: What was written; of an answer, without what it answers to.
-        day: When it came or was sent.
+        subject: Subject line.
+        text: The text; of a reply, without the message it replies to.
+        day: Day of arrival or sending.
         minute: Minutes after midnight.
-        read: Opened, or marked as read.
-        unread_again: Marked as unread by hand.
-        starred: Has a star.
-        labels: Names, in the order of the alphabet.
-        attachments: What hangs on it.
+        read: Whether it was opened or marked as read.
+        unread_again: Whether it was marked as unread by hand.
+        starred: Whether it has a star.
+        labels: Names of its labels, sorted.
+        attachments: Its attachments.
         answers: Number of the message that this one replies to.
-        forwards: Number of the message that this one passes on, with its attachments.
+        forwards: Number of the message that this one forwards, with its attachments.
     """
 
     number: int
@@ -70,13 +70,13 @@ class Message:
 
 @dataclass(frozen=True, order=True)
 class Rule:
-    """What happens to messages that come from now on.
+    """A rule for future messages.
 
     Attributes:
         sender: Part of the sender's address, or "".
         subject: Part of the subject, or "".
-        folder: Where they go, or "" for the inbox.
-        label: Which label they get, or "".
+        folder: Target folder, or "" for the inbox.
+        label: Label to add, or "".
     """
 
     sender: str
@@ -90,12 +90,12 @@ class Mailbox:
     """The state of the site.
 
     Attributes:
-        today: The day on which this world stands still.
-        me: Whose mailbox it is.
+        today: The fixed current date.
+        me: The owner of the mailbox.
         contacts: The address book, without ``me``.
-        labels: Those that exist, in the order of the alphabet.
-        messages: By number; a higher number is not always a later message.
-        rules: In the order in which they were made.
+        labels: The existing labels, sorted.
+        messages: Messages by number; a higher number is not always a later message.
+        rules: Rules in order of creation.
     """
 
     today: date
@@ -106,9 +106,9 @@ class Mailbox:
     rules: list[Rule] = field(default_factory=list)
 
     def facts(self) -> dict[str, Any]:
-        """Where messages lie, their labels and stars, which were marked unread by hand, what was sent, and the rules.
+        """Return folder, labels and stars of messages, which were marked as unread by hand, sent messages, and rules.
 
-        Whether a message is read is not among them: opening one marks it, and looking must not cost anything.
+        Whether a message is read is excluded: opening a message marks it as read, which must not count as a change.
         """
         received = {
             str(message.number): [message.folder, list(message.labels), message.starred, message.unread_again]
@@ -134,14 +134,14 @@ class Mailbox:
         rules = [[rule.sender, rule.subject, rule.folder, rule.label] for rule in sorted(self.rules)]
         return {"received": received, "sent": sent, "rules": rules, "labels": list(self.labels)}
 
-    # Looking -------------------------------------------------------------------------------------------------------
+    # Queries
 
     def in_folder(self, folder: str) -> list[Message]:
-        """Newest first."""
+        """Return the messages of a folder, newest first."""
         return _newest_first(message for message in self.messages.values() if message.folder == folder)
 
     def with_label(self, label: str) -> list[Message]:
-        """Newest first, from every folder but Spam and Bin."""
+        """Return the messages with a label, newest first, from every folder except Spam and Bin."""
         return _newest_first(
             message
             for message in self.messages.values()
@@ -149,7 +149,10 @@ class Mailbox:
         )
 
     def search(self, text: str) -> list[Message]:
-        """Every word must be found; ``from:``, ``to:``, ``subject:`` and ``label:`` say where. Not in Spam and Bin."""
+        """Return the messages that contain every word, except those in Spam and Bin.
+
+        ``from:``, ``to:``, ``subject:`` and ``label:`` restrict a word to a field.
+        """
         words = text.lower().split()[:20]
         return _newest_first(
             message
@@ -161,15 +164,15 @@ class Mailbox:
         return sum(not message.read for message in self.messages.values() if message.folder == folder)
 
     def find_people(self, text: str) -> list[Person]:
-        """Whose name or address contains the text, in the order of their names."""
+        """Return the people whose name or address contains the text, sorted by name."""
         text = text.strip().lower()
         found = [person for person in self.contacts if text in f"{person.name} {person.email}".lower()]
         return sorted(found, key=lambda person: person.name)
 
-    # Changing ------------------------------------------------------------------------------------------------------
+    # Changes
 
     def open(self, number: int) -> Message | None:
-        """A message, which is read from then on; ``None`` where there is none."""
+        """Return a message and mark it as read, or return ``None`` if it does not exist."""
         message = self.messages.get(number)
         if message is not None:
             message = self._put(message, read=True, unread_again=False)
@@ -190,7 +193,7 @@ class Mailbox:
         self._put(self._get(number), starred=starred)
 
     def label(self, number: int, label: str, wanted: bool = True) -> None:
-        """Puts a label on a message, or takes it away."""
+        """Add a label to a message, or remove it."""
         if label not in self.labels:
             raise Refused(f"There is no label {label[:40]!r}.")
         message = self._get(number)
@@ -206,10 +209,10 @@ class Mailbox:
         answers: int | None = None,
         forwards: int | None = None,
     ) -> Message:
-        """Sends a message; it stands in Sent afterwards.
+        """Send a message and put it into the folder Sent.
 
         Raises:
-            Refused: Nobody stands in the To line.
+            Refused: There is no recipient in the To line.
         """
         to, copy = tuple(dict.fromkeys(to)), tuple(dict.fromkeys(copy))
         if not to:

@@ -1,4 +1,4 @@
-"""A full mailbox, from a seed: files of colleagues, bills of firms with like names, newsletters, and swindlers."""
+"""Generates a full mailbox from a seed: colleagues' files, bills of similarly named firms, newsletters and fraud."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ FILE_TYPES = ("pdf", "xlsx", "docx", "pptx")
 
 @dataclass(frozen=True)
 class Bill:
-    """An invoice that came by mail."""
+    """An invoice that arrived by mail."""
 
     message: int
     firm: Person
@@ -64,13 +64,13 @@ class Bill:
 
 @dataclass
 class FullMailbox(MailWorld):
-    """A mailbox together with what its errands are about.
+    """A mailbox together with the data that its tasks use.
 
     Attributes:
-        colleagues: Those of the contacts who work here.
-        firms: Those of the contacts that send bills.
-        bills: The true ones, by the firm's address, oldest first.
-        frauds: Numbers of messages that only pretend to come from a firm, by the true firm's address.
+        colleagues: The contacts who are colleagues.
+        firms: The contacts that send bills.
+        bills: Genuine bills by the firm's address, oldest first.
+        frauds: Numbers of messages that imitate a firm, by the genuine firm's address.
     """
 
     colleagues: list[Person] = field(default_factory=list)
@@ -80,7 +80,7 @@ class FullMailbox(MailWorld):
 
 
 def build(seed: int, difficulty: int) -> FullMailbox:
-    """About 40 messages at the first level, 140 at the fifth."""
+    """Build a mailbox of about 40 messages at difficulty 1 and 140 at difficulty 5."""
     rng = Random(f"mail {difficulty} {seed}")
     me, *colleagues = staff(rng, 7 + 2 * difficulty)
     world = FullMailbox(a_workday(rng), me, [], sorted(rng.sample(LABELS, 3 + difficulty // 2)), colleagues=colleagues)
@@ -89,7 +89,7 @@ def build(seed: int, difficulty: int) -> FullMailbox:
 
 
 def fill(world: FullMailbox, rng: Random, difficulty: int) -> None:
-    """Puts firms, messages and rules into an empty mailbox."""
+    """Add firms, messages and rules to an empty mailbox."""
     post = Post(world, rng, 30 + 15 * difficulty)
     world.firms = _firms(rng, 2 + difficulty)
     world.contacts = [*world.colleagues, *world.firms]
@@ -107,7 +107,7 @@ def fill(world: FullMailbox, rng: Random, difficulty: int) -> None:
 
 
 class Post:
-    """Delivers messages, each with a subject and a moment of its own."""
+    """Delivers messages, each with a unique subject and time."""
 
     def __init__(self, world: FullMailbox, rng: Random, days: int) -> None:
         self.world = world
@@ -117,7 +117,7 @@ class Post:
         self.moments: set[tuple[int, int]] = set()
 
     def moment(self, ago: int | None = None) -> tuple[int, int]:
-        """Days before today and minutes of the day, no two alike."""
+        """Draw a unique pair of days before today and minutes of the day."""
         while True:
             moment = (self.rng.randint(1, self.days) if ago is None else ago, self.rng.randint(7 * 60, 19 * 60))
             if moment not in self.moments:
@@ -125,7 +125,7 @@ class Post:
                 return moment
 
     def subject(self, make: str) -> str:
-        """The subject, with a number behind it where it is taken."""
+        """Return the subject, with a number appended if it is already used."""
         subject, count = make, 1
         while subject in self.subjects:
             count += 1
@@ -166,7 +166,7 @@ class Post:
 
 
 def _firms(rng: Random, count: int) -> list[Person]:
-    """Firms of which some share a word of their names."""
+    """Draw firms, some of which share a word of their names."""
     names: list[str] = []
     while len(names) < count:
         first, trade = rng.choice(FIRM_NAMES), rng.choice(FIRM_TRADES)
@@ -207,7 +207,7 @@ def _bills(post: Post, firm: Person, count: int) -> None:
 
 
 def _fraud(post: Post, firm: Person) -> int:
-    """A bill from an address that only looks like the firm's; later than all of the true ones."""
+    """Deliver a bill from an address similar to the firm's, later than all genuine ones."""
     rng = post.rng
     name, trade = (
         firm.email.removeprefix("billing@").removesuffix(".test"),

@@ -1,4 +1,4 @@
-"""The pages of a customer of the shop: orders, wish list, addresses."""
+"""The customer pages of the shop: orders, wish list and addresses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rllm_gym.sites.wording import long_date, money, short_date
 
 ORDERS_PER_PAGE = 8
 
-# Orders ----------------------------------------------------------------------------------------------------
+# Orders
 
 
 @SITE.get("/orders")
@@ -97,7 +97,7 @@ def ask_for_return(shop: Shop, visit: Visit, number: int) -> Redirect:
     return Redirect(f"/orders/{number}", f"We have noted the return of {item.name}.")
 
 
-# Wish list and addresses ------------------------------------------------------------------------------------------
+# Wish list and addresses
 
 
 @SITE.get("/wishes")

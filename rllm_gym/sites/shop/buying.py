@@ -1,4 +1,4 @@
-"""What visitors to the shop buy, and what they put into the basket."""
+"""The shop's tasks about buying and the basket."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rllm_gym.sites.wording import listed
 
 
 def buy(shop: Shop, rng: Random, difficulty: int) -> Errand:
-    """So many of one or two products, sent as asked; sometimes the colour is sold out, or there are too few."""
+    """Return a task: buy given quantities of one or two products. If too few are available, it is infeasible."""
     several = 1 if difficulty < 4 else 2
     impossible = rng.random() < 0.2
     if impossible:
@@ -92,7 +92,7 @@ def buy(shop: Shop, rng: Random, difficulty: int) -> Errand:
 
 
 def _out_of_reach(shop: Shop, rng: Random) -> tuple[Product, str, int]:
-    """Something sold out, or more than there is."""
+    """Return a product, colour and quantity of which the shop has too few or none."""
     scarce = [
         (product, colour, left)
         for _, product in sorted(shop.products.items())
@@ -104,14 +104,14 @@ def _out_of_reach(shop: Shop, rng: Random) -> tuple[Product, str, int]:
 
 
 def buy_cheapest(shop: Shop, rng: Random, difficulty: int) -> Errand:
-    """The cheapest in stock of a category and at least four stars, which is not the cheapest of all."""
+    """Return a task: buy the cheapest available product with a minimum rating, not the cheapest of its category."""
     for category in rng.sample(shop.categories, len(shop.categories)):
         group = sorted((p for p in shop.products.values() if p.category == category), key=lambda p: p.price)
         least = rng.choice((3, 4))
         good = [p for p in group if p.rating >= least * 10 and shop.left(p)]
         if good and good[0] is not group[0]:
             break
-    else:  # every category's cheapest is good: then it is the one
+    else:  # in every category the cheapest product qualifies: use it
         good = [p for p in group if shop.left(p)]
         least = 2
     product = good[0]
@@ -160,7 +160,7 @@ def buy_cheapest(shop: Shop, rng: Random, difficulty: int) -> Errand:
 
 
 def build_with_basket(seed: int, difficulty: int) -> Shop:
-    """A shop where the basket holds a few things already."""
+    """Build a shop whose basket already contains a few products."""
     shop = build(seed, difficulty)
     rng = Random(f"basket/{seed}/{difficulty}")
     for product in pick(shop, rng, 2 + difficulty, lambda p: available(shop, p, 6)):
@@ -169,7 +169,7 @@ def build_with_basket(seed: int, difficulty: int) -> Shop:
 
 
 def basket(shop: Shop, rng: Random, difficulty: int) -> Errand:
-    """Some quantities changed, some things taken out, nothing bought."""
+    """Return a task: change quantities in the basket and remove products, without buying anything."""
     lines = rng.sample(shop.basket, len(shop.basket))
     changed = {line.product.number: line for line in lines[: 1 + difficulty // 3]}
     removed = lines[len(changed) : len(changed) + 1 + difficulty // 4]

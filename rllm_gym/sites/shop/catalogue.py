@@ -1,4 +1,4 @@
-"""What the shop sells: products whose names differ in a word, each price once in its category, drawn from a seed."""
+"""The catalogue of the shop, drawn with a seed: similar product names, unique prices per category."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WARRANTIES = ("1 year", "2 years", "3 years", "5 years")
 ORIGINS = ("Portugal", "Sweden", "Japan", "Poland", "Mexico", "Vietnam", "Canada", "Italy")
 _HARD = ("steel", "aluminium", "recycled plastic")
 _SOFT = ("cotton and nylon", "canvas", "recycled polyester", "hemp")
-# What a thing may be made of, by its noun where it is soft, else by its category.
+# Possible materials, by the noun for soft products, otherwise by the category.
 MATERIALS = {
     "Kitchen": (*_HARD, "ceramic", "glass"),
     "Lighting": (*_HARD, "bamboo", "oak", "ceramic"),
@@ -34,7 +34,7 @@ MATERIALS = {
 PER_CATEGORY = {1: 8, 2: 14, 3: 24, 4: 36, 5: 48}
 NUMBER_OF_CATEGORIES = {1: 3, 2: 4, 3: 5, 4: 6, 5: 6}
 
-# Reviews and the words of descriptions: nothing depends on them, so they may repeat.
+# Texts of reviews and descriptions. They may repeat, because no task depends on them.
 PRAISE = ("Does what it should.", "Well made and easy to clean.", "Would buy it again.", "Better than I expected.")
 BLAME = ("Feels cheap.", "Arrived with a scratch.", "Smaller than it looks.", "Stopped working after a month.")
 BLURBS = (
@@ -48,15 +48,15 @@ BLURBS = (
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Something for sale.
+    """A product.
 
     Attributes:
-        number: Identifies it; part of its address.
-        price: In cents; no two products of a category have the same.
-        rating: Mean of its ratings in tenths of a star: 43 is 4.3.
-        ratings: How many people rated it.
-        colours: What a buyer chooses from; empty where there is no choice.
-        details: Rows of its specification.
+        number: Id of the product, part of its URL.
+        price: Price in cents, unique in its category.
+        rating: Mean rating in tenths of a star: 43 means 4.3.
+        ratings: Number of ratings.
+        colours: Available colours; empty if there is no choice.
+        details: Rows of the specification.
     """
 
     number: int
@@ -80,7 +80,7 @@ class Review:
 
 
 def make_products(rng: Random, difficulty: int) -> list[Product]:
-    """The products of a shop, their numbers in no order."""
+    """Return the products of a shop, with their numbers in random order."""
     categories = rng.sample(sorted(CATEGORIES), NUMBER_OF_CATEGORIES[difficulty])
     count = PER_CATEGORY[difficulty]
     numbers = iter(rng.sample(range(1_000, 9_999), count * len(categories)))
@@ -88,7 +88,7 @@ def make_products(rng: Random, difficulty: int) -> list[Product]:
     for category in categories:
         nouns = CATEGORIES[category]
         prices = rng.sample(range(9, 240), count)
-        # Neighbours in this numbering differ in the last word only, then in the series: names that look alike.
+        # Neighbouring codes differ only in the last word, then in the series, which gives similar names.
         names = rng.sample(range(len(BRANDS) * len(SERIES) * len(nouns)), count)
         for code, whole in zip(names, prices):
             noun = nouns[code % len(nouns)]

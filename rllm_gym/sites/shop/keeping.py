@@ -1,4 +1,4 @@
-"""What customers of the shop do with their orders, and with their reviews, wishes and addresses."""
+"""The shop's tasks about orders, reviews, the wish list and addresses."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from rllm_gym.sites.shop.steps import (
 )
 from rllm_gym.sites.wording import long_date, people
 
-# Orders ----------------------------------------------------------------------------------------------------
+# Orders
 
 
 def cancel(shop: Shop, rng: Random, difficulty: int) -> Errand:
-    """One of two orders that are not sent yet; sometimes one that is on its way, which is too late."""
+    """Return a task: cancel one of two unsent orders. If the order has been shipped, the task is infeasible."""
     open_orders = [order for order in shop.orders if order.status == "Processing"]
     late = [order for order in shop.orders if order.status in ("Shipped", "Delivered")][-3:]
     impossible = rng.random() < 0.25
@@ -65,7 +65,7 @@ def cancel(shop: Shop, rng: Random, difficulty: int) -> Errand:
 
 
 def send_back(shop: Shop, rng: Random, difficulty: int) -> Errand:
-    """A thing of one order, for a reason; sometimes the thirty days are over."""
+    """Return a task: return a product of an order for a reason. After thirty days, the task is infeasible."""
     recent = [order for order in shop.orders if shop.returnable(order)]
     old = [order for order in shop.orders if order.status == "Delivered" and not shop.returnable(order)]
     impossible = bool(old) and rng.random() < 0.25
@@ -107,7 +107,7 @@ def send_back(shop: Shop, rng: Random, difficulty: int) -> Errand:
     )
 
 
-# Reviews, wishes, addresses -------------------------------------------------------------------------------
+# Reviews, wish list, addresses
 
 TITLES = ("Very happy", "Good value", "Not for me", "As described", "A present", "Second one already", "Mixed feelings")
 TEXTS = (
@@ -121,7 +121,7 @@ TEXTS = (
 
 
 def review(shop: Shop, rng: Random, difficulty: int) -> Errand:
-    """A review of something that was delivered; sometimes of something never bought, which the shop does not take."""
+    """Return a task: review a delivered product. If the product was never bought, the task is infeasible."""
     bought = [line.product for order in shop.orders if order.status == "Delivered" for line in order.lines]
     ordered = {line.product.number for order in shop.orders for line in order.lines}
     impossible = rng.random() < 0.15
@@ -165,7 +165,7 @@ def review(shop: Shop, rng: Random, difficulty: int) -> Errand:
 
 
 def wish_brand(shop: Shop, rng: Random, difficulty: int) -> Errand:
-    """Every product of a brand in a category goes on the wish list, and no other of that brand."""
+    """Return a task: add every product of a brand in one category to the wish list, and no other of that brand."""
     groups: dict[tuple[str, str], list[Product]] = {}
     for product in sorted(shop.products.values(), key=lambda p: p.number):
         groups.setdefault((product.brand, product.category), []).append(product)
@@ -201,7 +201,7 @@ def wish_brand(shop: Shop, rng: Random, difficulty: int) -> Errand:
 
 
 def build_with_wishes(seed: int, difficulty: int) -> Shop:
-    """A shop where some of what is wished for is sold out."""
+    """Build a shop in which some products on the wish list are sold out."""
     shop = build(seed, difficulty)
     rng = Random(f"wishes/{seed}/{difficulty}")
     for number in rng.sample(shop.wishes, 1 + difficulty // 2):
@@ -211,7 +211,7 @@ def build_with_wishes(seed: int, difficulty: int) -> Shop:
 
 
 def wish_sold_out(shop: Shop, rng: Random, difficulty: int) -> Errand:
-    """The wish list loses what can no longer be had."""
+    """Return a task: remove the sold-out products from the wish list."""
     gone = [number for number in shop.wishes if not shop.left(shop.products[number])]
     kept = [number for number in shop.wishes if number not in gone]
     goal = rng.choice(
@@ -240,7 +240,7 @@ def wish_sold_out(shop: Shop, rng: Random, difficulty: int) -> Errand:
 
 
 def change_address(shop: Shop, rng: Random, difficulty: int) -> Errand:
-    """One of several addresses gets another street and postcode; sometimes there is no such address."""
+    """Return a task: change street and postcode of one of several addresses. If it does not exist, it is infeasible."""
     address = rng.choice(shop.addresses)
     other = next(a for a in shop.addresses if a is not address)
     new = replace(
@@ -283,7 +283,7 @@ def change_address(shop: Shop, rng: Random, difficulty: int) -> Errand:
 
 
 def new_address(shop: Shop, rng: Random, difficulty: int) -> Errand:
-    """One more address, which becomes the default one from difficulty 2 on."""
+    """Return a task: add an address and, from difficulty 2 on, make it the default."""
     name = people(rng, 1)[0] if difficulty > 2 else shop.user
     label = rng.choice(("Studio", "Grandmother", "Cabin", "Neighbour", "Garage"))
     street, city = f"{rng.randint(1, 180)} {rng.choice(STREETS)}", rng.choice(CITIES)

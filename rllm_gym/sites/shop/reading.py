@@ -1,4 +1,4 @@
-"""What visitors to the shop look up."""
+"""The shop's question generators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rllm_gym.sites.wording import MONTHS, money
 
 
 def cheapest(shop: Shop, rng: Random, difficulty: int) -> Errand:
-    """The cheapest of a category is rated too low."""
+    """Return a question about the cheapest product with a minimum rating, which the overall cheapest does not reach."""
     for category in rng.sample(shop.categories, len(shop.categories)):
         group = sorted((p for p in shop.products.values() if p.category == category), key=lambda p: p.price)
         least = 40 if group[0].rating < 40 else group[0].rating + 1
@@ -28,7 +28,7 @@ def cheapest(shop: Shop, rng: Random, difficulty: int) -> Errand:
         near = group[0]
         if good:
             break
-    else:  # in every category the cheapest is the best too
+    else:  # in every category the cheapest product is also the best rated
         least, good, near = group[0].rating, group, group[1]
     goal = rng.choice(
         [
@@ -48,7 +48,7 @@ def cheapest(shop: Shop, rng: Random, difficulty: int) -> Errand:
 
 
 def count(shop: Shop, rng: Random, difficulty: int) -> Errand:
-    """Products in stock below a price, of one brand where it is easy to see and of all where it is not."""
+    """Return a question about the number of available products up to a price and with a minimum rating."""
     category = rng.choice(shop.categories)
     group = [p for p in shop.products.values() if p.category == category]
     limit = sorted(p.price for p in group)[rng.randrange(len(group) // 2, len(group))] // 100 + 1
@@ -80,7 +80,7 @@ def count(shop: Shop, rng: Random, difficulty: int) -> Errand:
 
 
 def specification(shop: Shop, rng: Random, difficulty: int) -> Errand:
-    """A row of the specification, which is behind a tab, of a product whose name is like another's."""
+    """Return a question about a row of the specification (behind a tab) of a product; another has a similar name."""
     product = rng.choice(sorted(shop.products.values(), key=lambda p: p.number))
     detail, value = rng.choice(product.details)
     wrong = look_alike(shop, product)
@@ -108,11 +108,11 @@ def specification(shop: Shop, rng: Random, difficulty: int) -> Errand:
 
 
 def spent(shop: Shop, rng: Random, difficulty: int) -> Errand:
-    """The sum of a month's orders, over the pages of the list, without those that were cancelled."""
+    """Return a question about the sum of a month's orders, excluding cancelled ones, over a list of several pages."""
     months: dict[tuple[int, int], list[Order]] = {}
     for order in shop.orders:
         months.setdefault((order.day.year, order.day.month), []).append(order)
-    # A month with something to add up, and with a cancelled order where there is one.
+    # Choose a month with several orders to sum and, if possible, a cancelled one.
     counted = {month: [o for o in orders if o.status != "Cancelled"] for month, orders in months.items()}
     least = min(2, max(map(len, counted.values())))
     fitting = [month for month in months if len(counted[month]) >= least]

@@ -1,8 +1,8 @@
-"""The shop's state: what is in stock, the customer's basket, orders, addresses, wish list and reviews.
+"""The state of the shop: stock, and the customer's basket, orders, addresses, wish list and reviews.
 
-The facts that count: the basket with its coupon, every order with its lines, status, address, shipping and total, the
-returns asked for, the wish list, the addresses with the default one, and the customer's own reviews. Searching,
-sorting and filtering change nothing.
+Facts: the basket with its coupon; every order with its lines, status, address, shipping and total; requested returns;
+the wish list; the addresses and the default one; the customer's own reviews. Searching, sorting and filtering change
+nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rllm_gym.sites.wording import any_day, money, people
 
 ORIGIN = "http://shop.test"
 SHIPPING = {"Standard": 490, "Express": 1250, "Economy": 250}
-"""Ways to be sent, with their prices in cents."""
+"""Shipping methods with their prices in cents."""
 
 RETURN_REASONS = ("Arrived damaged", "Wrong item", "Does not fit", "Changed my mind")
 RETURN_DAYS = 30
@@ -33,7 +33,7 @@ COUPONS = ("SPRING", "HELLO", "THANKS", "EXTRA", "SMILE", "WINTER")
 
 
 def shipping_label(name: str) -> str:
-    """As at checkout: with its price."""
+    """Return the shipping method with its price, as shown at checkout."""
     return f"{name} ({money(SHIPPING[name])})"
 
 
@@ -50,13 +50,13 @@ class Address:
 
     @property
     def choice(self) -> str:
-        """As at checkout."""
+        """The address as shown at checkout."""
         return f"{self.label}: {self.street}, {self.postcode} {self.city}"
 
 
 @dataclass(slots=True)
 class Line:
-    """So many of a product, in a colour where it comes in several. ``price``: of one, in cents."""
+    """A quantity of a product, in one colour if it has several. ``price`` is the unit price in cents."""
 
     product: Product
     colour: str
@@ -93,7 +93,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Coupon:
-    """``percent`` off the goods until ``last``."""
+    """A discount of ``percent`` on the goods until the day ``last``."""
 
     code: str
     percent: int
@@ -102,7 +102,7 @@ class Coupon:
 
 @dataclass
 class Shop:
-    """One customer's shop."""
+    """The shop of one customer."""
 
     today: date
     user: str
@@ -134,7 +134,7 @@ class Shop:
             "reviews": {str(n): [r.stars, r.title, r.text] for n, r in sorted(self.reviews.items())},
         }
 
-    # Looking -------------------------------------------------------------------------------------------------------
+    # Queries
 
     @cached_property
     def categories(self) -> list[str]:
@@ -142,7 +142,7 @@ class Shop:
 
     @property
     def basket_label(self) -> str:
-        """As in the header: with how many things are in it."""
+        """The label in the header, with the number of products in the basket."""
         return f"Basket ({sum(line.quantity for line in self.basket)})"
 
     def product(self, number: int) -> Product:
@@ -157,12 +157,12 @@ class Shop:
         raise NotFound(f"There is no order {number}.")
 
     def left(self, product: Product, colour: str | None = None) -> int:
-        """How many can be bought, of one colour or of all."""
+        """Return the available quantity in one colour or, without ``colour``, in all colours."""
         colours = [colour] if colour is not None else product.colours or ("",)
         return sum(self.stock[product.number, c] for c in colours)
 
     def others_reviews(self, product: Product) -> list[Review]:
-        """What other customers wrote; made when it is looked at, the same each time."""
+        """Return other customers' reviews. They are generated on access, the same each time."""
         rng = Random(f"{self.seed}/{product.number}")
         written = []
         for author in people(rng, rng.randint(1, 6)):
@@ -175,15 +175,15 @@ class Shop:
         return sum(line.product.price * line.quantity for line in lines)
 
     def discount(self, lines: list[Line], code: str) -> int:
-        """In cents, rounded down."""
+        """Return the discount in cents, rounded down."""
         return self.goods(lines) * self.coupons[code].percent // 100 if code else 0
 
     def colour_label(self, product: Product, colour: str) -> str:
-        """As in the list of colours: with a word where few are left."""
+        """Return the colour as shown in the list of colours, with a note if few are left."""
         left = self.left(product, colour)
         return colour if left >= 5 else f"{colour} – {left} left" if left else f"{colour} – sold out"
 
-    # Basket ----------------------------------------------------------------------------------------------------------
+    # Basket
 
     def add(self, number: int, colour: str, quantity: int) -> None:
         product = self.product(number)
@@ -198,7 +198,7 @@ class Shop:
             self.basket.append(Line(product, colour, quantity))
 
     def set_quantity(self, number: int, colour: str, quantity: int) -> None:
-        """0 takes it out."""
+        """Set the quantity of a basket line; 0 removes it."""
         line = self._line(number, colour)
         if line is None:
             raise Refused("This is no longer in your basket.")
@@ -223,7 +223,7 @@ class Shop:
         self.coupon = ""
 
     def place_order(self, label: str, shipping: str) -> Order:
-        """Buy what is in the basket."""
+        """Buy the contents of the basket."""
         if not self.basket:
             raise Refused("Your basket is empty.")
         address = next((a for a in self.addresses if a.label == label), None)
@@ -253,7 +253,7 @@ class Shop:
         if quantity > MOST_OF_ONE:
             raise Refused(f"At most {MOST_OF_ONE} of one product can be ordered.")
 
-    # Orders ----------------------------------------------------------------------------------------------------------
+    # Orders
 
     def cancel(self, number: int) -> None:
         order = self.order(number)
@@ -279,7 +279,7 @@ class Shop:
             raise Refused("Choose a reason.")
         line.returned = reason
 
-    # Wish list, reviews, addresses -----------------------------------------------------------------------------------
+    # Wish list, reviews, addresses
 
     def wish(self, number: int) -> None:
         if self.product(number).number not in self.wishes:
@@ -290,7 +290,7 @@ class Shop:
             self.wishes.remove(number)
 
     def write_review(self, number: int, stars: int, title: str, text: str) -> None:
-        """The customer's own; a second one takes the place of the first."""
+        """Write the customer's review of a product. A second review replaces the first."""
         product = self.product(number)
         if not any(order.holds(product) and order.status == "Delivered" for order in self.orders):
             raise Refused("Only customers who have received a product can review it.")
@@ -304,7 +304,7 @@ class Shop:
         self.addresses.append(address)
 
     def change_address(self, label: str, address: Address) -> None:
-        """Everything but its label."""
+        """Change all fields of an address except its label."""
         self.addresses[self._address(label)] = address
 
     def set_default(self, label: str) -> None:
@@ -318,7 +318,7 @@ class Shop:
 
 
 def build(seed: int, difficulty: int) -> Shop:
-    """A shop with a history: some goods sold out, orders of every status, an expired coupon among the valid ones."""
+    """Build a shop with a history: sold-out products, orders in every status, valid coupons and an expired one."""
     rng = Random(f"shop/{seed}/{difficulty}")
     products = {product.number: product for product in make_products(rng, difficulty)}
     stock = {
@@ -356,11 +356,11 @@ def build(seed: int, difficulty: int) -> Shop:
 
 
 def _fill_orders(shop: Shop, rng: Random, difficulty: int) -> None:
-    """From the oldest to the newest; a product is in at most one order, so that it tells which."""
+    """Add orders from oldest to newest. A product occurs in at most one order, so it identifies the order."""
     count = 4 + 3 * difficulty
     goods = iter(rng.sample(sorted(shop.products), min(len(shop.products), 3 * count)))
     number = rng.randint(20_000, 80_000)
-    # Five that are recent: the two newest not yet sent, one on its way, two that can still be returned.
+    # Five recent orders: the two newest not yet sent, one shipped, two that can still be returned.
     recent = rng.sample(range(1, RETURN_DAYS - 1), 5)
     older = rng.sample(range(RETURN_DAYS + 2, 60 + 40 * difficulty), count - 5)
     ages = sorted([*recent, *older], reverse=True)

@@ -1,4 +1,4 @@
-"""The way of a person through the shop, and the goods that errands are about."""
+"""Move sequences and product selection that the shop's tasks share."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def dollars(cents: int) -> str:
 
 
 def look_alike(shop: Shop, product: Product) -> Product:
-    """Another product, with as many words of this one's name as any has."""
+    """Return another product whose name has the most words in common with this one's."""
     words = set(product.name.split())
     others = [other for other in shop.products.values() if other is not product]
     return max(others, key=lambda p: (len(words & set(p.name.split())), p.category == product.category, p.number))
 
 
 def available(shop: Shop, product: Product, least: int) -> list[str]:
-    """The colours of which at least so many are left."""
+    """Return the colours of which at least ``least`` are available."""
     return [colour for colour in product.colours or ("",) if shop.left(product, colour) >= least]
 
 

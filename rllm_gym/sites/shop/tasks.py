@@ -1,4 +1,4 @@
-"""What is asked of visitors to the shop."""
+"""The task templates of the shop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shop's pages."""
+"""The pages of the shop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _frame(shop: Shop) -> Frame:
 SITE: Site[Shop] = Site(_frame)
 
 
-# Finding ------------------------------------------------------------------------------------------------------------
+# Search and lists
 
 
 @SITE.get("/")
@@ -81,7 +81,7 @@ def _listing(
     q: str = "",
     trail: Sequence[tuple[str, str]] = (),
 ) -> Page:
-    """Products with filters beside them, sorted, a page at a time."""
+    """Return a page of products, sorted and paginated, with filters beside them."""
     brand, low, high = visit.asked("brand"), whole_number(visit.asked("min")), whole_number(visit.asked("max"))
     stars, available, sort = whole_number(visit.asked("stars")), visit.asked("available"), visit.asked("sort")
     sort = sort if sort in SORTS else ""
@@ -160,7 +160,7 @@ def _category_path(name: str) -> str:
     return url(f"/category/{name.lower()}")
 
 
-# A product ----------------------------------------------------------------------------------------------------------
+# A product
 
 
 @SITE.get("/product/<int:number>")
@@ -233,7 +233,7 @@ def product_of(shop: Shop, visit: Visit) -> Product:
     return shop.product(visit.number("product", "The product", low=0, high=999_999_999))
 
 
-# Basket and checkout --------------------------------------------------------------------------------------------------
+# Basket and checkout
 
 
 @SITE.get("/basket")

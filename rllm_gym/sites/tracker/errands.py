@@ -1,4 +1,4 @@
-"""What is asked for at the tracker: issues triaged by the dozen, reported, closed, moved and counted."""
+"""The tracker's tasks: triaging, reporting, closing, moving and counting issues."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rllm_gym.sites.wording import FIRST_NAMES, listed, long_date
 
 START = f"{ORIGIN}/"
 _LEVELS = (1, 2, 3, 4, 5)
-# Each takes five steps, of the thirty that an episode has by default.
+# Each issue takes five steps of the thirty that an episode has by default.
 _MOST_ISSUES = 4
-# That it does not matter comes up more often than it would.
+# Repeated "" entries make "any priority" more frequent than a uniform draw would.
 _ANY_PRIORITY = ("", "", "", *PRIORITIES)
 _FIELDS = {"state": "State", "kind": "Kind", "label": "Label", "priority": "Priority", "milestone": "Milestone"}
 
-# Ways about the site -------------------------------------------------------------------------------------------------
+# Move sequences
 
 
 def open_project(project: Project) -> tuple[Move, ...]:
@@ -35,7 +35,7 @@ def open_issue(issue: Issue) -> tuple[Move, ...]:
 
 
 def filtered(project: Project, asked: Filter, names: dict[str, str]) -> tuple[Move, ...]:
-    """From any page to a filtered list. ``names``: of the assignees, by address."""
+    """Return the moves from any page to a filtered list. ``names`` maps addresses of assignees to names."""
     chosen = {label: getattr(asked, field) for field, label in _FIELDS.items()}
     if chosen["State"] != "open":
         chosen["State"] = "open and closed" if asked.state == "all" else asked.state
@@ -56,12 +56,12 @@ def _set(label: str, option: str) -> tuple[Move, ...]:
 
 
 def close(reason: str) -> tuple[Move, ...]:
-    """On the page of an issue."""
+    """Return the moves that close an issue on its page."""
     return Click("button", "Close …"), Select("Reason", reason), Click("button", "Close issue")
 
 
 def report(project: Project, title: str, text: str, chosen: dict[str, str], labels: Sequence[str]) -> tuple[Move, ...]:
-    """From any page to a new issue."""
+    """Return the moves from any page to a new issue."""
     return (
         *open_project(project),
         Click("link", "New issue"),
@@ -73,7 +73,7 @@ def report(project: Project, title: str, text: str, chosen: dict[str, str], labe
     )
 
 
-# What there is -------------------------------------------------------------------------------------------------------
+# Selection
 
 
 def _main(world: Tracker) -> Project:
@@ -91,7 +91,7 @@ def _similar(rng: Random, world: Tracker, person: Person) -> Person:
 
 
 def _filter_with(world: Tracker, rng: Random, project: Project, low: int, high: int, **fixed: str) -> Filter:
-    """A filter that finds from ``low`` to ``high`` issues, or as near to that as there is."""
+    """Return a filter that finds from ``low`` to ``high`` issues, or as close to this as possible."""
     choices = [
         (label, kind, priority) for label in project.labels for kind in ("", *KINDS) for priority in _ANY_PRIORITY
     ]
@@ -108,7 +108,7 @@ def _filter_with(world: Tracker, rng: Random, project: Project, low: int, high: 
 
 
 def _words(asked: Filter) -> str:
-    """``open issues of the kind Bug with the label “design”``."""
+    """Return a description such as ``open issues of the kind Bug with the label “design”``."""
     state = {"open": "open ", "closed": "closed ", "all": "open or closed "}[asked.state]
     kind = f"issues of the kind {asked.kind}" if asked.kind else "issues"
     label = f" with the label “{asked.label}”" if asked.label else ""
@@ -117,11 +117,11 @@ def _words(asked: Filter) -> str:
     return f"{state}{kind}{label}{priority}"
 
 
-# Templates -----------------------------------------------------------------------------------------------------------
+# Templates
 
 
 def assign_all(world: TrackerWorld, rng: Random, difficulty: int) -> Errand:
-    """Every open issue of a sort that nobody has goes to one person."""
+    """Return a task: assign every unassigned open issue of a kind to one person."""
     project = _main(world)
     most = min(_MOST_ISSUES, 1 + difficulty)
     asked = _filter_with(world, rng, project, min(most, 1 + difficulty // 2), most, assignee="none")
@@ -282,7 +282,7 @@ def new_issue(world: TrackerWorld, rng: Random, difficulty: int) -> Errand:
 
 
 def move_milestone(world: TrackerWorld, rng: Random, difficulty: int) -> Errand:
-    """A milestone is emptied into another and closed, or some of its issues move on."""
+    """Return a task: move all issues of a milestone to another and close it, or move some of its issues."""
     project = _main(world)
     still_open = [milestone.name for milestone in project.milestones.values() if not milestone.closed]
     sizes = {name: len(world.of_project(project.key, Filter(milestone=name))) for name in still_open}
@@ -322,7 +322,7 @@ def move_milestone(world: TrackerWorld, rng: Random, difficulty: int) -> Errand:
 
 
 def move_on_board(world: TrackerWorld, rng: Random, difficulty: int) -> Errand:
-    """Cards move to other columns; from the third level on somebody is told."""
+    """Return a task: move cards to other columns and, from difficulty 3 on, write a comment."""
     project = _main(world)
     issues = rng.sample(world.of_project(project.key, Filter()), min(3, 1 + difficulty // 2))
     targets = [rng.choice([column for column in COLUMNS if column != issue.column]) for issue in issues]
@@ -351,7 +351,7 @@ def move_on_board(world: TrackerWorld, rng: Random, difficulty: int) -> Errand:
 
 
 def look_up(world: TrackerWorld, rng: Random, difficulty: int) -> Errand:
-    """The oldest issue of a sort, who reported one, or who has most to do."""
+    """Return a question about the oldest issue of a kind, the reporter of an issue, or the busiest assignee."""
     project = rng.choice(list(world.projects.values()))
     issues = world.of_project(project.key, Filter())
     load = Counter(issue.assignee for issue in issues if issue.assignee).most_common(2)
@@ -390,7 +390,7 @@ def look_up(world: TrackerWorld, rng: Random, difficulty: int) -> Errand:
 
 
 def close_stale(world: TrackerWorld, rng: Random, difficulty: int) -> Errand:
-    """Old issues of a sort are closed as not planned."""
+    """Return a task: close old issues of a kind as not planned."""
     project = _main(world)
     asked = _filter_with(world, rng, project, 1 + difficulty, 4 + 2 * difficulty)
     issues = world.of_project(project.key, asked, "oldest")
@@ -419,7 +419,7 @@ def close_stale(world: TrackerWorld, rng: Random, difficulty: int) -> Errand:
 
 
 def reopen_regression(world: TrackerWorld, rng: Random, difficulty: int) -> Errand:
-    """A closed issue is back: reopened, labelled, more urgent, and somebody's."""
+    """Return a task: reopen an issue and set its priority; higher difficulties add a label, an assignee, a comment."""
     project = _main(world)
     issue = rng.choice(world.of_project(project.key, Filter(state="closed")))
     priority = rng.choice([name for name in PRIORITIES if name != issue.priority])

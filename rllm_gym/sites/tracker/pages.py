@@ -1,4 +1,4 @@
-"""The pages of the issue tracker: lists with filters, an issue and all that can be done to it, a board, milestones."""
+"""The pages of the issue tracker: filtered lists, issues and their actions, a board, and milestones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _STYLE = Markup(
     ".said{border-left:3px solid #d3d9e0;padding-left:1rem;margin-bottom:1rem;white-space:pre-line}"
     ".once{white-space:nowrap}.written{white-space:pre-line}</style>"
 )
-# A card that is dragged to another lane is sent to the same place as its form.
+# Dragging a card to another lane sends the same request as the card's form.
 _DRAGGING = Markup(
     "<script>(() => {let held = null;"
     "document.querySelectorAll('.lane .card').forEach(card =>"
@@ -58,7 +58,7 @@ class TrackerWorld(Tracker):
     """The tracker with its pages.
 
     Attributes:
-        neighbours: (label, URL) of other sites of the same world, in the header.
+        neighbours: (label, URL) of other sites of the same environment, shown in the header.
     """
 
     neighbours: tuple[tuple[str, str], ...] = ()
@@ -94,7 +94,7 @@ def _issue(world: TrackerWorld, key: str) -> Issue:
     return world.issues[key]
 
 
-# Lists -------------------------------------------------------------------------------------------------------------
+# Lists
 
 
 @site.get("/")
@@ -229,7 +229,7 @@ def _state(issue: Issue) -> Markup:
     return h("span.badge", f"closed: {issue.closed}" + (f" of {issue.duplicate_of}" if issue.duplicate_of else ""))
 
 
-# Board and milestones ----------------------------------------------------------------------------------------------
+# Board and milestones
 
 
 @site.get("/project/<key>/board")
@@ -318,7 +318,7 @@ def close_milestone(world: TrackerWorld, visit: Visit, key: str) -> Redirect:
     return Redirect(f"/project/{key}/milestones", f"The milestone {name} was closed.")
 
 
-# One issue ---------------------------------------------------------------------------------------------------------
+# One issue
 
 
 @site.get("/issue/<key>")
@@ -458,7 +458,7 @@ def reopen(world: TrackerWorld, visit: Visit, key: str) -> Redirect:
     return Redirect(f"/issue/{key}", f"{key} is open again.")
 
 
-# Writing -----------------------------------------------------------------------------------------------------------
+# Forms
 
 
 @site.get("/project/<key>/new")

@@ -1,4 +1,4 @@
-"""An issue tracker: projects with issues, labels, milestones, comments and the columns of a board."""
+"""The state of the issue tracker: projects with issues, labels, milestones, comments and board columns."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ class Comment:
 
 @dataclass(frozen=True)
 class Issue:
-    """One issue.
+    """An issue.
 
     Attributes:
-        project: Key of its project, ``"WEB"``.
-        number: Within the project, from 1 in the order of creation.
-        title: One line.
-        text: What was reported.
+        project: Key of its project, such as ``"WEB"``.
+        number: Number within the project, from 1 in order of creation.
+        title: Title line.
+        text: The report.
         kind: One of :data:`KINDS`.
         priority: One of :data:`PRIORITIES`.
-        author: Address of who reported it.
-        created: The day.
+        author: Address of the reporter.
+        created: Day of creation.
         assignee: Address, or "".
-        labels: Names, in the order of the alphabet.
+        labels: Names of its labels, sorted.
         milestone: Name, or "".
-        column: One of :data:`COLUMNS`; what is closed stands in "Done".
-        closed: "" while open, else one of :data:`REASONS`.
-        duplicate_of: Key of the issue that a duplicate was closed in favour of, or "".
-        comments: In the order of time.
+        column: One of :data:`COLUMNS`; closed issues are in "Done".
+        closed: "" if open, otherwise one of :data:`REASONS`.
+        duplicate_of: Key of the issue that a closed duplicate refers to, or "".
+        comments: Comments in chronological order.
     """
 
     project: str
@@ -64,7 +64,7 @@ class Issue:
 
     @property
     def key(self) -> str:
-        """``"WEB-12"``."""
+        """The key of the issue, such as ``"WEB-12"``."""
         return f"{self.project}-{self.number}"
 
     def facts(self) -> list[Any]:
@@ -92,7 +92,7 @@ class Milestone:
 
 @dataclass
 class Project:
-    """A project: its key stands before the numbers of its issues."""
+    """A project. The keys of its issues begin with its key."""
 
     key: str
     name: str
@@ -102,7 +102,7 @@ class Project:
 
 @dataclass(frozen=True)
 class Filter:
-    """Which issues a list shows; "" asks for nothing. ``assignee`` may be "none"."""
+    """The filter of an issue list; "" matches everything. ``assignee`` may be "none"."""
 
     state: str = "open"
     kind: str = ""
@@ -133,11 +133,11 @@ class Tracker:
     """The state of the site.
 
     Attributes:
-        today: The day on which this world stands still.
-        me: Who is signed in.
-        members: Everybody whom issues can be assigned to, ``me`` among them.
-        projects: By key.
-        issues: By key, such as ``"WEB-12"``.
+        today: The fixed current date.
+        me: The signed-in user.
+        members: Everybody to whom issues can be assigned, including ``me``.
+        projects: Projects by key.
+        issues: Issues by key, such as ``"WEB-12"``.
     """
 
     today: date
@@ -147,7 +147,7 @@ class Tracker:
     issues: dict[str, Issue] = field(default_factory=dict)
 
     def facts(self) -> dict[str, Any]:
-        """Everything of every issue and milestone. Looking at pages changes nothing."""
+        """Return all data of every issue and milestone. Looking at pages changes nothing."""
         return {
             "issues": {key: issue.facts() for key, issue in sorted(self.issues.items())},
             "milestones": [
@@ -157,13 +157,13 @@ class Tracker:
             ],
         }
 
-    # Looking -------------------------------------------------------------------------------------------------------
+    # Queries
 
     def name_of(self, email: str) -> str:
         return next((person.name for person in self.members if person.email == email), email)
 
     def of_project(self, project: str, asked: Filter | None = None, sort: str = "newest") -> list[Issue]:
-        """The issues of a project that a filter lets through."""
+        """Return the issues of a project that match a filter."""
         asked = asked or Filter(state="")
         found = [issue for issue in self.issues.values() if issue.project == project and asked.accepts(issue)]
         found.sort(key=lambda issue: issue.number, reverse=sort != "oldest")
@@ -173,7 +173,7 @@ class Tracker:
             found.sort(key=lambda issue: PRIORITIES.index(issue.priority), reverse=True)
         return found
 
-    # Changing ------------------------------------------------------------------------------------------------------
+    # Changes
 
     def report(
         self,
@@ -187,7 +187,7 @@ class Tracker:
         milestone: str = "",
         labels: Iterable[str] = (),
     ) -> Issue:
-        """A new issue of mine."""
+        """Create an issue reported by the user."""
         if project not in self.projects:
             raise Refused(f"There is no project {project[:40]!r}.")
         _one_of("kind", kind, KINDS)
@@ -201,7 +201,7 @@ class Tracker:
         self._put(self._get(key), title=title, text=text)
 
     def assign(self, key: str, email: str) -> None:
-        """Makes somebody responsible, or nobody with ""."""
+        """Assign an issue, or unassign it with ""."""
         issue = self._get(key)
         self._check(issue, email, issue.milestone, ())
         self._put(issue, assignee=email)
@@ -212,7 +212,7 @@ class Tracker:
         self._put(issue, labels=chosen)
 
     def set_milestone(self, key: str, name: str) -> None:
-        """Puts an issue into an open milestone, or into none with ""."""
+        """Set the open milestone of an issue, or remove it with ""."""
         issue = self._get(key)
         self._check(issue, issue.assignee, name, ())
         self._put(issue, milestone=name)
@@ -222,7 +222,7 @@ class Tracker:
         self._put(self._get(key), priority=priority)
 
     def move(self, key: str, column: str) -> None:
-        """Moves an open issue on the board. "Done" does not close it."""
+        """Move an open issue on the board. The column "Done" does not close it."""
         _one_of("column", column, COLUMNS)
         issue = self._get(key)
         if issue.closed:
@@ -234,7 +234,7 @@ class Tracker:
         self._put(issue, comments=(*issue.comments, Comment(self.me.email, self.today, text)))
 
     def close(self, key: str, reason: str = "completed", duplicate_of: str = "") -> None:
-        """Closes an open issue; a duplicate names another issue of the same project."""
+        """Close an open issue. A duplicate names another issue of the same project."""
         issue = self._get(key)
         _one_of("reason", reason, REASONS)
         if issue.closed:
@@ -248,14 +248,14 @@ class Tracker:
         self._put(issue, closed=reason, duplicate_of=duplicate_of, column="Done")
 
     def reopen(self, key: str) -> None:
-        """Opens a closed issue again; it starts in the backlog."""
+        """Reopen a closed issue in the backlog."""
         issue = self._get(key)
         if not issue.closed:
             raise Refused(f"{key} is open.")
         self._put(issue, closed="", duplicate_of="", column="Backlog")
 
     def close_milestone(self, project: str, name: str) -> None:
-        """Closes a milestone, once no open issue is left in it."""
+        """Close a milestone without open issues."""
         milestone = self.projects[project].milestones.get(name) if project in self.projects else None
         if milestone is None or milestone.closed:
             raise Refused(f"There is no open milestone {name[:40]!r}.")

@@ -1,4 +1,4 @@
-"""A tracker with projects in full swing, from a seed: many issues with like titles, open and closed."""
+"""Generates a tracker with busy projects from a seed: many similarly named issues, open and closed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ REMARKS = (
 
 
 def build(seed: int, difficulty: int) -> TrackerWorld:
-    """One project of 24 issues at the first level, three of up to 60 at the fifth."""
+    """Build one project of 24 issues at difficulty 1, up to three projects of up to 60 issues at difficulty 5."""
     rng = Random(f"tracker {difficulty} {seed}")
     me, *others = staff(rng, 5 + 2 * difficulty)
     world = TrackerWorld(a_workday(rng), me, sorted([me, *others], key=lambda person: person.name), {})
@@ -62,7 +62,7 @@ def build(seed: int, difficulty: int) -> TrackerWorld:
 
 
 def fill(world: TrackerWorld, rng: Random, difficulty: int) -> None:
-    """Puts projects and issues into an empty tracker; the first project is the largest."""
+    """Add projects and issues to an empty tracker. The first project is the largest."""
     titles: set[str] = set()
     for index, (key, name) in enumerate(rng.sample(PROJECTS, 1 + difficulty // 2)):
         labels = tuple(sorted(rng.sample(LABELS, 4 + difficulty // 2)))
@@ -76,7 +76,7 @@ def fill(world: TrackerWorld, rng: Random, difficulty: int) -> None:
 
 
 def _milestones(rng: Random, today: date) -> dict[str, Milestone]:
-    """One that is closed, and three that are open."""
+    """Return one closed and three open milestones."""
     version = rng.randint(1, 6)
     first = rng.randint(0, 5)
     names = [f"{version}.{first + step}" for step in range(3)] + [f"{version + 1}.0"]
@@ -97,10 +97,10 @@ def _issue(world: TrackerWorld, rng: Random, project: Project, number: int, crea
             titles.add(title)
             break
     closed = rng.choices(("", *REASONS[:2]), (66, 24, 10))[0]
-    if number == 1:  # the oldest of a project is done: there is always a closed one
+    if number == 1:  # the oldest issue of a project is completed, so a closed issue always exists
         closed = REASONS[0]
     column = "Done" if closed else rng.choices(COLUMNS[:3], (5, 3, 2))[0]
-    # Whoever reported it has not left, and what is done was done by somebody.
+    # Completed issues always have an assignee.
     assignee = rng.choice(world.members).email if closed == "completed" or rng.random() < 0.6 else ""
     in_time = [name for name, milestone in project.milestones.items() if closed or not milestone.closed]
     return Issue(

@@ -1,4 +1,4 @@
-"""A wiki: pages with facts and sections, versions, talk, categories, redirects and a watch list."""
+"""A wiki: pages with facts and sections, versions, talk pages, categories, redirects and a watch list."""
 
 from rllm_gym.sites.wiki.tasks import TEMPLATES
 

@@ -1,4 +1,4 @@
-"""What the wiki is about: an invented country's towns, rivers and mountains, with facts that can be looked up."""
+"""The content of the wiki: towns, rivers and mountains of a fictional country, with facts to look up."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NONSENSE = ("lol nothing here", "BUY GOLD NOW", "this place does not exist!!!", 
 
 PER_KIND = {1: 8, 2: 14, 3: 22, 4: 32, 5: 44}
 NUMBERS = {"Population", "Founded", "Area", "Length", "Bridges", "Height", "First climbed"}
-"""Names of facts that are numbers; some have a unit behind."""
+"""Names of numeric facts; the values of some have a unit."""
 
 KINDS = {
     "Towns": ("Population", "Founded", "Area", "Mayor"),
@@ -46,7 +46,7 @@ SINGULAR = {"Towns": "town", "Rivers": "river", "Mountains": "mountain"}
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a page says at one time: facts in a box, sections with texts, categories; or where it leads to."""
+    """The content of one version of a page: facts, sections with texts, and categories; or the target of a redirect."""
 
     facts: tuple[tuple[str, str], ...] = ()
     sections: tuple[tuple[str, str], ...] = ()
@@ -67,22 +67,22 @@ class Content:
 
 
 def number_in(value: str) -> int:
-    """``12400`` of ``12,400``, ``214`` of ``214 km``."""
+    """Return the number in a value: 12400 for ``12,400``, 214 for ``214 km``."""
     return int("".join(c for c in value.split()[0] if c.isdigit()))
 
 
 def with_number(value: str, number: int) -> str:
-    """Another number in the place of the one there, written alike."""
+    """Return the value with another number in the same format."""
     first, *unit = value.split()
     written = f"{number:,}" if "," in first or (not unit and number >= 3_000) else str(number)
     return " ".join([written, *unit])
 
 
 def make_pages(rng: Random, difficulty: int) -> dict[str, Content]:
-    """Pages by title. No two of a kind have the same first number; some names differ in a word or a few letters."""
+    """Return pages by title. First numbers are unique per kind; some titles differ only in a word or a few letters."""
     count = PER_KIND[difficulty]
     towns = _names(rng, TOWN_ENDINGS, count, "{}")
-    for i in rng.sample(range(count), count // 4):  # New Oldmere beside Oldmere
+    for i in rng.sample(range(count), count // 4):  # similar titles, such as New Oldmere and Oldmere
         towns[i] = f"{rng.choice(('New', 'Upper', 'Lower'))} {towns[i - 1]}"
     towns = list(dict.fromkeys(towns))
     rivers = _names(rng, RIVER_ENDINGS, count, "River {}")

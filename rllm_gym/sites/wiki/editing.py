@@ -1,4 +1,4 @@
-"""What editors of the wiki change."""
+"""The wiki's task generators that require changes. See ``reading`` for questions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rllm_gym.sites.wording import listed
 
 
 def edit_fact(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
-    """One or two facts get new values, with a summary; sometimes the page is protected."""
+    """Return a task: change one or two facts of a page, with a summary. If the page is protected, it is infeasible."""
     impossible = rng.random() < 0.2
     protected = clean_pages(wiki, lambda page: page.protected and page.content.facts)
     page = rng.choice(protected if impossible and protected else open_to_all(wiki))
@@ -66,7 +66,7 @@ def edit_fact(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
 
 
 def edit_section(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
-    """A word of a section is replaced, or a sentence is added to its end."""
+    """Return a task: replace a word in a section, or append a sentence to it."""
     page = rng.choice(open_to_all(wiki))
     heading, text = rng.choice(page.content.sections)
     trade = next((word for word in TRADES if f" {word}" in text), None)
@@ -106,7 +106,7 @@ def edit_section(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
 
 
 def revert(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
-    """The version before somebody's nonsense comes back, which may be several edits ago."""
+    """Return a task: restore the version before a vandal's edits, which may be several edits ago."""
     spoilt = [page for _, page in sorted(wiki.pages.items()) if page.revisions[-1].author == wiki.vandal]
     most = max(sum(r.author == wiki.vandal for r in page.revisions) for page in spoilt)
     page = rng.choice([p for p in spoilt if sum(r.author == wiki.vandal for r in p.revisions) == most])
@@ -121,7 +121,7 @@ def revert(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
     def restore(revision: Revision) -> Moves:
         return *open_version(page, revision), Click("button", "Restore this version"), DONE
 
-    # One version too far back.
+    # The wrong moves restore the version before the correct one.
     return Errand(
         goal=goal,
         start=START,
@@ -136,7 +136,7 @@ def _restore(wiki: Wiki, number: int) -> None:
 
 
 def create(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
-    """A page in a category; sometimes there is one of that title, which is not to be touched."""
+    """Return a task: create a page in a category. If the title is taken, the task is infeasible."""
     impossible = rng.random() < 0.2
     subject = rng.choice(clean_pages(wiki))
     kind = kind_of(subject) or "Towns"
@@ -184,7 +184,7 @@ def create(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
 
 
 def redirect(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
-    """Another name that leads to a page."""
+    """Return a task: create a redirect to a page."""
     page = rng.choice(clean_pages(wiki))
     other = look_alike(wiki, page)
     title = f"{rng.choice(('Port', 'Fort', 'Little', 'Royal', 'Old Town of'))} {page.title}"
@@ -222,7 +222,7 @@ _IN_A_SENTENCE = {
 
 
 def comment(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
-    """A comment on the talk page, which is not the page."""
+    """Return a task: write a comment on the talk page, not on the page itself."""
     page = rng.choice(clean_pages(wiki))
     other = look_alike(wiki, page)
     name, _ = rng.choice(page.content.facts)
@@ -256,7 +256,7 @@ def comment(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
 
 
 def categories(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
-    """A page changes from one region's category to another's."""
+    """Return a task: move a page from one region's category to another's."""
     page = rng.choice([p for p in open_to_all(wiki) if any(c not in KINDS for c in p.content.categories)])
     old = next(name for name in page.content.categories if name not in KINDS)
     regions = [name for name in wiki.categories() if name not in KINDS and name != old]
@@ -286,7 +286,7 @@ def categories(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
 
 
 def move(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
-    """A page gets another title; sometimes that title is taken, or the page is protected."""
+    """Return a task: rename a page. If the new title is taken, the task is infeasible."""
     impossible = rng.random() < 0.2
     page = rng.choice(open_to_all(wiki))
     other = look_alike(wiki, page)

@@ -1,4 +1,4 @@
-"""What visitors to the wiki look up."""
+"""The wiki's question generators. See ``editing`` for tasks that require changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rllm_gym.sites.wiki.views import ROWS_PER_PAGE, VERSIONS_PER_PAGE
 
 
 def fact(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
-    """A fact of a page; from difficulty 3 on the page is asked for by an older name that leads there."""
+    """Return a question about a fact of a page. From difficulty 3 on, it uses an older title that redirects there."""
     older = {p.content.redirect: p for _, p in sorted(wiki.pages.items()) if p.content.redirect}
     pages = clean_pages(wiki, lambda page: page.title in older) if difficulty > 2 else []
     page = rng.choice(pages or clean_pages(wiki))
@@ -48,7 +48,7 @@ def fact(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
 
 
 def extreme(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
-    """The largest of those that are old or small enough, from a table of several pages that sorts by one column."""
+    """Return a question about the largest entry within a limit, from a multi-page table that sorts by one column."""
     kind, by, limited, above = rng.choice(
         [
             ("Towns", "Population", "Founded", False),
@@ -59,7 +59,7 @@ def extreme(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
     )
     rows = sorted(wiki.of_kind(kind), key=lambda p: number_in(p.content.fact(by)), reverse=True)
     limits = [number_in(page.content.fact(limited)) for page in rows]
-    # The limit leaves out the first rows: how many grows with difficulty.
+    # The limit excludes the first rows; their number grows with the difficulty.
     skipped = min(len(rows) - 2, difficulty + rng.randint(0, 2))
     right = max(range(skipped, len(rows)), key=lambda i: limits[i] if above else -limits[i])
     limit = limits[right] - 1 if above else limits[right] + 1
@@ -91,7 +91,7 @@ def extreme(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
 
 
 def count(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
-    """How many of a table are above a number."""
+    """Return a question about the number of table rows above a limit."""
     kind, name = rng.choice(
         [("Towns", "Population"), ("Rivers", "Length"), ("Mountains", "Height"), ("Rivers", "Bridges")]
     )
@@ -115,13 +115,13 @@ def count(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
 
 
 def _more_than(name: str, limit: int) -> str:
-    """``a length of more than 845 km``, ``more than 34 bridges``."""
+    """Return for example ``a length of more than 845 km`` or ``more than 34 bridges``."""
     whole = f"more than {limit:,} {MORE[name]}"
     return f"a {name.lower()} of {whole}" if name in ("Length", "Height") else whole
 
 
 def first_editor(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
-    """Who began a page, or who changed it last: at the two ends of a history of several pages."""
+    """Return a question about the first or the last editor of a page: the two ends of a multi-page history."""
     pages = [p for p in clean_pages(wiki) if p.revisions[0].author != p.revisions[-1].author]
     page = rng.choice(sorted(pages, key=lambda p: (len(p.revisions), p.title))[len(pages) // 2 :])
     first = rng.random() < 0.5
@@ -143,7 +143,7 @@ def first_editor(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
 
 
 def old_value(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
-    """What a page said in an older version."""
+    """Return a question about a fact in an older version of a page."""
     candidates = []
     for page in clean_pages(wiki):
         for revision in page.revisions[:-1]:
@@ -167,7 +167,7 @@ def old_value(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
 
 
 def linking(wiki: Wiki, rng: Random, difficulty: int) -> Errand:
-    """All pages whose text links to one."""
+    """Return a question about all pages that link to a page."""
     counts = [(len(wiki.links_to(p.title)), p) for p in clean_pages(wiki, lambda p: kind_of(p) != "Towns")]
     fitting = [p for n, p in counts if 1 < n <= 3 + difficulty] or [p for n, p in counts if n]
     page = rng.choice(fitting)

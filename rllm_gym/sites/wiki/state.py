@@ -1,7 +1,7 @@
-"""The wiki's state: pages with every version they had, talk, and what the visitor watches.
+"""The state of the wiki: pages with all their versions, talk pages, and the visitor's watch list.
 
-The facts that count: what every page says now (facts, sections, categories, where it leads), the comments on its talk
-page, the watch list, and, in worlds whose errands give one, the summary of the visitor's last change to each page.
+Facts: the current content of every page (facts, sections, categories, redirect target), the comments on its talk page,
+the watch list and, if the tasks specify one, the summary of the visitor's last change to each page.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Revision:
 
 @dataclass(slots=True)
 class WikiPage:
-    """``protected``: only administrators change it, and the visitor is none."""
+    """A page with its versions and talk page. If ``protected``, only administrators, not the visitor, can change it."""
 
     title: str
     revisions: list[Revision]
     protected: bool = False
     talk: list[tuple[str, str, str]] = field(default_factory=list)
-    """(author, heading, text) of the comments, from the first."""
+    """(author, heading, text) of the comments, oldest first."""
 
     @property
     def content(self) -> Content:
@@ -60,7 +60,7 @@ class WikiPage:
 
 @dataclass
 class Wiki:
-    """The wiki, and one visitor who may edit. ``vandal``: whose edits are nonsense."""
+    """The wiki with one visitor who may edit. ``vandal`` is the editor whose edits are nonsense."""
 
     now: datetime
     user: str
@@ -89,7 +89,7 @@ class Wiki:
                     summaries[title] = own[-1]
         return {"pages": pages, "summaries": summaries, "watched": sorted(self.watched)}
 
-    # Looking -------------------------------------------------------------------------------------------------------
+    # Queries
 
     def page(self, title: str) -> WikiPage:
         if title not in self.pages:
@@ -104,14 +104,14 @@ class Wiki:
         raise NotFound(f"There is no version {number}.")
 
     def of_kind(self, kind: str) -> list[WikiPage]:
-        """By title."""
+        """Return the pages of a kind, sorted by title."""
         return [page for _, page in sorted(self.pages.items()) if kind in page.content.categories]
 
     def categories(self) -> list[str]:
         return sorted({name for page in self.pages.values() for name in page.content.categories})
 
     def links_to(self, title: str) -> list[str]:
-        """Titles of the pages whose text links to this one, and of those that lead to it."""
+        """Return the titles of the pages whose text links to this page, and of the redirects to it."""
         mark = f"[[{title}]]"
         return [
             other
@@ -120,11 +120,11 @@ class Wiki:
         ]
 
     def changes(self) -> list[tuple[WikiPage, Revision]]:
-        """All versions of all pages, the newest first."""
+        """Return all versions of all pages, newest first."""
         found = [(page, revision) for page in self.pages.values() for revision in page.revisions]
         return sorted(found, key=lambda pair: pair[1].when, reverse=True)
 
-    # Doing ---------------------------------------------------------------------------------------------------------
+    # Changes
 
     def edit(self, title: str, content: Content, summary: str) -> None:
         page = self.page(title)
@@ -141,7 +141,7 @@ class Wiki:
         self.edit(title, self.page(title).content.with_section(heading, text), summary)
 
     def restore(self, number: int) -> WikiPage:
-        """An old version becomes the newest one."""
+        """Make an old version the newest one."""
         page, revision = self.revision(number)
         self.edit(page.title, revision.content, f"Restored version {number}")
         return page
@@ -156,11 +156,11 @@ class Wiki:
         self.pages[title] = WikiPage(title, [self._new_revision(content, summary)])
 
     def move(self, title: str, new_title: str) -> None:
-        """The page gets another title with all its versions, and the old title leads to it."""
+        """Rename a page with all its versions, and make the old title a redirect to it."""
         page = self.page(title)
         if page.protected:
             raise Refused(f"The page {title} is protected: only administrators can move it.")
-        self.create(new_title, Content(), "Moved")  # refuses titles that cannot be
+        self.create(new_title, Content(), "Moved")  # rejects invalid titles
         page.title = new_title
         self.pages[new_title] = page
         self.pages[title] = WikiPage(title, [self._new_revision(Content(redirect=new_title), "Moved")])
@@ -183,7 +183,7 @@ class Wiki:
 
 
 def build(seed: int, difficulty: int, *, summaries_count: bool = False) -> Wiki:
-    """A wiki with a history: numbers were corrected, a few pages are protected, and somebody wrote nonsense."""
+    """Build a wiki with a history: corrected numbers, a few protected pages, and vandalism."""
     rng = Random(f"wiki/{seed}/{difficulty}")
     now = datetime.combine(any_day(rng), time(12, 0))
     editors = rng.sample(EDITORS, min(len(EDITORS), 6 + 2 * difficulty))
@@ -217,7 +217,7 @@ def build(seed: int, difficulty: int, *, summaries_count: bool = False) -> Wiki:
 
 
 def _older(rng: Random, content: Content) -> Content:
-    """The version before: one number was different."""
+    """Return the previous version of a page, in which one number was different."""
     name = rng.choice([name for name, _ in content.facts if name in NUMBERS])
     value = content.fact(name)
     number = number_in(value)
@@ -231,7 +231,7 @@ def _vandalise(wiki: Wiki, rng: Random, titles: list[str], difficulty: int) -> N
             heading = rng.choice(page.content.sections)[0]
             text = f"{rng.choice(NONSENSE)} {rng.randint(10, 99)}"
             wiki.next_revision += 1
-            # Within the last day: after everything that was written honestly.
+            # Vandalism happens within the last day, after all legitimate edits.
             when = wiki.now - timedelta(minutes=1_400 - (wiki.next_revision * 7) % 1_300)
             when = max(when, page.revisions[-1].when + timedelta(minutes=1))
             content = page.content.with_section(heading, text)
@@ -239,7 +239,7 @@ def _vandalise(wiki: Wiki, rng: Random, titles: list[str], difficulty: int) -> N
 
 
 def _rename_in_the_past(wiki: Wiki, rng: Random, title: str) -> None:
-    """An older name that leads to the page."""
+    """Add a redirect from an older title to the page."""
     old = f"{rng.choice(('Castle', 'Saint', 'Great'))} {title.removeprefix('River ')}"
     if old not in wiki.pages:
         wiki.next_revision += 1
@@ -249,5 +249,5 @@ def _rename_in_the_past(wiki: Wiki, rng: Random, title: str) -> None:
 
 
 def kind_of(page: WikiPage) -> str | None:
-    """``"Towns"``, ``"Rivers"`` or ``"Mountains"``."""
+    """Return ``"Towns"``, ``"Rivers"``, ``"Mountains"``, or ``None`` for a page of another kind."""
     return next((kind for kind in KINDS if kind in page.content.categories), None)

@@ -1,4 +1,4 @@
-"""The way of a person through the wiki."""
+"""Move sequences that the solutions of the wiki's tasks share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def open_version(page: WikiPage, revision: Revision) -> Moves:
 
 
 def clean_pages(wiki: Wiki, wanted: Callable[[WikiPage], object] = lambda page: True) -> list[WikiPage]:
-    """Pages with text that nobody spoilt."""
+    """Return the pages with content that were not vandalised."""
     return [
         page
         for _, page in sorted(wiki.pages.items())
@@ -44,7 +44,7 @@ def open_to_all(wiki: Wiki) -> list[WikiPage]:
 
 
 def look_alike(wiki: Wiki, page: WikiPage) -> WikiPage:
-    """Another page of the same kind with as much of the name as any."""
+    """Return another page of the same kind whose title is the most similar."""
 
     def common(other: WikiPage) -> tuple[int, str]:
         words = set(page.title.split()) & set(other.title.split()) - {"River"}

@@ -1,4 +1,4 @@
-"""What is asked of visitors to the wiki."""
+"""The task templates of the wiki."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wiki's pages."""
+"""The pages of the wiki."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _frame(wiki: Wiki) -> Frame:
 SITE: Site[Wiki] = Site(_frame)
 
 
-# Finding ------------------------------------------------------------------------------------------------------------
+# Search and lists
 
 
 @SITE.get("/")
@@ -59,7 +59,7 @@ def search(wiki: Wiki, visit: Visit) -> Page:
     asked = visit.asked("q", 80)
     words = asked.lower().split()
     found = [title for title in sorted(wiki.pages) if all(word in title.lower() for word in words)]
-    # Titles that are what was asked for, or begin so, come first.
+    # Exact matches and titles that begin with the query come first.
     found.sort(key=lambda title: (title.lower() != asked.lower(), not title.lower().startswith(asked.lower())))
     body = [h("p.muted", plural(len(found), "page")), _titles(found, visit.page(), "/search", q=asked)]
     return Page(f"Pages with “{asked}” in the title" if asked else "All pages", body, query=asked)
@@ -150,7 +150,7 @@ def watched(wiki: Wiki, visit: Visit) -> Page:
     return Page("Watch list", pages.table(["Page", "Last change", "Editor", ""], rows))
 
 
-# A page -------------------------------------------------------------------------------------------------------------
+# A page
 
 
 @SITE.get("/page/<path:title>")
@@ -221,7 +221,7 @@ def _shown(title: str, content: Content, *, edit: bool) -> Markup:
 
 
 def _linked(text: str) -> list[Html]:
-    """Text with ``[[Title]]`` as links."""
+    """Return the text with each ``[[Title]]`` as a link."""
     return [_link(part) if i % 2 else part for i, part in enumerate(re.split(r"\[\[([^\[\]\n]{1,120})\]\]", text))]
 
 
@@ -244,7 +244,7 @@ def watch(wiki: Wiki, visit: Visit) -> Redirect:
     return Redirect(url(f"/page/{title}", stay=1), f"You watch {title}." if on else f"You no longer watch {title}.")
 
 
-# History ------------------------------------------------------------------------------------------------------------
+# History
 
 
 @SITE.get("/history/<path:title>")
@@ -293,7 +293,7 @@ def restore(wiki: Wiki, visit: Visit, number: int) -> Redirect:
     return Redirect(url(f"/page/{page.title}", stay=1), f"Version {number} is the current one again.")
 
 
-# Editing ------------------------------------------------------------------------------------------------------------
+# Editing
 
 
 @SITE.get("/edit-facts/<path:title>")
@@ -344,7 +344,7 @@ def save_categories(wiki: Wiki, visit: Visit, title: str) -> Redirect:
     known = [name for name in wiki.categories() if name in chosen]
     if not known:
         raise Refused("A page is in one category at least.")
-    # In the order they were in, so that ticking and unticking changes nothing.
+    # The original order, so that ticking and unticking changes nothing.
     kept = [name for name in page.content.categories if name in chosen]
     categories = (*kept, *(name for name in known if name not in kept))
     return _save(wiki, visit, page, replace(page.content, categories=categories))
@@ -431,7 +431,7 @@ def _save(wiki: Wiki, visit: Visit, page: WikiPage, content: Content) -> Redirec
     return Redirect(url(f"/page/{page.title}", stay=1), "Your changes are saved.")
 
 
-# Talk ---------------------------------------------------------------------------------------------------------------
+# Talk
 
 
 @SITE.get("/talk/<path:title>")

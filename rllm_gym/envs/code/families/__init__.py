@@ -1,4 +1,4 @@
-"""The built-in problems: a source, then steps out of a vocabulary; one recipe tells, tests and solves a problem."""
+"""The built-in programming problems: a recipe (a source, then steps) gives the statement, the tests and a solution."""
 
 from rllm_gym.envs.code.families.compose import DIFFICULTIES, FAMILIES, Mixture, code_tasks, reference_solution
 

@@ -1,6 +1,6 @@
-"""Sources of whole numbers, and those that are nothing but what is given: lists, strings, words, an integer."""
+"""Sources of whole numbers, and sources that are only the input: lists, strings, words, an integer."""
 
-# The functions are also the text of solutions that a model writes: plain Python, without annotations.
+# The source text of the functions is also the reference solution: plain Python, without annotations.
 # mypy: ignore-errors
 
 from __future__ import annotations

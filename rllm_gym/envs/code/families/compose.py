@@ -1,9 +1,9 @@
-"""One problem out of pieces: its statement, its tests, and its reference solution, all of one recipe.
+"""Generation of a programming problem from a recipe: its statement, its tests, and its reference solution.
 
-A recipe is a list of ``[name, parameters]``: a source and the steps after it. What is expected of a program is
-computed by the functions the recipe names; the reference solution is their source text. A problem is drawn again unless
-its results differ from each other and from the input, and every step makes a difference, so that neither a constant,
-nor the input, nor a part of the steps can pass for a solution.
+A recipe is a list of ``[name, parameters]``: a source and the steps after it. The functions that the recipe names
+compute the expected results; their source text is the reference solution. A problem is drawn again unless its results
+differ from each other and from the input, and every step makes a difference, so that neither a constant, nor the
+input, nor a part of the steps is accepted as a solution.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ Recipe = tuple[Piece, ...]
 
 @dataclass(frozen=True)
 class Mixture:
-    """Draws problems from families: what :class:`rllm_gym.data.ProceduralTaskset` calls.
+    """A generator of problems from several families, called by :class:`rllm_gym.data.ProceduralTaskset`.
 
     Attributes:
-        families: Names out of ``FAMILIES``.
-        lowest: Least difficulty.
-        highest: Greatest difficulty.
-        split: Of the problems, by their content.
+        families: Names from ``FAMILIES``.
+        lowest: Lowest difficulty.
+        highest: Highest difficulty.
+        split: Split of the problems, decided by their content.
     """
 
     families: tuple[str, ...]
@@ -88,7 +88,7 @@ class Mixture:
         for _ in range(_MOST_ATTEMPTS):
             recipe = _drawn(rng, FAMILIES[family], difficulty)
             said = statement(recipe)
-            # Asked here already, since most of the work comes after it.
+            # Checked this early because most of the work comes after it.
             if split_of(said) != self.split:
                 continue
             inputs = _probes(rng, recipe, difficulty)
@@ -101,17 +101,17 @@ class Mixture:
 
     @property
     def name(self) -> str:
-        """Short and different for every mixture, so that a task id names one problem for ever."""
+        """Short and unique for every mixture, so that a task id always names the same problem."""
         families = "" if self.families == tuple(FAMILIES) else "." + "+".join(self.families)
         levels = "" if (self.lowest, self.highest) == (1, 5) else f".d{self.lowest}-{self.highest}"
         return f"code{families}{levels}"
 
 
-# Drawing -------------------------------------------------------------------------------------------------------
+# Drawing
 
 
 def _drawn(rng: random.Random, sources: tuple[Source, ...], difficulty: int) -> Recipe:
-    """A source that is not too hard, and as many steps as the difficulty leaves room for."""
+    """Draw a source that is not too hard, and as many steps as the difficulty allows."""
     easy_enough = [source for source in sources if source.level <= difficulty]
     source = rng.choice(easy_enough or [min(sources, key=lambda source: source.level)])
     recipe: list[Piece] = [_with_parameters(rng, source)]
@@ -126,7 +126,7 @@ def _drawn(rng: random.Random, sources: tuple[Source, ...], difficulty: int) -> 
 
 
 def _number_of_steps(rng: random.Random, level: int, difficulty: int) -> int:
-    if level == 0:  # nothing but steps
+    if level == 0:  # this source consists of steps only
         return (rng.choice((1, 2, 2)), 2, rng.randint(2, 3), 3, 4)[difficulty - 1]
     return min(3, max(rng.choice((1, 2)), difficulty - level + 1))
 
@@ -135,7 +135,7 @@ def _next_step(rng: random.Random, kind: str, difficulty: int, used: set[str]) -
     steps = [step for step in _BY_KIND[kind] if step.name not in used and (difficulty > 1 or step.level == 1)]
     if not steps:
         return None
-    # What goes on with the same kind is drawn more often: a problem would soon have come down to one number.
+    # Steps that keep the kind are drawn more often; otherwise most problems would soon reduce to one number.
     same = [step for step in steps if step.gives == kind]
     return rng.choice(same if same and rng.random() < 0.5 else steps)
 
@@ -146,14 +146,14 @@ def _with_parameters(rng: random.Random, piece: Source | Step) -> Piece:
 
 
 def _probes(rng: random.Random, recipe: Recipe, size: int) -> list[tuple[Any, ...]] | None:
-    """Inputs that tell the problem from simpler ones; ``None`` where there are too few."""
+    """Return inputs that distinguish the problem from simpler ones, ``None`` if there are too few."""
     source = _source(recipe)
     inputs = [source.draw(rng, size) for _ in range(_PROBES)]
     results = [results_of(recipe, given) for given in inputs]
     written = [repr(result[-1]) for result in results]
     if max(map(len, written)) > _MOST_CHARS:
         return None
-    # Different results, none of them that of half the inputs, and not merely what was given.
+    # Results must differ, no result may belong to more than half of the inputs, and results may not equal the inputs.
     if len(set(written)) < 4 or max(map(written.count, written)) > _PROBES // 2:
         return None
     if sum(text == repr(value) for text, given in zip(written, inputs) for value in given) > 2:
@@ -164,7 +164,7 @@ def _probes(rng: random.Random, recipe: Recipe, size: int) -> list[tuple[Any, ..
 
 
 def _matters(recipe: Recipe, at: int, results: list[list[Any]]) -> bool:
-    """Whether the result is another without the step at this place."""
+    """Return whether the result changes without the step at this position."""
     step = _BY_NAME[recipe[at][0]]
     if isinstance(step, Step) and step.gives != step.takes:
         return True
@@ -177,11 +177,11 @@ def _source(recipe: Recipe) -> Source:
     return source
 
 
-# What is expected ----------------------------------------------------------------------------------------------
+# Expected results
 
 
 def results_of(recipe: Recipe, given: tuple[Any, ...]) -> list[Any]:
-    """What the source and each step give, the last being the result."""
+    """Return the results of the source and of each step; the last one is the result of the problem."""
     name, parameters = recipe[0]
     results = [_source(recipe).function(*given, **parameters)]
     for name, parameters in recipe[1:]:
@@ -198,7 +198,7 @@ def _run(steps: Recipe, value: Any) -> Any:
 def _data(
     rng: random.Random, recipe: Recipe, probes: list[tuple[Any, ...]], family: str, difficulty: int
 ) -> dict[str, Any]:
-    """The data of a task in the form of a row, with what it was made of."""
+    """Return the data of a task in row format, with the recipe and the family."""
     source = _source(recipe)
     hidden = list({repr(given): given for given in (*probes, *source.edges)}.values())
     seen = {repr(given) for given in hidden}
@@ -238,17 +238,17 @@ def _output_text(recipe: Recipe, result: Any) -> str:
     return f"{KINDS[_BY_NAME[recipe[-1][0]].gives].shown(result)}\n"
 
 
-# What is said --------------------------------------------------------------------------------------------------
+# Statement
 
 
 def kind_of(recipe: Recipe) -> str:
-    """``"stdio"`` or ``"function"``: always the same for one recipe, so that no problem is in two splits as both."""
+    """Return ``"stdio"`` or ``"function"``, always the same for a recipe, so that no two splits share a problem."""
     digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).digest()
     return "stdio" if digest[0] % 2 else "function"
 
 
 def statement(recipe: Recipe) -> str:
-    """The problem in words."""
+    """Return the problem statement."""
     source = _source(recipe)
     given = source.given.format(**_spoken(recipe[0][1]))
     pieces = recipe if source.says else recipe[1:]
@@ -269,7 +269,7 @@ def statement(recipe: Recipe) -> str:
 
 
 def _spoken(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters, and of each that is a number its ordinal (``3rd``) and the number below it."""
+    """Return the parameters, and for each number also its ordinal (``3rd``) and the number below it."""
     spoken = dict(parameters)
     for name, value in parameters.items():
         if isinstance(value, int):
@@ -278,13 +278,14 @@ def _spoken(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return spoken
 
 
-# The reference solution ----------------------------------------------------------------------------------------
+# Reference solution
 
 
 def reference_solution(task: Task) -> str:
-    """A program that solves a built-in problem: for oracles, supervised training and tests.
+    """Return a program that solves a built-in problem, for oracles, supervised training and tests.
 
-    It is put together from the text of our own functions, is nowhere in the task, and no sandbox can import it.
+    It is assembled from the source text of this package's functions. It is not part of the task, and no sandbox can
+    import it.
 
     Raises:
         TaskError: The task is not a built-in one.
@@ -322,7 +323,7 @@ def _text_of(function: Any) -> str:
     return inspect.getsource(function).replace("  # type: ignore[no-untyped-def]", "").rstrip()
 
 
-# Task sets -----------------------------------------------------------------------------------------------------
+# Task sets
 
 
 def code_tasks(
@@ -333,17 +334,17 @@ def code_tasks(
     seed: int = 0,
     size: int | None = None,
 ) -> ProceduralTaskset:
-    """The built-in problems as a task set.
+    """Return the built-in problems as a task set.
 
     Args:
         families: Names of families, ``None`` for all.
         difficulty: 1 to 5, a pair ``(lowest, highest)``, or ``None`` for all.
         split: ``"train"``, ``"validation"`` or ``"test"``.
-        seed: Another seed, other problems.
+        seed: A different seed gives different problems.
         size: Number of tasks, 1,000,000 by default.
 
     Raises:
-        TaskError: A family or a difficulty does not exist; names those that do.
+        TaskError: A family or a difficulty does not exist; the message names those that do.
 
     >>> code_tasks(families="intervals", difficulty=1, split="test")[5].task_id
     'code.intervals.d1-1/test/0/5'
@@ -352,7 +353,7 @@ def code_tasks(
     unknown = [family for family in chosen if family not in FAMILIES]
     if unknown or not chosen:
         raise TaskError(f"families={families!r}: choose from {', '.join(FAMILIES)} (or None for all)")
-    # In the table's order, so that the order in which they are named changes nothing.
+    # Ordered as in the table, so that the order in which families are given has no effect.
     lowest, highest = _levels(difficulty)
     split = check_split("train" if split is None else split)
     mixture = Mixture(tuple(family for family in FAMILIES if family in chosen), lowest, highest, split)

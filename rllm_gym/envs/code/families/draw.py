@@ -1,10 +1,10 @@
-"""Random inputs for built-in problems: small, with repetitions, ties and runs, since those tell programs apart."""
+"""Random inputs for built-in problems: small, with repetitions, ties and runs, which distinguish programs best."""
 
 from __future__ import annotations
 
 import random
 
-# One string, since a hundred lines of words would say no more.
+# One string, to keep the list short.
 _WORDS = (  # noqa: SIM905
     "apple river stone cloud amber tiger listen silent enlist bread beard night thing level radar noon lemon "
     "melon plum pear grape fig olive maple cedar birch sun son moon star tars rats arts dog god cat act tac blue "
@@ -15,7 +15,7 @@ _WORDS = (  # noqa: SIM905
 
 
 def numbers(rng: random.Random, size: int) -> list[int]:
-    """Integers: few different ones, or many, or in order, or in runs."""
+    """Draw integers: with few distinct values, or many, or sorted, or in runs."""
     length = rng.randint(4, 6 + 2 * size)
     manner = rng.randrange(5)
     if manner == 0:
@@ -34,7 +34,7 @@ def numbers(rng: random.Random, size: int) -> list[int]:
 
 
 def word(rng: random.Random) -> str:
-    """A short word of lower-case letters, some of them few and often repeated."""
+    """Draw a short word of lower-case letters, sometimes from few letters that repeat often."""
     if rng.random() < 0.6:
         return rng.choice(_WORDS)
     alphabet = rng.choice(("abc", "aeiost", "abcdefghijklmnopqrstuvwxyz"))
@@ -42,7 +42,7 @@ def word(rng: random.Random) -> str:
 
 
 def words(rng: random.Random, size: int) -> list[str]:
-    """Words, some of them repeated or of the same letters."""
+    """Draw words, some of them repeated or anagrams of each other."""
     drawn = [word(rng) for _ in range(rng.randint(3, 5 + size))]
     if rng.random() < 0.5:
         drawn.insert(rng.randrange(len(drawn) + 1), rng.choice(drawn))
@@ -54,7 +54,7 @@ def words(rng: random.Random, size: int) -> list[str]:
 
 
 def text(rng: random.Random, size: int) -> str:
-    """A line of printable characters that neither begins nor ends with a space."""
+    """Draw a line of printable characters that neither begins nor ends with a space."""
     manner = rng.randrange(4)
     if manner == 0:
         drawn = "".join(rng.choice("aabbcde") for _ in range(rng.randint(4, 6 + 3 * size)))
@@ -69,6 +69,6 @@ def text(rng: random.Random, size: int) -> str:
 
 
 def number(rng: random.Random, size: int) -> int:
-    """An integer of up to about ``size + 1`` digits, sometimes negative."""
+    """Draw an integer of up to about ``size + 1`` digits, sometimes negative."""
     value = rng.randint(1, 10 ** rng.randint(1, size + 1))
     return -value if rng.random() < 0.25 else value

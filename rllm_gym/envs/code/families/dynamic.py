@@ -1,6 +1,6 @@
-"""Sources that ask for the best or the number of choices: coins, steps, bags, common subsequences."""
+"""Sources that ask for the best choice or the number of choices: coins, steps, bags, common subsequences."""
 
-# The functions are also the text of solutions that a model writes: plain Python, without annotations.
+# The source text of the functions is also the reference solution: plain Python, without annotations.
 # mypy: ignore-errors
 # ruff: noqa: RUF007
 

@@ -1,6 +1,6 @@
 """Sources over grids of characters and tables of numbers."""
 
-# The functions are also the text of solutions that a model writes: plain Python, without annotations.
+# The source text of the functions is also the reference solution: plain Python, without annotations.
 # mypy: ignore-errors
 # ruff: noqa: RUF007
 

@@ -1,6 +1,6 @@
-"""Sources over intervals of time and over stacks and brackets."""
+"""Sources over time intervals and over stacks and brackets."""
 
-# The functions are also the text of solutions that a model writes: plain Python, without annotations.
+# The source text of the functions is also the reference solution: plain Python, without annotations.
 # mypy: ignore-errors
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Steps over single integers. All are cheap for integers of any size that the steps before them give."""
+"""Steps over single integers. All are fast for integers of any size that the preceding steps return."""
 
-# The functions are also the text of solutions that a model writes: plain Python, without annotations.
+# The source text of the functions is also the reference solution: plain Python, without annotations.
 # mypy: ignore-errors
 
 from __future__ import annotations

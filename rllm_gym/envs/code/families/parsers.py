@@ -1,6 +1,6 @@
-"""Sources that read text with a form: tables, settings, logs, expressions, durations, codes."""
+"""Sources that parse structured text: tables, settings, logs, expressions, durations, codes."""
 
-# The functions are also the text of solutions that a model writes: plain Python, without annotations.
+# The source text of the functions is also the reference solution: plain Python, without annotations.
 # mypy: ignore-errors
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What built-in problems are put together from: kinds of values, steps, and sources that a problem begins with.
+"""The components of built-in problems: kinds of values, sources that a problem begins with, and steps.
 
-The functions that steps and sources name are both the reference that expected results are computed with and, as
-source text, the reference solution: one truth, and nothing is executed from text. Each is complete in itself.
+The functions of steps and sources compute the expected results, and their source text is the reference solution. So
+the two cannot differ, and no text is executed. Each function is self-contained.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Options = Mapping[str, Sequence[Any]]
-"""Parameter by name -> the values it may have."""
+"""Parameter by name -> its possible values."""
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,11 @@ class Kind:
     """A kind of value, in Python and as text.
 
     Attributes:
-        noun: ``"a list of integers"``.
-        line: How it stands in the input.
-        printed: How it stands in the output.
-        read: Takes it from the front of the remaining lines of the input.
-        shown: The text of a value.
+        noun: Its name in the statement, for example ``"a list of integers"``.
+        line: Description of its format in the input.
+        printed: Description of its format in the output.
+        read: Function that takes the value from the front of the remaining input lines.
+        shown: Function that formats a value as text.
     """
 
     noun: str
@@ -43,8 +43,8 @@ class Step:
         takes: Kind of its value.
         gives: Kind of its result.
         says: The instruction, with the parameters in braces.
-        options: What the parameters may be.
-        level: 1 for what is said in a line of Python, 2 for what takes thought.
+        options: Possible values of the parameters.
+        level: 1 for a step of one line of Python, 2 for a step that needs more thought.
     """
 
     function: Callable[..., Any]
@@ -61,17 +61,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Source:
-    """What a problem begins with: what is given, and what is first made of it.
+    """The start of a problem: its inputs, and the first value computed from them.
 
     Attributes:
         function: ``function(*inputs, **parameters)``.
         inputs: Name and kind of each input.
         gives: Kind of the result.
-        given: What the inputs are, in words.
-        says: The first instruction, with the parameters in braces; ``""`` where the input itself is the result.
-        draw: Random inputs of about a size, 1 to 5.
-        edges: Inputs that programs forget.
-        options: What the parameters may be.
+        given: Description of the inputs.
+        says: The first instruction, with the parameters in braces; ``""`` if the input itself is the result.
+        draw: Draws random inputs of about a size, 1 to 5.
+        edges: Edge cases that programs often miss.
+        options: Possible values of the parameters.
         level: 1 (easy) to 4.
     """
 
@@ -162,4 +162,4 @@ KINDS: dict[str, Kind] = {
         show_lists,
     ),
 }
-"""Kinds by the names that pieces use."""
+"""Kinds by the names that steps and sources use."""

@@ -1,6 +1,6 @@
-"""Sources that play something through: robots, queues, accounts, caches, circles of people."""
+"""Sources that simulate a process: robots, queues, accounts, caches, circles of people."""
 
-# The functions are also the text of solutions that a model writes: plain Python, without annotations.
+# The source text of the functions is also the reference solution: plain Python, without annotations.
 # mypy: ignore-errors
 
 from __future__ import annotations

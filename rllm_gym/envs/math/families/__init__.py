@@ -1,4 +1,4 @@
-"""The built-in problems: families of generators, each with difficulties 1 to 5, exact and without any library."""
+"""The built-in math problems: families of generators with difficulties 1 to 5, exact answers and no dependencies."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ FAMILIES: dict[str, tuple[Generator, ...]] = {
 
 @dataclass(frozen=True)
 class Mixture:
-    """Draws problems from families: what :class:`rllm_gym.data.ProceduralTaskset` calls.
+    """A generator of problems from several families, called by :class:`rllm_gym.data.ProceduralTaskset`.
 
     Attributes:
-        families: Names out of ``FAMILIES``.
-        lowest: Least difficulty.
-        highest: Greatest difficulty.
+        families: Names from ``FAMILIES``.
+        lowest: Lowest difficulty.
+        highest: Highest difficulty.
     """
 
     families: tuple[str, ...]
@@ -99,7 +99,7 @@ class Mixture:
 
     @property
     def name(self) -> str:
-        """Short and different for every mixture, so that a task id names one problem for ever."""
+        """Short and unique for every mixture, so that a task id always names the same problem."""
         families = "" if self.families == tuple(FAMILIES) else "." + "+".join(self.families)
         levels = "" if (self.lowest, self.highest) == (1, 5) else f".d{self.lowest}-{self.highest}"
         return f"math{families}{levels}"

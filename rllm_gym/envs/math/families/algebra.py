@@ -1,7 +1,7 @@
-"""Equations, systems and polynomials. Many answers are expressions.
+"""Generators of equations, systems and polynomials. Many answers are expressions.
 
-No problem asks only to rewrite an expression ("expand", "factor", "simplify"): grading is by mathematical equality,
-and the question itself would be a right answer. They ask for a part of the result instead.
+No problem only asks to rewrite an expression ("expand", "factor", "simplify"): grading is by mathematical equality,
+so that the question itself would be a right answer. The problems ask for a part of the result instead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rllm_gym.envs.math.families.notation import Problem, fraction, multiply, no
 
 
 def one_unknown(rng: random.Random, difficulty: int) -> Problem:
-    """A linear equation in one unknown; from difficulty 4 the solution may be a fraction."""
+    """Draw a linear equation in one unknown; from difficulty 4 the solution may be a fraction."""
     limit = (9, 15, 20, 30, 60)[difficulty - 1]
     letter = rng.choice("xyzntk")
     while True:
@@ -33,7 +33,7 @@ def one_unknown(rng: random.Random, difficulty: int) -> Problem:
 
 
 def two_unknowns(rng: random.Random, difficulty: int) -> Problem:
-    """A system of two linear equations with a unique whole solution."""
+    """Draw a system of two linear equations with a unique integer solution."""
     limit, size = ((3, 9), (5, 12), (9, 20), (15, 40), (30, 99))[difficulty - 1]
     x, y = rng.randint(-size, size), rng.randint(-size, size)
     while True:
@@ -47,7 +47,7 @@ def two_unknowns(rng: random.Random, difficulty: int) -> Problem:
 
 
 def three_unknowns(rng: random.Random, difficulty: int) -> Problem:
-    """A system of three linear equations with a unique whole solution."""
+    """Draw a system of three linear equations with a unique integer solution."""
     limit, size = ((2, 5), (3, 9), (4, 12), (7, 20), (12, 50))[difficulty - 1]
     solution = [rng.randint(-size, size) for _ in range(3)]
     while True:
@@ -62,7 +62,7 @@ def three_unknowns(rng: random.Random, difficulty: int) -> Problem:
 
 
 def solve_for_letter(rng: random.Random, difficulty: int) -> Problem:
-    """A linear equation with letters for numbers, solved for one of them."""
+    """Draw a linear equation with letters for numbers, to be solved for one of them."""
     limit = (5, 9, 12, 20, 40)[difficulty - 1]
     while True:
         p, q = nonzero(rng, -limit, limit), 0 if difficulty == 1 else nonzero(rng, -limit, limit)
@@ -82,7 +82,7 @@ def solve_for_letter(rng: random.Random, difficulty: int) -> Problem:
 
 
 def derivatives(rng: random.Random, difficulty: int) -> Problem:
-    """The derivative of a polynomial."""
+    """Ask for the derivative of a polynomial."""
     limit = (9, 9, 15, 20, 40)[difficulty - 1]
     coefficients = [rng.randint(-limit, limit) for _ in range(difficulty + 2)] + [nonzero(rng, -limit, limit)]
     answer = [power * coefficient for power, coefficient in enumerate(coefficients)][1:]
@@ -90,7 +90,7 @@ def derivatives(rng: random.Random, difficulty: int) -> Problem:
 
 
 def antiderivatives(rng: random.Random, difficulty: int) -> Problem:
-    """The antiderivative of a polynomial with a given value at 0."""
+    """Ask for the antiderivative of a polynomial with a given value at 0."""
     limit = (9, 9, 12, 15, 20)[difficulty - 1]
     start = rng.randint(-2 * limit, 2 * limit)
     answer = [start] + [rng.randint(-limit, limit) for _ in range(difficulty)] + [nonzero(rng, -limit, limit)]
@@ -99,7 +99,7 @@ def antiderivatives(rng: random.Random, difficulty: int) -> Problem:
 
 
 def from_roots(rng: random.Random, difficulty: int) -> Problem:
-    """The monic polynomial with given roots."""
+    """Ask for the monic polynomial with given roots."""
     limit = (50, 99, 15, 20, 30)[difficulty - 1]
     roots = sorted(rng.sample(range(-limit, limit + 1), 2 if difficulty < 3 else 3))
     answer = [1]
@@ -111,7 +111,7 @@ def from_roots(rng: random.Random, difficulty: int) -> Problem:
 
 
 def quotients(rng: random.Random, difficulty: int) -> Problem:
-    """An exact division of polynomials."""
+    """Ask for an exact quotient of polynomials."""
     limit = (6, 9, 12, 15, 25)[difficulty - 1]
     root = nonzero(rng, -limit, limit)
     answer = [nonzero(rng, -limit, limit) for _ in range(2 + (difficulty + 1) // 2)]
@@ -120,7 +120,7 @@ def quotients(rng: random.Random, difficulty: int) -> Problem:
 
 
 def compositions(rng: random.Random, difficulty: int) -> Problem:
-    """One function put into another."""
+    """Ask for the composition of two functions."""
     limit = (5, 9, 9, 12, 20)[difficulty - 1]
     outer = [rng.randint(-limit, limit), nonzero(rng, -limit, limit)]
     inner = [rng.randint(-limit, limit), nonzero(rng, -limit, limit)]
@@ -139,7 +139,7 @@ def compositions(rng: random.Random, difficulty: int) -> Problem:
 
 
 def inverses(rng: random.Random, difficulty: int) -> Problem:
-    """The inverse of a linear function."""
+    """Ask for the inverse of a linear function."""
     limit = (20, 40, 60, 80, 120)[difficulty - 1]
     a, b = rng.choice((-1, 1)) * rng.randint(2, limit), nonzero(rng, -limit, limit)
     top = terms([(1, "x"), (-b, "")]) if a > 0 else terms([(-1, "x"), (b, "")])
@@ -147,7 +147,7 @@ def inverses(rng: random.Random, difficulty: int) -> Problem:
 
 
 def expanded_coefficients(rng: random.Random, difficulty: int) -> Problem:
-    """One coefficient of a product of polynomials."""
+    """Ask for one coefficient of a product of polynomials."""
     limit = (5, 9, 7, 9, 12)[difficulty - 1]
     factors = [[nonzero(rng, -limit, limit), nonzero(rng, -limit, limit)] for _ in range(2 if difficulty < 3 else 3)]
     if difficulty == 5:
@@ -162,7 +162,7 @@ def expanded_coefficients(rng: random.Random, difficulty: int) -> Problem:
 
 
 def factored_roots(rng: random.Random, difficulty: int) -> Problem:
-    """The larger constant in the factors of a quadratic."""
+    """Ask for the larger constant in the factors of a quadratic."""
     limit = (20, 30, 40, 60, 99)[difficulty - 1]
     a, b = sorted(rng.sample([value for value in range(-limit, limit + 1) if value], 2))
     text = polynomial(multiply([a, 1], [b, 1]))
@@ -170,7 +170,7 @@ def factored_roots(rng: random.Random, difficulty: int) -> Problem:
 
 
 def quadratic_roots(rng: random.Random, difficulty: int) -> Problem:
-    """The larger solution of a quadratic equation; from difficulty 3 it may hold a square root."""
+    """Ask for the larger solution of a quadratic equation; from difficulty 3 it may contain a square root."""
     limit = (40, 60, 12, 20, 40)[difficulty - 1]
     if difficulty < 3:
         low, high = sorted(rng.sample(range(-limit, limit + 1), 2))
@@ -190,7 +190,7 @@ def quadratic_roots(rng: random.Random, difficulty: int) -> Problem:
 
 
 def _square_part(number: int) -> tuple[int, int]:
-    """``(a, b)`` with ``a * a * b == number`` and ``a`` as large as it can be."""
+    """Return ``(a, b)`` with ``a * a * b == number`` and ``a`` as large as possible."""
     for outside in range(isqrt(number), 0, -1):
         if number % (outside * outside) == 0:
             return outside, number // (outside * outside)

@@ -1,4 +1,4 @@
-"""Whole numbers, fractions, decimals and percentages: problems with one number as the answer."""
+"""Generators of problems on whole numbers, fractions, decimals and percentages; each answer is one number."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LIMITS = (0, 99, 99, 999, 9_999, 99_999)
 
 
 def sums(rng: random.Random, difficulty: int) -> Problem:
-    """A sum with plus and minus signs."""
+    """Draw a sum with plus and minus signs."""
     limit = _LIMITS[difficulty]
     total = rng.randint(0, limit)
     text = str(total)
@@ -25,21 +25,21 @@ def sums(rng: random.Random, difficulty: int) -> Problem:
 
 
 def products(rng: random.Random, difficulty: int) -> Problem:
-    """A product of two numbers."""
+    """Draw a product of two numbers."""
     first, second = ((99, 99), (999, 99), (999, 999), (9_999, 999), (99_999, 9_999))[difficulty - 1]
     a, b = rng.randint(2, first), rng.randint(2, second)
     return f"What is {a} * {b}?", str(a * b)
 
 
 def quotients(rng: random.Random, difficulty: int) -> Problem:
-    """A division without remainder."""
+    """Draw a division without remainder."""
     limit = (99, 199, 999, 4_999, 99_999)[difficulty - 1]
     divisor, quotient = rng.randint(2, limit), rng.randint(2, limit)
     return f"What is {divisor * quotient} divided by {divisor}?", str(quotient)
 
 
 def expressions(rng: random.Random, difficulty: int) -> Problem:
-    """An expression with brackets; multiplication binds more strongly than addition."""
+    """Draw an expression with brackets; multiplication has precedence over addition."""
     limit = (20, 20, 30, 50, 99)[difficulty - 1]
     value, text = rng.randint(1, limit), ""
     text, compound = str(value), False
@@ -51,7 +51,7 @@ def expressions(rng: random.Random, difficulty: int) -> Problem:
         elif kind == 1:
             value, text, compound = value - operand, f"{text} - {operand}", True
         elif kind == 2:
-            # What stands left of the minus sign is written in brackets, so that it is taken away as a whole.
+            # The right operand of a minus sign is put in brackets, so that it is subtracted as a whole.
             value, text, compound = operand - value, f"{operand} - {f'({text})' if compound else text}", True
         else:
             factor = operand % 8 + 2
@@ -60,7 +60,7 @@ def expressions(rng: random.Random, difficulty: int) -> Problem:
 
 
 def fraction_sums(rng: random.Random, difficulty: int) -> Problem:
-    """Sums and differences of fractions."""
+    """Draw sums and differences of fractions."""
     limit = (9, 12, 16, 30, 60)[difficulty - 1]
     parts = [Fraction(rng.randint(1, limit), rng.randint(2, limit)) for _ in range(2 if difficulty < 4 else 3)]
     total, text = parts[0], fraction(parts[0])
@@ -73,7 +73,7 @@ def fraction_sums(rng: random.Random, difficulty: int) -> Problem:
 
 
 def fraction_products(rng: random.Random, difficulty: int) -> Problem:
-    """A product or a quotient of two fractions."""
+    """Draw a product or a quotient of two fractions."""
     limit = (9, 12, 20, 40, 99)[difficulty - 1]
     a, b = (Fraction(rng.randint(1, limit), rng.randint(2, limit)) for _ in range(2))
     if rng.random() < 0.5:
@@ -82,7 +82,7 @@ def fraction_products(rng: random.Random, difficulty: int) -> Problem:
 
 
 def percentages(rng: random.Random, difficulty: int) -> Problem:
-    """A percentage of a number, always a whole number."""
+    """Ask for a percentage of a number; the answer is always a whole number."""
     step = (10, 5, 5, 2, 1)[difficulty - 1]
     percent = step * rng.randint(1, 100 // step - 1 if difficulty < 3 else 200 // step)
     base = (100 // step) * rng.randint(2, (200, 400, 400, 200, 400)[difficulty - 1])
@@ -90,7 +90,7 @@ def percentages(rng: random.Random, difficulty: int) -> Problem:
 
 
 def decimals(rng: random.Random, difficulty: int) -> Problem:
-    """A sum, a difference or a product of decimal numbers, exactly."""
+    """Draw a sum, a difference or a product of decimal numbers; the answer is exact."""
     places = (1, 2, 2, 3, 3)[difficulty - 1]
     limit = (200, 2_000, 20_000, 50_000, 500_000)[difficulty - 1]
     a, b = rng.randint(1, limit), rng.randint(1, limit)
@@ -102,7 +102,7 @@ def decimals(rng: random.Random, difficulty: int) -> Problem:
 
 
 def _decimal(value: int, places: int) -> str:
-    """``value`` divided by ten to the ``places``, without trailing zeros."""
+    """Return ``value`` divided by ten to the power of ``places``, without trailing zeros."""
     whole, part = divmod(abs(value), 10**places)
     digits = f"{part:0{places}d}".rstrip("0")
     return ("-" if value < 0 else "") + (f"{whole}.{digits}" if digits else str(whole))

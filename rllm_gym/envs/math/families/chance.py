@@ -1,4 +1,4 @@
-"""Counting possibilities, probabilities, sequences and summaries of lists of numbers."""
+"""Generators of problems on combinatorics, probability, sequences and summary statistics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COLORS = ("red", "blue", "green", "white", "black", "yellow")
 
 
 def committees(rng: random.Random, difficulty: int) -> Problem:
-    """How many committees can be formed from two groups."""
+    """Ask how many committees can be formed from two groups."""
     size = (8, 10, 12, 15, 20)[difficulty - 1]
     first, second = rng.randint(3, size), rng.randint(3, size)
     a, b = rng.randint(1, min(first, difficulty + 2)), rng.randint(1, min(second, difficulty + 2))
@@ -38,7 +38,7 @@ def committees(rng: random.Random, difficulty: int) -> Problem:
 
 
 def arrangements(rng: random.Random, difficulty: int) -> Problem:
-    """How many different orders the letters of a row have."""
+    """Ask how many different orders the letters of a row have."""
     length = difficulty + 3
     row = [rng.choice("ABCDEFGHKLMNPRST"[: 8 + 2 * difficulty]) for _ in range(length)]
     if rng.random() < 0.6:
@@ -51,7 +51,7 @@ def arrangements(rng: random.Random, difficulty: int) -> Problem:
 
 
 def lattice_paths(rng: random.Random, difficulty: int) -> Problem:
-    """How many shortest paths lead from one grid point to another."""
+    """Ask how many shortest paths lead from one grid point to another."""
     size = (5, 6, 8, 10, 14)[difficulty - 1]
     x, y = rng.randint(-99, 99), rng.randint(-99, 99)
     right, up = rng.randint(2, size), rng.randint(2, size)
@@ -63,7 +63,7 @@ def lattice_paths(rng: random.Random, difficulty: int) -> Problem:
 
 
 def draws(rng: random.Random, difficulty: int) -> Problem:
-    """The probability that balls drawn without replacement all have one color."""
+    """Ask for the probability that balls drawn without replacement all have one color."""
     size = (8, 10, 15, 20, 30)[difficulty - 1]
     names = rng.sample(_COLORS, 2 if difficulty < 3 else 3)
     counts = [rng.randint(3, size) for _ in names]
@@ -80,7 +80,7 @@ def draws(rng: random.Random, difficulty: int) -> Problem:
 
 
 def arithmetic_terms(rng: random.Random, difficulty: int) -> Problem:
-    """A term of an arithmetic sequence."""
+    """Ask for a term of an arithmetic sequence."""
     limit = (20, 50, 99, 499, 999)[difficulty - 1]
     first, step = rng.randint(-limit, limit), rng.choice((-1, 1)) * rng.randint(2, limit)
     position = rng.randint(8, (20, 50, 99, 499, 2_000)[difficulty - 1])
@@ -92,7 +92,7 @@ def arithmetic_terms(rng: random.Random, difficulty: int) -> Problem:
 
 
 def arithmetic_sums(rng: random.Random, difficulty: int) -> Problem:
-    """The sum of the first terms of an arithmetic sequence."""
+    """Ask for the sum of the first terms of an arithmetic sequence."""
     limit = (20, 30, 60, 99, 499)[difficulty - 1]
     first, step = rng.randint(1, limit), rng.randint(2, limit)
     count = rng.randint(6, (20, 40, 80, 200, 999)[difficulty - 1])
@@ -104,7 +104,7 @@ def arithmetic_sums(rng: random.Random, difficulty: int) -> Problem:
 
 
 def geometric_terms(rng: random.Random, difficulty: int) -> Problem:
-    """A term of a geometric sequence."""
+    """Ask for a term of a geometric sequence."""
     first = rng.choice((-1, 1)) * rng.randint(2, (99, 199, 399, 599, 999)[difficulty - 1])
     ratio = rng.choice((-1, 1)) * rng.randint(2, (4, 5, 6, 7, 9)[difficulty - 1])
     position = rng.randint(4, difficulty + 5)
@@ -115,7 +115,7 @@ def geometric_terms(rng: random.Random, difficulty: int) -> Problem:
 
 
 def recurrences(rng: random.Random, difficulty: int) -> Problem:
-    """A term of a sequence in which each term is made from the one before."""
+    """Ask for a term of a sequence defined by a recurrence."""
     first, factor = rng.randint(-20, 20), rng.randint(2, 3 + difficulty // 2)
     constant = rng.choice((-1, 1)) * rng.randint(1, 9 * difficulty)
     position = rng.randint(3, difficulty + 4)
@@ -131,7 +131,7 @@ def recurrences(rng: random.Random, difficulty: int) -> Problem:
 
 
 def summaries(rng: random.Random, difficulty: int) -> Problem:
-    """The mean, the median or the range of a list."""
+    """Ask for the mean, the median or the range of a list."""
     limit = (20, 50, 99, 499, 999)[difficulty - 1]
     numbers = [rng.randint(1, limit) for _ in range(2 * difficulty + 1 + rng.randrange(2))]
     shown = ", ".join(map(str, numbers))

@@ -1,4 +1,4 @@
-"""Geometry of plane and solid figures. Lengths have no unit, so that an answer is a number."""
+"""Generators of problems on plane and solid figures. Lengths have no unit, so that an answer is a number."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TRIPLES = ((3, 4, 5), (5, 12, 13), (8, 15, 17), (7, 24, 25), (20, 21, 29), (12,
 
 
 def rectangles(rng: random.Random, difficulty: int) -> Problem:
-    """Area, perimeter, or a side from one of them."""
+    """Ask for the area or perimeter of a rectangle, or for a side given one of them."""
     limit = (60, 99, 250, 999, 9_999)[difficulty - 1]
     a, b = rng.randint(2, limit), rng.randint(2, limit)
     kind = rng.randrange(4 if difficulty > 1 else 2)
@@ -25,7 +25,7 @@ def rectangles(rng: random.Random, difficulty: int) -> Problem:
 
 
 def triangles(rng: random.Random, difficulty: int) -> Problem:
-    """The area of a triangle given by its corners."""
+    """Ask for the area of a triangle given by its corners."""
     limit = (6, 9, 15, 40, 99)[difficulty - 1]
     while True:
         ax, ay, bx, by, cx, cy = (rng.randint(-limit, limit) for _ in range(6))
@@ -37,7 +37,7 @@ def triangles(rng: random.Random, difficulty: int) -> Problem:
 
 
 def right_triangles(rng: random.Random, difficulty: int) -> Problem:
-    """The third side of a right triangle, always a whole number."""
+    """Ask for the third side of a right triangle; the answer is always a whole number."""
     a, b, c = rng.choice(_TRIPLES[: difficulty + 3])
     scale = rng.randint(1, (60, 80, 99, 299, 999)[difficulty - 1])
     a, b, c = a * scale, b * scale, c * scale
@@ -52,7 +52,7 @@ def right_triangles(rng: random.Random, difficulty: int) -> Problem:
 
 
 def circles(rng: random.Random, difficulty: int) -> Problem:
-    """Area or circumference of a circle or a ring, in terms of pi."""
+    """Ask for the area or circumference of a circle or a ring, in terms of pi."""
     limit = (299, 499, 999, 1_999, 9_999)[difficulty - 1]
     radius = rng.randint(2, limit)
     kind = rng.randrange(3 if difficulty > 2 else 2)
@@ -73,7 +73,7 @@ def circles(rng: random.Random, difficulty: int) -> Problem:
 
 
 def boxes(rng: random.Random, difficulty: int) -> Problem:
-    """Volume or surface of a rectangular box."""
+    """Ask for the volume or surface of a rectangular box."""
     limit = (15, 30, 60, 120, 500)[difficulty - 1]
     a, b, c = (rng.randint(2, limit) for _ in range(3))
     text = f"A rectangular box has edges of length {a}, {b} and {c}."
@@ -83,7 +83,7 @@ def boxes(rng: random.Random, difficulty: int) -> Problem:
 
 
 def distances(rng: random.Random, difficulty: int) -> Problem:
-    """The square of the distance of two points."""
+    """Ask for the square of the distance between two points."""
     limit = (9, 20, 50, 200, 999)[difficulty - 1]
     ax, ay, bx, by = (rng.randint(-limit, limit) for _ in range(4))
     return (

@@ -1,4 +1,4 @@
-"""How numbers, sums and polynomials are written down, in the text of problems and in answers."""
+"""Formatting of numbers, sums and polynomials in the text of problems and in answers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ Problem = tuple[str, str]
 """A question and its answer, the answer as plain or LaTeX mathematics."""
 
 Generator = Callable[[random.Random, int], Problem]
-"""Draws a problem of a difficulty from 1 (easy) to 5. It uses no randomness but the generator it is given."""
+"""Draws a problem of a difficulty from 1 (easy) to 5. Its only source of randomness is the generator it is given."""
 
 
 def nonzero(rng: random.Random, low: int, high: int) -> int:
-    """A whole number in ``low..high`` that is not 0."""
+    """Draw a whole number in ``low..high`` that is not 0."""
     while True:
         value = rng.randint(low, high)
         if value:
@@ -22,12 +22,12 @@ def nonzero(rng: random.Random, low: int, high: int) -> int:
 
 
 def fraction(value: Fraction | int) -> str:
-    """``-3``, ``3/4``, ``-3/4``."""
+    """Format a fraction: ``-3``, ``3/4``, ``-3/4``."""
     return str(Fraction(value))
 
 
 def terms(coefficients: Sequence[tuple[int, str]]) -> str:
-    """A sum such as ``2x - y + 7`` from ``(coefficient, symbol)`` pairs; zeros are left out, an empty sum is ``0``.
+    """Format a sum such as ``2x - y + 7`` from ``(coefficient, symbol)`` pairs, without zeros; an empty sum is ``0``.
 
     >>> terms([(2, "x"), (-1, "y"), (0, "z"), (7, "")])
     '2x - y + 7'
@@ -46,7 +46,7 @@ def terms(coefficients: Sequence[tuple[int, str]]) -> str:
 
 
 def polynomial(coefficients: Sequence[int], variable: str = "x") -> str:
-    """A polynomial from its coefficients, the constant one first.
+    """Format a polynomial from its coefficients, the constant first.
 
     >>> polynomial([5, -1, 0, 2])
     '2x^3 - x + 5'
@@ -60,7 +60,7 @@ def polynomial(coefficients: Sequence[int], variable: str = "x") -> str:
 
 
 def multiply(first: Sequence[int], second: Sequence[int]) -> list[int]:
-    """The product of two polynomials given by their coefficients, the constant one first."""
+    """Return the product of two polynomials given by their coefficients, the constant first."""
     product = [0] * (len(first) + len(second) - 1)
     for i, a in enumerate(first):
         for j, b in enumerate(second):
@@ -69,6 +69,6 @@ def multiply(first: Sequence[int], second: Sequence[int]) -> list[int]:
 
 
 def listing(items: Sequence[object]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
+    """Format a list: ``a``, ``a and b``, ``a, b and c``."""
     texts = [str(item) for item in items]
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"

@@ -1,4 +1,4 @@
-"""Word problems: shopping, travel, ages, savings, sharing. Counts are at least 2, so that plurals are right."""
+"""Generators of word problems: shopping, travel, ages, savings, sharing. Counts are at least 2: plurals are correct."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _THINGS = ("marbles", "shells", "stamps", "coins", "cards", "buttons", "beads", 
 
 
 def shopping(rng: random.Random, difficulty: int) -> Problem:
-    """The price of a purchase, or the change from a note."""
+    """Ask for the price of a purchase, or the change from a note."""
     name = rng.choice(_NAMES)
     kinds = rng.sample(_GOODS, 1 + (difficulty + 1) // 2)
     limit = (12, 20, 30, 60, 150)[difficulty - 1]
@@ -30,7 +30,7 @@ def shopping(rng: random.Random, difficulty: int) -> Problem:
 
 
 def travel(rng: random.Random, difficulty: int) -> Problem:
-    """Distance at two speeds, or the time until two travellers meet."""
+    """Ask for the distance at two speeds, or the time until two travellers meet."""
     first, second = rng.sample(_NAMES, 2)
     limit = (20, 40, 60, 90, 150)[difficulty - 1]
     speed, other, hours = rng.randint(3, limit), rng.randint(3, limit), rng.randint(2, 4 + 2 * difficulty)
@@ -49,7 +49,7 @@ def travel(rng: random.Random, difficulty: int) -> Problem:
 
 
 def ages(rng: random.Random, difficulty: int) -> Problem:
-    """How old somebody is, from a sum and a factor or a difference."""
+    """Ask for an age, given a sum and a factor or a difference."""
     older, younger = rng.sample(_NAMES, 2)
     age = rng.randint(3, 12 + 2 * difficulty)
     years = rng.randint(2, 10 + 2 * difficulty)
@@ -69,7 +69,7 @@ def ages(rng: random.Random, difficulty: int) -> Problem:
 
 
 def savings(rng: random.Random, difficulty: int) -> Problem:
-    """What is left, or how long it takes, when money comes and goes every week."""
+    """Ask what is left, or how long it takes, with weekly income and expenses."""
     name = rng.choice(_NAMES)
     limit = (30, 60, 120, 300, 900)[difficulty - 1]
     spent = rng.randint(2, limit)
@@ -83,7 +83,7 @@ def savings(rng: random.Random, difficulty: int) -> Problem:
 
 
 def sharing(rng: random.Random, difficulty: int) -> Problem:
-    """A collection that grows and shrinks and is then shared equally."""
+    """Ask for the equal share of a collection that grows and shrinks first."""
     name = rng.choice(_NAMES)
     thing = rng.choice(_THINGS)
     limit = (12, 20, 40, 80, 200)[difficulty - 1]
@@ -102,7 +102,7 @@ def sharing(rng: random.Random, difficulty: int) -> Problem:
 
 
 def discounts(rng: random.Random, difficulty: int) -> Problem:
-    """A price after one or two reductions, always a whole number of dollars."""
+    """Ask for a price after one or two reductions; the answer is always a whole number of dollars."""
     name = rng.choice(_NAMES)
     good = rng.choice(("bicycle", "camera", "guitar", "tent", "table", "jacket", "printer", "carpet", "kayak", "desk"))
     percent = rng.choice((10, 20, 25, 30, 40, 50, 60, 75))
@@ -119,7 +119,7 @@ def discounts(rng: random.Random, difficulty: int) -> Problem:
 
 
 def tickets(rng: random.Random, difficulty: int) -> Problem:
-    """Two kinds of ticket, their number and what they cost together."""
+    """Ask about two kinds of ticket, given their number and the total price."""
     limit = (15, 30, 60, 150, 600)[difficulty - 1]
     adults, children = rng.randint(2, limit), rng.randint(2, limit)
     child = rng.randint(2, 4 + 3 * difficulty)

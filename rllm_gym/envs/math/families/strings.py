@@ -1,6 +1,6 @@
-"""Counting and sorting of symbols: problems that a model of a few hundred thousand parameters can learn.
+"""Generators of counting and sorting problems that a model with a few hundred thousand parameters can learn.
 
-Letters and digits stand apart, so that a tokenizer cannot hide them from the model.
+Letters and digits are separated by spaces, so that each is visible to the model as a token.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from rllm_gym.envs.math.families.notation import Problem
 
 
 def letters(rng: random.Random, difficulty: int) -> Problem:
-    """How often a letter occurs: among six at difficulty 1, among twenty at 5."""
+    """Ask how often a letter occurs: among six letters at difficulty 1, among twenty at 5."""
     length, alphabet = (
         (6, "abcdef"),
         (8, "abcdefgh"),
@@ -20,7 +20,7 @@ def letters(rng: random.Random, difficulty: int) -> Problem:
         (20, "abcdefghijklmnop"),
     )[difficulty - 1]
     letter = rng.choice(alphabet)
-    # The count is drawn first, so that all counts are equally likely; rows of one letter alone would soon repeat.
+    # The count is drawn first, so that all counts are equally likely. Rows of a single letter would soon repeat.
     count = rng.randint(0, length - 2)
     others = alphabet.replace(letter, "")
     row = [letter] * count + [rng.choice(others) for _ in range(length - count)]
@@ -29,7 +29,7 @@ def letters(rng: random.Random, difficulty: int) -> Problem:
 
 
 def digits(rng: random.Random, difficulty: int) -> Problem:
-    """Digits in ascending or descending order: three at difficulty 1, twelve at 5."""
+    """Ask for digits in ascending or descending order: three at difficulty 1, twelve at 5."""
     row = [str(rng.randint(1, 9)) for _ in range((3, 4, 6, 8, 12)[difficulty - 1])]
     down = rng.random() < 0.5
     order = "largest to smallest" if down else "smallest to largest"

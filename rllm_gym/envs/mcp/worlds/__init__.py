@@ -1,4 +1,4 @@
-"""The built-in tool worlds of ``rllm/MCP-v0``: every template by name."""
+"""The built-in backends of ``rllm/MCP-v0`` (simulated systems behind tool servers) and the table of task templates."""
 
 from rllm_gym.envs.mcp.worlds import calendar, conversion, files, flaky, retail, several, sqlite, staff, tickets
 from rllm_gym.envs.mcp.worlds.errand import (

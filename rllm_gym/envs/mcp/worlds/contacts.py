@@ -1,4 +1,4 @@
-"""An address book with its tools: people that share names, told apart by company and role."""
+"""An address book with its tools. Several people share a name and differ in company and role."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Contact:
 
 
 class AddressBook:
-    """People, and how to reach them.
+    """People and their contact data.
 
     Args:
-        contacts: Those that are in it.
+        contacts: The initial contacts.
     """
 
     def __init__(self, contacts: Iterable[Contact]) -> None:

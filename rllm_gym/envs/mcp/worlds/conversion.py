@@ -1,4 +1,4 @@
-"""Conversions that nobody knows by heart: the old measures of towns, and the clocks of a made-up timetable."""
+"""Conversions that a model cannot know by heart: fictional units of towns, and the clocks of a fictional timetable."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class Clock:
 
 
 class ConversionWorld(ToolWorld):
-    """Tables to look up. Nothing can be changed here.
+    """Read-only tables.
 
     Attributes:
         measures: Thousandths of the modern unit, by town and old unit.
         clocks: Minutes ahead of UTC, by town.
-        today: What day it is.
+        today: The current date in the task.
     """
 
     def __init__(self, measures: Mapping[tuple[str, str], int], clocks: Mapping[str, int], today: Any) -> None:
@@ -126,7 +126,7 @@ class ConversionWorld(ToolWorld):
         return name
 
     def amount(self, count: int, town: str, unit: str) -> Fraction:
-        """So many old units in the modern one."""
+        """Return a number of old units in the modern unit."""
         return Fraction(count * self.measures[town, unit], 1000)
 
 
@@ -155,7 +155,7 @@ def _told(calls: Sequence[Call], right: str, wrong: str) -> tuple[tuple[Move, ..
     return (*calls, Answer(right)), (*calls, Answer(wrong))
 
 
-# Measures ------------------------------------------------------------------------------------------------------------
+# Measures
 
 
 def convert(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
@@ -199,7 +199,7 @@ def add_up(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
 def cheapest(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
     unit = rng.choice(sorted(UNITS))
     good = rng.choice(GOODS[UNITS[unit]])
-    while True:  # until no two offers are nearly the same
+    while True:  # until no two offers are nearly equal
         offers = [(rng.randint(20, 90), rng.randint(2, 12), town) for town in _towns(world, rng, 2 + difficulty)]
         prices = {town: price / world.amount(count, town, unit) for price, count, town in offers}
         first, second = sorted(prices, key=lambda town: prices[town])[:2]
@@ -215,7 +215,7 @@ def cheapest(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand
     return ToolErrand(goal, right, wrong, answer={"type": "string", "value": first})
 
 
-# Clocks --------------------------------------------------------------------------------------------------------------
+# Clocks
 
 
 def _a_moment(world: ConversionWorld, rng: Random) -> datetime:
@@ -282,7 +282,7 @@ def overlap(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
     hours = [(rng.randint(6, 9), rng.randint(17, 21)) for _ in towns]
     opens = [60 * start - world.clocks[town] for (start, _), town in zip(hours, towns, strict=True)]
     closes = [60 * end - world.clocks[town] for (_, end), town in zip(hours, towns, strict=True)]
-    # Offices of the next or the last day count too: the span may lie across midnight.
+    # Offices of the next or the previous day count too, because a span may cross midnight.
     minutes = _common(opens, closes)
     spans = zip(hours, towns, strict=True)
     told = listed(f"in {town} from {start:02d}:00 to {end}:00" for (start, end), town in spans)
@@ -295,7 +295,7 @@ def overlap(world: ConversionWorld, rng: Random, difficulty: int) -> ToolErrand:
 
 
 def _common(opens: Sequence[int], closes: Sequence[int]) -> int:
-    """Minutes of a day in all of these spans, each of which may lie across midnight."""
+    """Return the minutes of a day in all of these spans, each of which may cross midnight."""
     day = 24 * 60
     return (
         sum(

@@ -1,4 +1,4 @@
-"""What a task with tools is: a world behind servers, a goal in words, the end it must come to, and a way there."""
+"""The types of a built-in tool task: a simulated backend, a goal, the required end state, and a reference solution."""
 
 from __future__ import annotations
 
@@ -12,31 +12,30 @@ from rllm_gym.mcp.servers import InProcessServer
 
 
 class ToolWorld(ABC):
-    """The state behind the tools of one episode: plain Python, and files in the episode's workspace where it has any.
+    """The state behind the tools of one episode: Python objects, and files in the episode's workspace if it has any.
 
-    A function of its seed and difficulty: two worlds built alike answer the same calls with the same words.
+    It is a function of its seed and difficulty: two equal backends answer the same calls with the same text.
     """
 
     @abstractmethod
     def servers(self, workspace: Path) -> Sequence[InProcessServer]:
-        """The servers whose tools the model is offered. They act on this world and, at most, on ``workspace``."""
+        """Return the servers whose tools the model may use. They act on this backend and, at most, on ``workspace``."""
 
     @abstractmethod
     def facts(self, workspace: Path) -> Any:
-        """Everything that counts, as JSON types: two worlds are in the same state when their facts are equal. What
-        merely looking around changes is not among them."""
+        """Return the complete state that is compared, as JSON types: two backends are in the same state if their facts
+        are equal. Changes caused by reading only are not included."""
 
     def prepare(self, workspace: Path) -> None:  # noqa: B027 - most worlds have no files
-        """Write the files that the episode begins with into the empty ``workspace``. Called once, before anything
-        else."""
+        """Write the episode's initial files into the empty ``workspace``. Called once, before anything else."""
 
 
-# The way there -----------------------------------------------------------------------------------------------------
+# Reference solutions
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool by the name its server gives it, and that server's name where two of them offer one of this name."""
+    """A tool call: the tool's name, and the server's name if two servers offer a tool of this name."""
 
     tool: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -45,14 +44,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The final answer: ends the episode. Where no answer is asked for, any text does."""
+    """The final answer, which ends the episode. If the task requires no answer, any text is accepted."""
 
     text: str = "Done."
 
 
 @dataclass(frozen=True, slots=True)
 class ReportInfeasible:
-    """The statement that the goal cannot be reached: ends the episode."""
+    """The statement that the goal cannot be reached, which ends the episode."""
 
     reason: str
 
@@ -62,19 +61,18 @@ Move = Call | Answer | ReportInfeasible
 
 @dataclass(frozen=True)
 class ToolErrand:
-    """One task on one world.
+    """One task on one backend.
 
     Attributes:
-        goal: What is asked for, in words that leave nothing open.
-        calls: A way that solves it, from the untouched world on; ends with :class:`Answer` or
-            :class:`ReportInfeasible`.
-        wrong_calls: A way that looks alike and does harm or stops short: it must not be rewarded.
-        outcome: ``outcome(world, workspace)`` brings a twin of the untouched world to the state that is asked for; the
-            episode's world must come to the same facts, which catches every side effect. ``None`` where nothing may
+        goal: The request, complete and unambiguous.
+        calls: A solution, starting from the initial state; ends with :class:`Answer` or :class:`ReportInfeasible`.
+        wrong_calls: A similar sequence that causes harm or stops too early: it must not be rewarded.
+        outcome: ``outcome(world, workspace)`` brings a copy of the initial backend to the requested state; the
+            episode's backend must end with the same facts, which detects every side effect. ``None`` if nothing may
             change.
-        answer: What the final answer must say, as :mod:`rllm_gym.grading.answers` reads it (``{"type": "number",
-            "value": 12.5}``), or ``None`` where none is asked for.
-        infeasible: The goal cannot be reached: saying so is right, with nothing changed.
+        answer: The required final answer, as :mod:`rllm_gym.grading.answers` reads it (``{"type": "number",
+            "value": 12.5}``), or ``None`` if none is required.
+        infeasible: Whether the goal cannot be reached: then reporting that is right, with nothing changed.
     """
 
     goal: str
@@ -87,15 +85,15 @@ class ToolErrand:
 
 @dataclass(frozen=True)
 class ToolTemplate:
-    """A family of errands.
+    """A family of tasks.
 
     Attributes:
-        name: ``"sqlite/count"``: the world, and what is done there.
-        build: ``build(seed, difficulty) -> ToolWorld``: the world as it is before the episode; the same for the same
-            arguments. Difficulty 1 to 3: size of the world, number of steps.
+        name: ``"sqlite/count"``: the backend, and the kind of task.
+        build: ``build(seed, difficulty) -> ToolWorld``: the initial backend; the same for the same arguments.
+            Difficulty 1 to 3: size of the data, number of steps.
         errand: ``errand(world, rng, difficulty) -> ToolErrand``; ``rng`` is ``random.Random(seed)`` of the same seed.
-            It leaves the world untouched.
-        difficulties: The levels it exists at.
+            It must not change the backend.
+        difficulties: The levels at which the template exists.
     """
 
     name: str
@@ -105,10 +103,10 @@ class ToolTemplate:
 
 
 def wanted_facts(template: ToolTemplate, errand: ToolErrand, seed: int, difficulty: int, workspace: Path) -> Any:
-    """The facts at the end that ``errand`` asks for, from a twin of the untouched world.
+    """Return the facts of the end state that ``errand`` requires, from a copy of the initial backend.
 
     Args:
-        workspace: An empty folder for the twin's files.
+        workspace: An empty folder for the copy's files.
     """
     twin = template.build(seed, difficulty)
     twin.prepare(workspace)

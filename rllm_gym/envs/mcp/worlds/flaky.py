@@ -1,4 +1,4 @@
-"""Servers that fail now and then: some failures did nothing, some did it and lost the reply, as their seed has it."""
+"""Unreliable servers: some failed calls had no effect, others took effect and lost the reply, as drawn by the seed."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _LOST = "504 Gateway timeout: the reply was lost. It is not known whether anythi
 
 
 class Failures:
-    """What goes wrong, call by call: drawn beforehand, then as it comes.
+    """The failures of successive calls, drawn beforehand and applied in order.
 
     Args:
-        plan: What happens to the first calls; the others go well.
+        plan: What happens to the first calls; later calls succeed.
     """
 
     def __init__(self, plan: Sequence[Failure]) -> None:
@@ -38,7 +38,7 @@ class Failures:
         return self.plan[self._calls - 1] if self._calls <= len(self.plan) else ""
 
 
-# A bank --------------------------------------------------------------------------------------------------------------
+# Bank
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Transfer:
 
 
 class Bank(ToolWorld):
-    """Accounts, and transfers that are made once for each request id however often they are sent."""
+    """Accounts, and transfers that are executed once per request id, however often they are sent."""
 
     def __init__(self, owners: dict[str, str], balances: dict[str, int], plan: Sequence[Failure]) -> None:
         self.owners = owners
@@ -125,7 +125,7 @@ class Bank(ToolWorld):
         return f"Transferred {wanted.amount_cents} cents from {wanted.source} to {wanted.target}."
 
     def book(self, source: str, target: str, amount_cents: int, reference: str, request_id: str) -> None:
-        """A transfer without the unreliable connection, as the outcome of an errand is brought about."""
+        """Execute a transfer without the simulated failures; used by the outcome of a task."""
         self._book(Transfer(source, target, amount_cents, reference), request_id)
 
     def _account(self, account: str) -> str:
@@ -144,7 +144,7 @@ def bank(seed: int, difficulty: int) -> Bank:
 
 
 def _a_plan(rng: Random, difficulty: int) -> list[Failure]:
-    """One reply at least is lost, and nowhere do more than two calls in a row fail."""
+    """Draw a plan in which at least one reply is lost and no more than two consecutive calls fail."""
     plan: list[Failure] = ["refused", "lost"] if rng.random() < 0.5 else ["lost"]
     for _ in range(difficulty - 1):
         plan += ["", rng.choice(("refused", "lost"))]
@@ -152,7 +152,7 @@ def _a_plan(rng: Random, difficulty: int) -> list[Failure]:
 
 
 def _carried_out(tool: str, wanted: Sequence[dict[str, Any]], plan: Sequence[Failure]) -> list[Call]:
-    """Each call as often as it takes, with the same arguments."""
+    """Return each call as often as it is needed to succeed, with the same arguments."""
     calls, results = [], list(plan)
     for arguments in wanted:
         while True:
@@ -190,17 +190,17 @@ def transfer(world: Bank, rng: Random, difficulty: int) -> ToolErrand:
             world.book(**arguments)
 
     calls = _carried_out("transfer", wanted, world.failures.plan)
-    # A new request id for each attempt: what was lost is made twice.
+    # A new request id per attempt: a transfer whose reply was lost is executed twice.
     careless = [Call(c.tool, {**c.arguments, "request_id": f"attempt-{n}"}) for n, c in enumerate(calls)]
     look = Call("list_accounts")
     return ToolErrand(goal, (look, *calls, Answer()), (look, *careless, Answer()), outcome)
 
 
-# Rooms ---------------------------------------------------------------------------------------------------------------
+# Rooms
 
 
 class Rooms(ToolWorld):
-    """Rooms to book. There is no request id here: who does not look books twice."""
+    """Rooms to book. There is no request id here: a model that retries without checking books twice."""
 
     def __init__(self, rooms: Sequence[str], today: date, plan: Sequence[Failure]) -> None:
         self.rooms = list(rooms)
@@ -292,7 +292,7 @@ def book(world: Rooms, rng: Random, difficulty: int) -> ToolErrand:
     return ToolErrand(goal, (*careful, Answer()), (*careless, Answer()), outcome)
 
 
-# Sensors -------------------------------------------------------------------------------------------------------------
+# Sensors
 
 PLACES = words("attic boiler cellar garage garden hall kitchen office roof stairs")
 
@@ -307,7 +307,7 @@ class Page:
 
 
 class Sensors(ToolWorld):
-    """Readings that are read in pieces, when the line holds."""
+    """Readings that are returned in pages, over an unreliable connection."""
 
     def __init__(self, readings: dict[str, list[int]], plan: Sequence[Failure]) -> None:
         self.readings = readings

@@ -1,4 +1,4 @@
-"""From the methods of a world to an MCP server: schemas once a class, a server an episode, refusals as words."""
+"""Creation of MCP servers from methods: a schema per class, a server per episode, refusals as error messages."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from rllm_gym.mcp.servers import InProcessServer
 
 
 class Refusal(Exception):
-    """Raised by a tool that does not do what was asked; the model reads its message."""
+    """Raised by a tool that refuses a request; the model reads its message."""
 
 
 ToolMethod = Callable[..., Any]
 
 _turn = threading.Lock()
-"""Heavy tools of all episodes take turns: what one of them may use up in memory is used up once."""
+"""Heavy tools of all episodes run one at a time, so that their peak memory does not add up."""
 
 
 def _new_turn() -> None:
@@ -29,23 +29,23 @@ def _new_turn() -> None:
     _turn = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_new_turn)  # the thread that held it is not in the child
+os.register_at_fork(after_in_child=_new_turn)  # the thread that held the lock does not exist in the child
 
 
 def heavy(method: ToolMethod) -> ToolMethod:
-    """Mark a tool that may take longer than a moment: it runs in a thread, one at a time, in the order of its calls."""
+    """Mark a tool that may be slow: it runs in a thread, one call at a time, in the order of the calls."""
     method.heavy = True  # type: ignore[attr-defined]
     return method
 
 
 def server(name: str, tools: Callable[[], Sequence[ToolMethod]], *, instructions: str = "") -> InProcessServer:
-    """A server made anew for each episode.
+    """Return a server that is created again for each episode.
 
     Args:
-        name: What the server is called; its tools carry it where two servers offer one of the same name.
-        tools: Gives the bound methods, public name and docstring as the model reads them. A method that returns text
+        name: Name of the server; a prefix of its tools' names if two servers offer a tool of the same name.
+        tools: Returns the bound methods, whose public names and docstrings the model reads. A method that returns text
             gives text; any other return type gives structured content.
-        instructions: What the server says about itself.
+        instructions: The server's description of itself.
     """
 
     def make(workspace: Path, seed: int) -> Any:
@@ -61,12 +61,12 @@ def server(name: str, tools: Callable[[], Sequence[ToolMethod]], *, instructions
 def _tool(method: ToolMethod) -> Any:
     function = getattr(method, "__func__", method)
     run = _in_thread(method) if getattr(method, "heavy", False) else _at_once(method)
-    # The schema takes a millisecond to make and is the same for every world of a class.
+    # Creating the schema takes a millisecond, and the schema is the same for every instance of a class.
     return _described(function).model_copy(update={"fn": run})
 
 
 def _at_once(method: ToolMethod) -> ToolMethod:
-    """On the loop: calls that are made together run one after the other, in their order."""
+    """Run the tool on the event loop: concurrent calls run one after the other, in order."""
     from mcp.server.mcpserver.exceptions import ToolError
 
     async def run(**arguments: Any) -> Any:
@@ -99,7 +99,7 @@ def _in_thread(method: ToolMethod) -> ToolMethod:
 
 
 def _lock_of(method: ToolMethod) -> Any:
-    """One lock for all heavy tools of a world: anyio's hands itself on in the order it was asked."""
+    """Return one lock for all heavy tools of a backend: anyio's lock is acquired in the order of the requests."""
     import anyio
 
     world = method.__self__  # type: ignore[attr-defined]
@@ -110,7 +110,7 @@ def _lock_of(method: ToolMethod) -> Any:
 
 @cache
 def _described(function: ToolMethod) -> Any:
-    """The tool's schema, with what the docstring says about each argument where a model looks for it."""
+    """Return the tool's schema, with each argument's description from the docstring."""
     from mcp.server.mcpserver.tools import Tool
 
     signature = inspect.signature(function, eval_str=True)
@@ -146,7 +146,7 @@ _ARGUMENT = re.compile(r"^(\w+): (.*(?:\n {4,}.*)*)", re.MULTILINE)
 
 
 def _docstring(function: ToolMethod) -> tuple[str, dict[str, str]]:
-    """A docstring's text, and what its ``Args:`` section says."""
+    """Split a docstring into its text and the descriptions in its ``Args:`` section."""
     text, _, arguments = inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:\n")
     described = {name: " ".join(about.split()) for name, about in _ARGUMENT.findall(inspect.cleandoc(arguments))}
     return text, described

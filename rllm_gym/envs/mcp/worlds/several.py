@@ -1,4 +1,4 @@
-"""Errands across several servers: files and a database, a calendar and an address book that both offer ``search``."""
+"""Tasks across several servers: files and a database; a calendar and an address book that both offer ``search``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rllm_gym.envs.mcp.worlds.sqlite.world import database_server
 from rllm_gym.envs.mcp.worlds.vocabulary import CITIES, FIRST_NAMES, LAST_NAMES, a_day, a_today, money, words
 from rllm_gym.mcp.servers import InProcessServer
 
-# Files and a database ------------------------------------------------------------------------------------------------
+# Files and a database
 
 SCHEMA = """
 CREATE TABLE invoices (number TEXT PRIMARY KEY, customer TEXT NOT NULL, city TEXT NOT NULL,
@@ -30,11 +30,11 @@ _INVOICES = {1: 8, 2: 20, 3: 45}
 
 
 class Accounts(ToolWorld):
-    """Invoices in a database, and what the bank sent in files.
+    """Invoices in a database, and files from the bank.
 
     Attributes:
-        invoices: The rows as they are in the beginning.
-        paid: What came in by the bank's file: (number of the invoice, cents).
+        invoices: The initial rows.
+        paid: Payments in the bank's file: (number of the invoice, cents).
     """
 
     def __init__(self, invoices: Sequence[dict[str, Any]], paid: Sequence[tuple[str, int]], today: date) -> None:
@@ -81,7 +81,7 @@ def accounts(seed: int, difficulty: int) -> Accounts:
     invoices[0]["status"] = invoices[-1]["status"] = "open"
     waiting = [invoice for invoice in invoices if invoice["status"] == "open"]
     some = rng.sample(waiting, len(waiting) // 2 + 1)
-    # One at least is paid in full, and one with a little less.
+    # At least one invoice is paid in full, and one is slightly underpaid.
     less = [0, 100, *(rng.choice((0, 0, 0, 50)) for _ in some[2:])]
     paid = [(invoice["number"], invoice["amount_cents"] - off) for invoice, off in zip(some, less, strict=True)]
     rng.shuffle(paid)
@@ -163,7 +163,7 @@ def export(world: Accounts, rng: Random, difficulty: int) -> ToolErrand:
     )
 
 
-# A calendar and an address book --------------------------------------------------------------------------------------
+# A calendar and an address book
 
 COMPANIES = words("Alpenglow Borealis Cobalt Dynamo Everline Fjordview Granite Horizon")
 ROLES = words("accountant architect buyer designer director engineer lawyer planner")
@@ -171,7 +171,7 @@ _CONTACTS = {1: 8, 2: 16, 3: 30}
 
 
 class Secretariat(ToolWorld):
-    """A calendar whose people are known by their addresses only, and an address book."""
+    """A calendar that identifies people only by their addresses, and an address book."""
 
     def __init__(self, diary: Diary, book: AddressBook, today: date) -> None:
         self.diary = diary
@@ -194,7 +194,7 @@ class Secretariat(ToolWorld):
 def secretariat(seed: int, difficulty: int) -> Secretariat:
     rng = Random(f"several/secretariat/{seed}/{difficulty}")
     today = a_today(rng)
-    # Few first names and companies: several people share each, hardly anyone both, nobody name, company and role.
+    # With few first names and companies, several people share each, few share both, and no two also share the role.
     firsts, companies = rng.sample(FIRST_NAMES, 2 + difficulty), rng.sample(COMPANIES, 2 + difficulty)
     lasts = rng.sample(LAST_NAMES, 2 + difficulty)
     told: dict[tuple[str, str], str] = {}
@@ -234,7 +234,7 @@ def _who(contact: Contact) -> str:
 
 
 def _namesake(world: Secretariat, contact: Contact) -> Contact:
-    """Somebody else, of the same name where there is one."""
+    """Return a different person, with the same name if there is one."""
     others = [other for other in world.book.contacts.values() if other != contact]
     return next((other for other in others if other.name == contact.name), others[0])
 
@@ -318,7 +318,7 @@ def new_number(world: Secretariat, rng: Random, difficulty: int) -> ToolErrand:
 
 
 def _nobody(world: Secretariat, rng: Random, contacts: Sequence[Contact]) -> ToolErrand:
-    """There are people of that name, but none at that company."""
+    """Create an infeasible task: people of that name exist, but none at that company."""
     contact = rng.choice(contacts)
     company = rng.choice([name for name in COMPANIES if all(other.company != name for other in contacts)])
     value = f"+{rng.randint(30, 49)} {rng.randint(100, 999)} {rng.randint(10_000, 99_999)}"

@@ -1,4 +1,4 @@
-"""A directory that is read page by page: who works where, found without a search."""
+"""A directory of employees that can only be read page by page, without a search."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class EmployeePage:
 
 
 class Directory(ToolWorld):
-    """Employees in no order that helps."""
+    """Employees in an order that gives no hint."""
 
     def __init__(self, employees: Sequence[Employee], cursors: Sequence[str]) -> None:
         self.employees = {employee.employee_id: employee for employee in employees}
@@ -84,7 +84,7 @@ class Directory(ToolWorld):
         return employee
 
     def walk(self) -> list[Call]:
-        """All pages, one after the other."""
+        """Return the calls that read all pages in order."""
         return [Call("list_employees"), *(Call("list_employees", {"cursor": cursor}) for cursor in self._cursors)]
 
 

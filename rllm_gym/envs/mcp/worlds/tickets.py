@@ -1,4 +1,4 @@
-"""A help desk with more tools than anybody needs: many that sound alike, and a server beside the point."""
+"""A help desk with many similar tools, and a second server whose tools are irrelevant."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Ticket:
 
 
 class HelpDesk(ToolWorld):
-    """Tickets, and all that can be done to them."""
+    """Tickets, and the actions on them."""
 
     def __init__(self, tickets: Sequence[Ticket], staff: Sequence[str], today: date) -> None:
         self.tickets = {ticket.ticket_id: ticket for ticket in tickets}
@@ -274,7 +274,7 @@ class HelpDesk(ToolWorld):
 
 
 class Canteen:
-    """Tools that no errand needs. They change nothing."""
+    """Tools that no task needs. They change nothing."""
 
     def __init__(self, today: date) -> None:
         self._today = today
@@ -338,7 +338,7 @@ def build(seed: int, difficulty: int) -> HelpDesk:
 
 
 def _deeds(world: HelpDesk, rng: Random, ticket: Ticket) -> list[tuple[str, str, str, dict[str, Any]]]:
-    """Things to do to a ticket: what is asked for, the tool for it, one that sounds like it, further arguments."""
+    """Return possible actions on a ticket: the request, its tool, a similar tool, and further arguments."""
     person, note = rng.choice(world.staff), f"seen by {rng.choice(world.staff)}, room {rng.randint(100, 400)}"
     deeds: list[tuple[str, str, str, dict[str, Any]]] = [
         ("close it", "close_ticket", "resolve_ticket", {}),
@@ -427,7 +427,7 @@ def count(world: HelpDesk, rng: Random, difficulty: int) -> ToolErrand:
 
 
 def if_possible(world: HelpDesk, rng: Random, difficulty: int) -> ToolErrand:
-    """Half of these wishes no tool can fulfil, though some sound as if they could."""
+    """Create a task; half of these requests cannot be fulfilled by any tool, though some seem to be supported."""
     first, second = rng.sample(sorted(world.tickets), 2)
     ticket = world.tickets[first]
     last = " If the tools at hand do not allow it, leave everything as it is and report that it cannot be done."

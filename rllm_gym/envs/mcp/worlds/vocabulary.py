@@ -1,4 +1,4 @@
-"""What the tool worlds are told with: names of people and places, dates, and the way numbers are written."""
+"""Vocabulary of the tool tasks: names of people and places, dates, and number formats."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def words(text: str) -> tuple[str, ...]:
-    """A list of words that can be read as one."""
+    """Split a text into words; keeps a word list readable in the source."""
     return tuple(text.split())
 
 
@@ -42,7 +42,7 @@ MONTHS = words("January February March April May June July August September Octo
 
 
 def people(rng: Random, count: int) -> list[str]:
-    """Different full names."""
+    """Draw different full names."""
     found: dict[str, None] = {}
     while len(found) < count:
         found[f"{rng.choice(FIRST_NAMES)} {rng.choice(LAST_NAMES)}"] = None
@@ -54,27 +54,27 @@ def email_of(name: str) -> str:
 
 
 def a_day(rng: Random, first: date, last: date) -> date:
-    """A day from ``first`` to ``last``, both included."""
+    """Draw a day from ``first`` to ``last``, both included."""
     return first + timedelta(days=rng.randint(0, (last - first).days))
 
 
 def a_today(rng: Random) -> date:
-    """What day it is in an episode: some day of the years 2023 to 2027, told by the goal, never by a clock."""
+    """Draw the current date of an episode, in the years 2023 to 2027; the goal states it, no clock does."""
     return a_day(rng, date(2023, 2, 1), date(2027, 11, 30))
 
 
 def listed(words: Iterable[str]) -> str:
-    """``"a"``, ``"a and b"``, ``"a, b and c"``."""
+    """Format a list: ``"a"``, ``"a and b"``, ``"a, b and c"``."""
     *most, last = words
     return f"{', '.join(most)} and {last}" if most else last
 
 
 def money(cents: int) -> str:
-    """``1250`` as ``"12.50"``."""
+    """Format ``1250`` as ``"12.50"``."""
     sign = "-" if cents < 0 else ""
     return f"{sign}{abs(cents) // 100}.{abs(cents) % 100:02d}"
 
 
 def as_json(value: Any) -> str:
-    """JSON as tools print it."""
+    """Format a value as JSON, in the format the tools use."""
     return json.dumps(value, ensure_ascii=False)

@@ -1,8 +1,8 @@
-"""The built-in tasks of ``rllm/SWE-v0``: small repositories with something wrong or missing, without end.
+"""The built-in tasks of ``rllm/SWE-v0``: an unlimited number of tasks from small repositories with a bug or a gap.
 
-A task is a repository, a change to it (a bug or a missing feature written by hand, or a mutation that was found to
-break tests), and a renaming of its names. It is made when it is asked for, from text alone: nothing is run and nothing
-is written. A change belongs to one split with all its renamings, so that no bug is trained on and tested on.
+A task is a repository, a change to it (a hand-written bug or missing feature, or a mutation that breaks tests), and a
+renaming of its identifiers. It is created on access, from text only: nothing is run or written to disk. A change
+belongs to one split with all its renamings, so that no bug is both trained on and tested on.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _MAX_ATTEMPTS = 2_000
 def swe_tasks(
     *, repositories: Iterable[str] | None = None, split: str | None = "train", seed: int = 0, size: int | None = None
 ) -> Taskset:
-    """The built-in tasks: first those written by hand, then mutations and renamed versions of all.
+    """Return the built-in tasks: first the hand-written ones, then mutations and renamed versions of all.
 
-    ``Task.data`` is a row as ``docs/swe.md`` describes it; its ``repo`` is a name that :func:`repository_files` knows.
+    ``Task.data`` is a row as described in ``docs/swe.md``; its ``repo`` is a name for :func:`repository_files`.
 
     Args:
         repositories: Names of built-in repositories (see :data:`NAMES`), all by default.
         split: ``"train"`` (the default, and ``None``), ``"validation"`` or ``"test"``.
-        seed: Another seed gives other variants in another order.
-        size: Number of tasks; a million by default. Where the variants are exhausted, tasks repeat.
+        seed: A different seed gives different variants in a different order.
+        size: Number of tasks; a million by default. If there are fewer variants, tasks repeat.
 
     Raises:
         TaskError: An argument is out of range, or the repositories have no task in the split.
@@ -57,7 +57,7 @@ def swe_tasks(
 
 
 def base_tasks(repositories: Iterable[str] = NAMES) -> list[Task]:
-    """Every task written by hand, with the names as they were written, whatever its split."""
+    """Return every hand-written task with its original names, of all splits."""
     return [
         _task(f"swe/{name}/{change.key}", load_repository(name), change, 0)
         for name in repositories
@@ -67,7 +67,7 @@ def base_tasks(repositories: Iterable[str] = NAMES) -> list[Task]:
 
 
 def repository_files(reference: str) -> dict[str, str]:
-    """The tree an agent starts from: text by path.
+    """Return the tree an agent starts from: text by path.
 
     Args:
         reference: The ``repo`` of a built-in task, such as ``"builtin:ledger/until-inclusive@17"``.
@@ -82,10 +82,10 @@ def repository_files(reference: str) -> dict[str, str]:
 
 
 def gold_patch(task: Task) -> dict[str, str]:
-    """The reference solution of a built-in task: the finished text of each file it changes, by path.
+    """Return the reference solution of a built-in task: the fixed text of each file it changes, by path.
 
     Raises:
-        TaskError: It is no built-in task.
+        TaskError: It is not a built-in task.
     """
     repository, change, number = _resolve(task.data.get("repo"))
     renaming = repository.renaming(number)
@@ -119,7 +119,7 @@ def _task(task_id: str, repository: Repository, change: Change, number: int) -> 
 
 @functools.lru_cache(maxsize=1024)
 def _rendered_tests(name: str, number: int) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """The ids of the tests as they are renamed, and the test files; shared by all tasks of this renaming."""
+    """Return the renamed ids of the tests, and the test files; shared by all tasks of this renaming."""
     repository = load_repository(name)
     renaming = repository.renaming(number)
     tests = {test: repository.renamed(test, renaming) for test in repository.tests}
@@ -148,7 +148,7 @@ class _Stream:
 
     @functools.cached_property
     def _changes(self) -> list[tuple[str, str]]:
-        """(repository, change) of the split; the issue as it was written decides, also for renamed versions."""
+        """(repository, change) pairs of the split, decided by the original issue, also for renamed versions."""
         return [
             (name, change.key)
             for name in self.names
@@ -158,7 +158,7 @@ class _Stream:
 
     @functools.cached_property
     def _by_hand(self) -> list[tuple[str, str]]:
-        """Those written by hand, one repository after the other in turn."""
+        """The hand-written changes, alternating between the repositories."""
         found = [(name, key) for name, key in self._changes if load_repository(name).changes[key].kind != "mutation"]
         turn = {pair: sum(other[0] == pair[0] for other in found[:place]) for place, pair in enumerate(found)}
         return sorted(found, key=lambda pair: (turn[pair], pair))

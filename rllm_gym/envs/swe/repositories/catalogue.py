@@ -1,8 +1,9 @@
-"""The repositories that ship with the package and the changes that make tasks of them, read from files beside this one.
+"""The built-in repositories and the changes that make tasks of them, read from the files next to this module.
 
-``<name>/`` is a finished repository. ``<name>.toml`` holds what was written by hand: names that may be renamed, bugs
-and features as edits, and calls whose results tell a bug. ``<name>.json`` was written by
-``scripts/verify_swe_repositories.py``, which ran all of it: which tests fail with which change, what the calls give.
+``<name>/`` is a finished repository. ``<name>.toml`` contains the hand-written data: names that may be renamed, bugs
+and features as edits, and calls whose results show a bug. ``<name>.json`` is written by
+``scripts/verify_swe_repositories.py``, which runs everything: which tests fail with which change, the results of the
+calls.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from rllm_gym.core import TaskError, stream_seed
 
 NAMES = ("caching", "expressions", "ledger", "markup", "patching", "schedule", "tables", "versions")
 RENAMINGS = 256
-"""Ways in which the names of a repository are chosen; the first leaves them as they were written."""
+"""Number of renamings per repository; the first one keeps the original names."""
 
 _PYTHONS = ("3.11", "3.12", "3.13")
 _SYSTEMS = ("Debian 12", "Ubuntu 24.04", "Fedora 41", "Alpine 3.20", "macOS 15", "Windows 11")
@@ -30,12 +31,12 @@ _SYSTEMS = ("Debian 12", "Ubuntu 24.04", "Fedora 41", "Alpine 3.20", "macOS 15",
 
 @dataclass(frozen=True)
 class Edit:
-    """A place that differs between the finished repository and the one with the bug; either text may be empty.
+    """A difference between the finished repository and the one with the bug; either text may be empty.
 
     Attributes:
         path: A file of the repository.
-        finished: What stands there once in the finished file; empty: the whole file.
-        broken: What stands there instead; for a whole file empty: there is no such file.
+        finished: Text that occurs once in the finished file; empty: the whole file.
+        broken: The text that replaces it; empty for a whole file: the file is missing.
     """
 
     path: str
@@ -43,10 +44,10 @@ class Edit:
     broken: str
 
     def undo(self, text: str) -> str | None:
-        """The file with the bug, ``None`` where there is none.
+        """Return the file with the bug, ``None`` if it is missing.
 
         Raises:
-            TaskError: The finished text does not stand there exactly once.
+            TaskError: The finished text does not occur exactly once.
         """
         if not self.finished:
             return None
@@ -61,9 +62,9 @@ class Change:
 
     Attributes:
         key: Its name within the repository.
-        kind: ``"bug"`` or ``"feature"`` written by hand, or ``"mutation"``.
+        kind: ``"bug"`` or ``"feature"`` if hand-written, or ``"mutation"``.
         statement: The issue.
-        edits: From the finished repository to the one of the task.
+        edits: Differences between the finished repository and that of the task.
         fail_to_pass: Ids of the tests that fail with it.
     """
 
@@ -81,7 +82,7 @@ class Repository:
     Attributes:
         name: Its name in ids.
         files: Text by path.
-        names: Words that may be renamed everywhere, with what may stand instead.
+        names: Words that may be renamed everywhere, with their alternatives.
         tests: Ids of its tests; all pass.
         changes: By key.
     """
@@ -94,18 +95,18 @@ class Repository:
 
     @functools.cached_property
     def _words(self) -> re.Pattern[str]:
-        # Behind the "\n" of a literal stands a word as well.
+        # A word may also follow the "\n" of a string literal.
         return re.compile(rf"(?:(?<!\w)|(?<=\\[nt]))(?:{'|'.join(map(re.escape, self.names))})(?!\w)")
 
     def renaming(self, number: int) -> Mapping[str, str]:
-        """What each word of :attr:`names` becomes; number 0 changes nothing."""
+        """Return the replacement of each word of :attr:`names`; number 0 changes nothing."""
         if number == 0:
             return {}
         rng = random.Random(stream_seed("swe renaming", self.name, number))
         return {word: rng.choice((word, *instead)) for word, instead in self.names.items()}
 
     def statement(self, change: Change, number: int) -> str:
-        """The issue, with the names of a renaming; it ends with where it was seen, as issues do."""
+        """Return the issue with the names of a renaming; like most issues, it ends with where the problem was seen."""
         statement = self.renamed(change.statement, self.renaming(number))
         if number == 0:
             return statement
@@ -116,11 +117,11 @@ class Repository:
         return f"{statement}\n{package} {release[2]}, Python {python}.{rng.randrange(1, 10)}, {rng.choice(_SYSTEMS)}.\n"
 
     def renamed(self, text: str, renaming: Mapping[str, str]) -> str:
-        """``text`` with every word renamed, wherever it stands: code, documents, paths, ids of tests."""
+        """Return ``text`` with every word renamed, wherever it occurs: code, documents, paths, ids of tests."""
         return self._words.sub(lambda match: renaming.get(match[0], match[0]), text)
 
     def broken_files(self, change: Change) -> dict[str, str]:
-        """The repository an agent starts from: with the bug, without the tests that show it."""
+        """Return the repository an agent starts from: with the bug, without the tests that show it."""
         files = dict(self.files)
         for edit in change.edits:
             text = edit.undo(files[edit.path])
@@ -139,16 +140,16 @@ class Repository:
         return files
 
     def hidden_tests(self, renaming: Mapping[str, str]) -> dict[str, str]:
-        """The finished test files."""
+        """Return the finished test files."""
         paths = dict.fromkeys(test.partition("::")[0] for test in self.tests)
         return {self.renamed(path, renaming): self.renamed(self.files[path], renaming) for path in paths}
 
 
 def without_tests(source: str, names: set[str]) -> str | None:
-    """A test file without some of its tests (``test_a``, ``TestB.test_c``); ``None`` if no test is left.
+    """Return a test file without some of its tests (``test_a``, ``TestB.test_c``); ``None`` if no test is left.
 
-    By lines: functions are set apart by blank lines, as ``ruff format`` does it, and texts in them are indented. (The
-    parser of Python 3.11 cannot be used from several threads at once.)
+    It works on lines: functions are separated by blank lines, as formatted by ``ruff format``, and multi-line strings
+    in them are indented. (The parser of Python 3.11 is not thread-safe.)
     """
     lines = source.splitlines(keepends=True)
     kept: list[str] = []
@@ -170,7 +171,7 @@ def without_tests(source: str, names: set[str]) -> str | None:
 
 
 def _without_methods(block: list[str], name: str, names: set[str]) -> tuple[list[str], int]:
-    """A test class without some of its methods, and how many tests are left."""
+    """Return a test class without some of its methods, and how many tests are left."""
     kept, left, place = [block[0]], 0, 1
     while place < len(block):
         end = place + 1
@@ -186,7 +187,7 @@ def _without_methods(block: list[str], name: str, names: set[str]) -> tuple[list
 
 
 def _end_of_block(lines: list[str], place: int) -> int:
-    """Where what begins at ``place`` ends: at the next line that is not indented and follows a blank one."""
+    """Return the end of the block at ``place``: the next line that is not indented and follows a blank one."""
     end = place + 1
     while end < len(lines) and not (lines[end][:1] not in " \n)" and not lines[end - 1].strip()):
         end += 1
@@ -195,10 +196,10 @@ def _end_of_block(lines: list[str], place: int) -> int:
 
 @functools.cache
 def load_repository(name: str) -> Repository:
-    """A repository by its name.
+    """Load a repository by its name.
 
     Raises:
-        TaskError: There is none of this name.
+        TaskError: There is no repository of this name.
     """
     if name not in NAMES:
         raise TaskError(f"there is no built-in repository {name!r}; there are {', '.join(NAMES)}")
@@ -221,7 +222,7 @@ def load_repository(name: str) -> Repository:
 
 
 def read_files(folder: Traversable, prefix: str = "") -> list[tuple[str, str]]:
-    """Path and text of every file of a repository, sorted; what running it leaves behind is left out."""
+    """Return path and text of every file of a repository, sorted, without files that are created by running it."""
     found: list[tuple[str, str]] = []
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.name in ("__pycache__", ".pytest_cache") or entry.name.endswith(".pyc"):
@@ -234,12 +235,12 @@ def read_files(folder: Traversable, prefix: str = "") -> list[tuple[str, str]]:
 
 
 def report(probes: list[Mapping[str, Any]], expected: list[str], examples: list[list[Any]]) -> str:
-    """The issue of a mutation: calls, what came out and what should have.
+    """Return the issue of a mutation: calls, their actual results and the expected ones.
 
     Args:
-        probes: ``about`` (what should hold) and ``code`` (lines, the last one an expression).
-        expected: What each gives in the finished repository.
-        examples: (index of a probe, what it gave instead).
+        probes: ``about`` (the expected behavior) and ``code`` (lines, the last one an expression).
+        expected: The result of each in the finished repository.
+        examples: (index of a probe, its actual result).
     """
     parts = []
     for number, (place, got) in enumerate(examples):
@@ -257,5 +258,5 @@ def report(probes: list[Mapping[str, Any]], expected: list[str], examples: list[
 
 
 def prompted(code: str) -> str:
-    """Code as an interactive session shows it."""
+    """Format code as in an interactive session."""
     return "\n".join(("... " if line[:1] in ("", " ", ")", "]", "}") else ">>> ") + line for line in code.splitlines())

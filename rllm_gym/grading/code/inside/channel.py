@@ -1,25 +1,25 @@
-"""Frames on a file descriptor: a length of four bytes, big-endian, then so many bytes."""
+"""Frames on a file descriptor: four bytes of length, big-endian, then that many bytes."""
 
 from __future__ import annotations
 
 import os
 import struct
 
-# A program may replace these, or a test for it.
+# Keep references: a program, or a test on its behalf, may replace these functions.
 _read, _write = os.read, os.write
 
 MAX_FRAME = 16 * 1024 * 1024
-"""Bytes of the largest frame."""
+"""Maximum bytes of a frame."""
 
 _LENGTH = struct.Struct("!I")
 
 
 class TooLarge(Exception):
-    """What is to be sent does not fit into one frame."""
+    """A message does not fit into one frame."""
 
 
 class Channel:
-    """One end of a stream of frames. ``receive`` raises ``EOFError`` when the other end is gone."""
+    """One end of a stream of frames. ``receive`` raises ``EOFError`` when the other end is closed."""
 
     def __init__(self, descriptor: int = 3) -> None:
         self._descriptor = descriptor

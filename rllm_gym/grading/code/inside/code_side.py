@@ -1,4 +1,4 @@
-"""The side of the program: runs it as the module ``solution`` and answers for it. Nothing here is hidden from it."""
+"""The program side: runs the program as the module ``solution`` and answers requests. Holds no secrets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MISSING = object()
 
 
 class Wire:
-    """Messages to the relay: each carries the token of the last one it sent, so that none can be sent beforehand."""
+    """Messages to the relay. Each contains the token of the relay's last message, so none can be sent early."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -43,7 +43,7 @@ class Wire:
 
 
 class Printed:
-    """What the program printed since it was last asked: the tests may look at it."""
+    """The program's output since the last request, which tests may check."""
 
     def __init__(self) -> None:
         self._left = MAX_OUTPUT
@@ -85,7 +85,7 @@ def _set_variable(name: str, value: str | None) -> None:
 
 
 class CodeSide:
-    """Answers the questions of the other side."""
+    """The handler of the test side's requests."""
 
     def __init__(self, source: str, channel: Channel) -> None:
         self._source = source
@@ -124,7 +124,7 @@ class CodeSide:
             _set_variable(name, value)
 
     def _patch(self, module: str, path: list[str], name: str, value: Any) -> None:
-        """Put what a test put in the place of something in the standard library there on this side too."""
+        """Apply a test's replacement of a standard library object on this side too."""
         target = importlib.import_module(module)
         for part in path:
             target = getattr(target, part)
@@ -136,7 +136,7 @@ class CodeSide:
         delattr(target, name) if value is _MISSING else setattr(target, name, value)
 
     def _builtin(self, name: str, function: Any) -> Any:
-        """A builtin, or the test's in its place while it has replaced it."""
+        """Return a builtin that forwards to the test side while the test has replaced it."""
 
         @functools.wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:
@@ -177,7 +177,7 @@ class CodeSide:
         return self._operations.do(operation, operands)
 
     def _load(self) -> str:
-        """Run the program as a module; what went wrong, or nothing."""
+        """Run the program as a module; return the error message, or an empty string."""
         lines = self._source.splitlines(keepends=True)
         linecache.cache[FILE] = (len(self._source), None, lines, FILE)
         try:
@@ -194,7 +194,7 @@ class CodeSide:
         return ""
 
     def _global(self, name: str) -> tuple[str, Any]:
-        """A global of the program: ``("module", its name)``, ``("value", it)`` or ``("missing", None)``."""
+        """Return a global of the program: ``("module", name)``, ``("value", value)`` or ``("missing", None)``."""
         if name not in vars(self._module):
             return "missing", None
         value = vars(self._module)[name]
@@ -203,7 +203,7 @@ class CodeSide:
         return "value", value
 
     def _entry(self, path: list[tuple[str, bool]]) -> Any:
-        """What is tested: names to follow, each with whether it is called to get an object."""
+        """Return the tested object, from a path of names, each with whether it is called to get an object."""
         first, called = path[0]
         if first not in vars(self._module) and len(path) == 1 and isinstance(self._solution(), type):
             path = [("Solution", True), (first, called)]
@@ -230,7 +230,7 @@ def _equal(left: Any, right: Any) -> bool:
 
 
 def _contents(value: Any, base: str) -> Any:
-    """The plain value within an instance of a subclass of a plain type."""
+    """Return the plain value within an instance of a subclass of a plain type."""
     kinds = {each.__name__: each for each in (bool, int, float, complex, str, bytes, list, dict, tuple, set, frozenset)}
     kind = kinds[base]
     if kind is bool or kind is int:
@@ -258,7 +258,7 @@ def _seed(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 def main() -> None:
     channel = Channel()
     config = json.loads(channel.receive())
-    # Calls that go back and forth between the sides take more of the stack than they would in one process.
+    # Calls between the two sides use more of the stack than calls within one process.
     sys.setrecursionlimit(5000)
     try:
         CodeSide(config["source"], channel).run()

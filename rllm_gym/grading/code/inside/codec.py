@@ -1,10 +1,10 @@
-"""Values as trees of JSON: exact plain types, and nothing that decoding could run.
+"""Encoding of values as JSON trees: exact plain types only, and decoding never runs code.
 
-What cannot change (numbers, text, tuples, dates) is copied. What can (lists, dicts, arrays) lives in the heap and is
-named by its number there. Everything else stays where it is, and the other side gets a stand-in for it. The codec asks
-its :class:`Rooms` for both.
+Immutable values (numbers, text, tuples, dates) are copied. Mutable ones (lists, dicts, arrays) are kept in the heap and
+identified by their number there. Everything else stays where it is, and the other side gets a stand-in for it. The
+codec gets both from its :class:`Rooms`.
 
-A value's type is asked by ``type(value) is``: an ``int`` subclass with an ``__eq__`` of its own is no ``int``.
+Types are checked with ``type(value) is``: an ``int`` subclass with its own ``__eq__`` does not count as an ``int``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 MAX_NODES = 2_000_000
-"""Values in one message."""
+"""Maximum number of values in one message."""
 
 MAX_DEPTH = 100
-"""Tuples within tuples. Lists and dicts may nest as deep as they like: they are not nested in a message."""
+"""Maximum nesting of tuples. Lists and dicts may nest deeper, because they are not nested in a message."""
 
 _SMALL = 1 << 53
 
@@ -28,33 +28,33 @@ Tree = Any
 
 
 class Uncodable(Exception):
-    """This value cannot be carried to the other side."""
+    """This value cannot be sent to the other side."""
 
 
 class Malformed(Exception):
-    """A message that no honest side sends."""
+    """A message that an honest side never sends."""
 
 
 class Rooms(Protocol):
-    """Where what is not copied lives."""
+    """Storage for values that are not copied."""
 
     def container_to_tree(self, value: Any) -> Tree | None:
-        """The tree naming this mutable container, or this stand-in; ``None`` when it is neither."""
+        """Return the tree that identifies this mutable container, or this stand-in; ``None`` for anything else."""
 
     def container_from_tree(self, number: Any) -> Any: ...
 
     def object_to_tree(self, value: Any) -> Tree:
-        """The tree naming an object that stays here, or that stayed there."""
+        """Return the tree that identifies an object kept on this side or on the other side."""
 
     def object_from_tree(self, tree: list[Any]) -> Any: ...
 
 
 class Codec:
-    """Encodes and decodes the values of one message at a time; :meth:`begin` starts the next.
+    """An encoder and decoder of the values of one message at a time; :meth:`begin` starts the next.
 
     Args:
         rooms: Holds the containers and objects.
-        hostile: Whether the other side may send anything: only harmless globals are then taken by name.
+        hostile: Whether the other side may send anything. Globals are then looked up by name only if they are harmless.
     """
 
     def __init__(self, rooms: Rooms, *, hostile: bool) -> None:
@@ -91,7 +91,7 @@ class Codec:
         return self._rooms.object_to_tree(value) if tree is None else tree
 
     def encode_all(self, values: Iterable[Any]) -> list[Tree]:
-        """Trees of the children of a container or tuple; the common case of plain numbers is quick."""
+        """Return the trees of the children of a container or tuple, with a fast path for plain numbers."""
         items = list(values)
         self._left -= len(items)
         if self._left < 0:
@@ -110,7 +110,7 @@ class Codec:
         return trees
 
     def decode(self, tree: Tree) -> Any:
-        """The value of a tree; :class:`Malformed` for anything :meth:`encode` does not write."""
+        """Return the value of a tree; raises :class:`Malformed` for trees that :meth:`encode` does not produce."""
         if type(tree) is not list:
             if type(tree) is dict:
                 raise Malformed("an object where a value was expected")
@@ -147,7 +147,7 @@ class Codec:
 
 
 def expect(value: Any, *kinds: type) -> Any:
-    """The value, if it is of exactly one of these types."""
+    """Return the value if it is of exactly one of these types."""
     if type(value) not in kinds:
         raise Malformed(f"a {type(value).__name__} where a {kinds[0].__name__} was expected")
     return value
@@ -169,7 +169,7 @@ def _is_text(value: str) -> bool:
     return True
 
 
-# ---- what is copied: one writer a type, one reader a tag -------------------------------------------------------------
+# Copied types: one writer per type, one reader per tag
 
 
 def _slice(codec: Codec, value: slice) -> Tree:
@@ -210,7 +210,7 @@ def _read_range(codec: Codec, *bounds: Any) -> range:
 
 
 def _read_pattern(codec: Codec, pattern: Any, flags: Any) -> re.Pattern[Any]:
-    # The flag for text patterns is set by itself, and refused where it is given for bytes.
+    # Python sets the flag for text patterns itself, and rejects it for bytes patterns.
     return re.compile(expect(codec.decode(pattern), str, bytes), expect(flags, int) & ~re.DEBUG)
 
 
@@ -241,7 +241,7 @@ _READERS: dict[str, Callable[..., Any]] = {
 }
 
 
-# ---- types of modules that are only looked at where a program imported them ------------------------------------------
+# Types of modules that are checked only if a program has imported the module
 
 
 def _write_decimal(codec: Codec, value: Any) -> Tree | None:
@@ -293,7 +293,7 @@ _NUMPY_TYPE = re.compile(r"[<>|=](?:[biufc][0-9]{1,2}|\?|[SU][0-9]{1,6}|[mM]8(?:
 
 
 def numpy_type(text: Any) -> Any:
-    """The numpy type of this description; :class:`Malformed` for anything but fixed-size plain ones."""
+    """Return the numpy type of a description; raises :class:`Malformed` for anything but plain types of fixed size."""
     import numpy as np
 
     if not _NUMPY_TYPE.fullmatch(expect(text, str)):
@@ -421,7 +421,7 @@ _READERS |= {
 }
 
 
-# ---- what both sides have under the same name ------------------------------------------------------------------------
+# Globals that both sides have under the same name
 
 _HARMLESS_BUILTINS = frozenset(
     re.findall(
@@ -469,15 +469,16 @@ _MODULES_OF_ERRORS = frozenset(
         "zoneinfo._common",
     }
 )
-"""What hidden tests take by name from a program: it is their own, does what it says, and runs nothing given to it."""
+"""Globals that hidden tests may accept from a program by name: standard, without hidden behaviour, executing no
+argument."""
 
 _PUBLISHED = {"_io": "io", "_operator": "operator", "_bisect": "bisect", "_functools": "functools"}
 
 
 def _global_to_tree(value: Any, *, everything: bool) -> Tree | None:
-    """The tree of a function, class or typing form that both sides have, ``None`` for one that is here alone."""
+    """Return the tree of a function, class or typing form that both sides have; ``None`` if only this side has it."""
     if type(value) in _NAMED or isinstance(value, type):
-        # Methods of builtin types, such as str.upper, know their type and no module.
+        # Methods of builtin types, such as str.upper, have a type and no module.
         home = getattr(value, "__objclass__", value)
         module, name = getattr(home, "__module__", None), getattr(value, "__qualname__", None)
     elif type(value).__module__ == "typing":

@@ -1,7 +1,7 @@
-"""Files that a test hands a program by name: both sides have them, under the same name, while each sees its own disk.
+"""Files that a test passes to a program by name. Both sides have copies under the same name, each on its own disk.
 
-A path is carried once a test names it to the program; nothing else of the test's disk is. What the program writes
-there comes back as plain data, never as something the test's interpreter would import.
+A path is synchronized after a test has passed its name to the program; no other file of the test's disk is. Files that
+the program writes there come back as plain data, never as something that the test's interpreter would import.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .codec import Malformed, expect, from_base64, to_base64
 
 MAX_FILES = 1000
 MAX_BYTES = 4 * 1024 * 1024
-"""Of all files in one message."""
+"""Maximum size of all files in one message."""
 
 _MENTION = re.compile(r"\bopen\(|tempfile|tmp_path|tmpdir|write_text|write_bytes|makedirs|mkdir|savetxt|chdir")
 _LOADS_CODE = re.compile(r"pickle|marshal|shelve|joblib|importlib|runpy|\bexec\(|\beval\(|subprocess|os\.system")
@@ -29,10 +29,10 @@ Place = tuple[str, str]
 
 
 class Files:
-    """One side's.
+    """The synchronized files of one side.
 
     Args:
-        guarded: Whether the other side may write anything.
+        guarded: Whether the other side is untrusted and may write anything.
     """
 
     def __init__(self, *, guarded: bool) -> None:
@@ -48,18 +48,19 @@ class Files:
 
     @staticmethod
     def loads_code(test: str) -> bool:
-        """Whether the test may run what it finds in a file."""
+        """Return whether the test may execute the content of a file."""
         return _LOADS_CODE.search(test) is not None
 
-    # ---- what is carried --------------------------------------------------------------------------------------------
+    # Sending
 
     def name(self, value: Any, depth: int = 3) -> None:
-        """Carry the paths among these values from now on."""
+        """Synchronize the paths among these values from now on."""
         kind = type(value)
         if kind is str or isinstance(value, PurePath):
             text = str(value)
             place = self._place(text) if 0 < len(text) < 1000 and "\0" not in text else None
-            # The parent has to be there, or it is no path, or nobody can write to it; all the scratch space is none.
+            # The parent must exist; otherwise the text is not a path, or cannot be written. The root of the scratch
+            # space is excluded.
             if place is not None and place[1] and os.path.exists(os.path.dirname(self._path(place))):
                 self._named.add(place)
         elif depth and kind in (list, tuple, dict):
@@ -79,7 +80,7 @@ class Files:
         return os.path.join(self._roots[place[0]], place[1])
 
     def changes(self) -> dict[str, Any]:
-        """What changed in what was named, for a message."""
+        """Return the changes of the synchronized files, for a message."""
         found: dict[Place, Any] = {}
         for place in sorted(self._named):
             self._look(place, found)
@@ -120,10 +121,10 @@ class Files:
         except OSError:
             return
 
-    # ---- what comes -------------------------------------------------------------------------------------------------
+    # Receiving
 
     def take(self, message: dict[str, Any]) -> None:
-        """Do here what was done there."""
+        """Apply the changes of the other side."""
         if not self._guarded:
             self._named |= {(root, name) for root, name in message.get("named", ())}
         for root, name, data in expect(message.get("files", []), list)[: 2 * MAX_FILES]:

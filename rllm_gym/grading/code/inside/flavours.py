@@ -1,4 +1,4 @@
-"""Stand-ins that the interpreter takes for the real thing: generators, coroutines, coroutine functions."""
+"""Stand-ins that the interpreter accepts as the real kind: generators, coroutines, coroutine functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def flavour_of(value: Any) -> str:
-    """What the stand-in has to be more than an object: a true generator, coroutine or coroutine function."""
+    """Return the kind of a generator, coroutine or coroutine function; ``""`` for other objects."""
     name = type(value).__name__ if type(value).__module__ == "builtins" else ""
     if name in ("generator", "coroutine", "async_generator"):
         return name
@@ -20,7 +20,7 @@ def flavour_of(value: Any) -> str:
 
 
 def wrapped(peer: Peer, flavour: Any, standin: Any) -> Any:
-    """A generator, coroutine or coroutine function of this side that asks the one a stand-in stands for."""
+    """Return a generator, coroutine or coroutine function of this side that forwards to the stand-in's object."""
     if flavour == "generator":
         return _generator(peer, standin)
     if flavour == "coroutine":

@@ -1,9 +1,9 @@
-"""What the side of the tests lets the program answer, and what it lets it ask.
+"""The rules of the test side for what the program may answer, and what it may request.
 
-The program may be asked what an object is, never whether it is what the test expects. A comparison of one of its things
-with a plain value is decided here. A comparison of two of its objects is its class's to make, and not believed unless
-the class also tells other objects apart. Operators that would show the program an expected value are for objects that
-the test itself made.
+The program may be asked about an object, but never whether the object equals what the test expects. Comparisons of its
+objects with plain values are decided here. Comparisons of two of its objects are made by their class, and accepted only
+if the class also distinguishes other objects. Operators that would reveal an expected value to the program are allowed
+only on objects that the test itself created.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _REFUSED_PACKAGES = frozenset({"_pytest", "pluggy", (__package__ or "inside").sp
 _READABLE = frozenset({"__name__", "__qualname__", "__doc__"})
 _FRAMES = frozenset({"gi_frame", "gi_code", "cr_frame", "cr_code", "ag_frame", "ag_code", "tb_frame", "tb_next"})
 _ASKED_OF_PLAIN = frozenset({"startswith", "endswith", "issubset", "issuperset", "isdisjoint"})
-"""Methods that a test gives what it expects."""
+"""Methods that a test calls with what it expects."""
 
 _TELLING = frozenset({"sub", "rsub", *ORDER})
-"""Operators by which a test asks how far a result is from what it expects."""
+"""Operators with which a test measures the distance of a result from what it expects."""
 
 _CHANGING = frozenset(
     {"call", "setattr", "delattr", "setitem", "delitem", "exit", *(f"i{name}" for name in ARITHMETIC)}
@@ -39,14 +39,14 @@ _OF_MOCKS = frozenset({"configure_mock", "attach_mock", "mock_add_spec", "reset_
 
 
 class GuardedPeer(Peer):
-    """The side of the tests.
+    """The test side.
 
     Args:
-        transport: As for every peer.
-        served: Answers the program.
-        detached: Whether the program is given copies.
-        ruin: Before which question to ruin what is given, and in which way.
-        alter: Which object that the test makes is to be made of other values, and which of its values.
+        transport: As in :class:`Peer`.
+        served: Answers the program's requests.
+        detached: Whether the program gets copies.
+        ruin: The number of the request before which to change the arguments, and how to change them.
+        alter: The number of the test's object to create from other values, and which of its values to change.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class GuardedPeer(Peer):
         self._named: set[type] = set()
         self._asked = self._made = 0
         self.changing: list[int] = []
-        """Questions during which the program changed what the test gave it."""
+        """Numbers of the requests during which the program changed data of the test."""
         self.ruined = False
         self.believed: set[int] = set()
-        """Objects that the test made and of which the program was believed that others are equal to them."""
+        """Objects created by the test for which the program's claim of equality with others was accepted."""
 
     def ask(self, operation: str, *operands: Any) -> Any:
         number, self._asked = self._asked, self._asked + 1
@@ -91,7 +91,7 @@ class GuardedPeer(Peer):
         return result
 
     def _of_plain(self, target: Any, name: str) -> Any:
-        """Such a method of what the program returned is not the program's to answer."""
+        """Answer such a method of a program's result on this side, because the program must not answer it."""
         link, plain = link_of(target), type(target)._rllm_facts.get("plain")
         if type(plain) is str:
             return getattr(self._contents(target, plain), name)
@@ -100,7 +100,7 @@ class GuardedPeer(Peer):
         raise Unsupported(f"{name} of a {type(target).__name__} that the program returned", link)
 
     def _note_class(self, operation: str, operands: tuple[Any, ...], result: Any) -> None:
-        # A class in the place of a function is called for a result, which is then not the test's own object.
+        # A class in place of a function is called for a result, which then is not an object created by the test.
         if operation == "module" and type(result) is tuple and len(result) == 2:
             name, found = operands[0], result[1]
         elif operation == "entry":
@@ -141,7 +141,7 @@ class GuardedPeer(Peer):
             _own(result, *([link] if owned else []))
         return result
 
-    # ---- what the program answers -----------------------------------------------------------------------------------
+    # Answers of the program
 
     def equal(self, left: Any, right: object) -> Any:
         if left is right:
@@ -168,7 +168,7 @@ class GuardedPeer(Peer):
         return not decoys or self._says_equal(left, right, decoys, all_of_them=True)
 
     def _says_equal(self, left: Any, right: Any, strangers: list[Any], *, all_of_them: bool = False) -> bool:
-        """Whether the class says so, and says otherwise of strangers; it is not told which is which."""
+        """Return whether the class calls them equal, but none of the strangers. The order is shuffled."""
         asked = [(each, False) for each in strangers] + [(right, True)]
         _random.shuffle(asked)
         answers = self.ask("equals", left, [each for each, _ in asked])
@@ -182,7 +182,7 @@ class GuardedPeer(Peer):
         return True
 
     def _decoys(self, made: Made) -> list[Any]:
-        """Objects of a class made from other arguments than this one."""
+        """Return objects of a class created from other arguments than this one."""
         _, cls, args, kwargs = made
         decoys = []
         values = [*args, *kwargs.values()]
@@ -208,7 +208,7 @@ class GuardedPeer(Peer):
         contents = self.ask("contents", value, base)
         if type(contents) is not kind:
             raise self._break(f"a {type(contents).__name__} in place of a {base}")
-        # What cannot change is asked once: it is not to be another number in every comparison.
+        # Immutable content is requested once, so that it cannot differ between comparisons.
         if link is not None and base not in ("list", "dict", "set"):
             link.contents = (contents,)
         return contents
@@ -250,7 +250,7 @@ class GuardedPeer(Peer):
         self.unsupported.append(what)
         raise TypeError(what)
 
-    # ---- what the program asks --------------------------------------------------------------------------------------
+    # Requests of the program
 
     def object_to_tree(self, value: Any) -> Tree:
         if self._detached and not isinstance(value, type | BaseException) and self.served.is_own(value):
@@ -271,10 +271,10 @@ class GuardedPeer(Peer):
 
 
 class Served:
-    """Answers what the program asks of the objects that the test gave it: callbacks, helpers, files, mocks.
+    """The handler of the program's requests to objects that the test gave it: callbacks, helpers, files, mocks.
 
     Args:
-        test_module: Name of the module of the test; attributes of objects of its classes may be set.
+        test_module: Name of the test's module. Attributes of objects of its classes may be set.
     """
 
     def __init__(self, test_module: str) -> None:
@@ -302,7 +302,7 @@ class Served:
         return self._operations.do(operation, operands)
 
     def is_own(self, value: Any) -> bool:
-        """Whether the test may look later at what the program did to this."""
+        """Return whether the test may later check what the program did to this value."""
         return type(value).__module__ == self.test_module or isinstance(value, list | dict | set | bytearray)
 
     def _check_name(self, target: Any, name: str) -> None:
@@ -326,7 +326,7 @@ _STDIN = sys.stdin
 
 
 def patched_builtins() -> list[str]:
-    """The builtins that the test has replaced, by a mock or by a file in place of standard input."""
+    """Return the builtins that the test has replaced, by a mock or by a file in place of standard input."""
     names = [name for name, function in _BUILTINS.items() if getattr(builtins, name) is not function]
     return names if sys.stdin is _STDIN or "input" in names else [*names, "input"]
 
@@ -351,7 +351,7 @@ def _copied(value: Any) -> Any:
 
 
 def _own(result: Any, *sources: Any) -> None:
-    """What an operator made of the test's objects is one of them."""
+    """Mark the result of an operator on the test's objects as one of the test's objects."""
     link = link_of(result)
     if sources and link is not None and isinstance(result, Remote):
         link.owned, link.named = True, all(source.named for source in sources)

@@ -1,8 +1,9 @@
-"""Containers that both sides hold a copy of: lists, dicts, sets, arrays. What one side changes, the other sees.
+"""Mutable containers with a copy on both sides: lists, dicts, sets, arrays.
 
-Each container has a number, the same on both sides. A message brings the contents of the containers that are new in it
-and of those that changed since the last one, so that ``obj.items.append(3)``, ``sort_in_place(values)`` and ``f(x) is
-x`` mean what they mean in one process. A side that alone still holds a container forgets it and says so.
+Changes on one side are visible on the other. Each container has a number, the same on both sides. A message contains
+the contents of new containers and of those that changed since the last message, so that ``obj.items.append(3)``,
+``sort_in_place(values)`` and ``f(x) is x`` behave as in one process. A side that is the only holder of a container
+drops it and reports that.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from .codec import Codec, Malformed, Tree, Uncodable, expect, from_base64, numpy_type, to_base64
 
 MAX_CONTAINERS = 1_000_000
-"""Containers that both sides hold at a time."""
+"""Maximum number of shared containers at a time."""
 
 _ARRAY_TYPES = frozenset("bBhHiIlLqQfd")
 _MISSING = object()
@@ -35,15 +36,15 @@ def _references_of_an_entry() -> int:
 
 
 _ALONE = _references_of_an_entry()
-"""What ``sys.getrefcount`` says of a container that nothing but its entry holds."""
+"""The result of ``sys.getrefcount`` for a container that is referenced only by its entry."""
 
 
 class Heap:
-    """One side's copies.
+    """The containers of one side.
 
     Args:
         first: 0 for the side that numbers its own containers 0, 2, 4, …; 1 for the other.
-        detached: Give the other side copies of copies, so that what it changes is not seen here.
+        detached: Send copies to the other side, so that its changes are not visible here.
     """
 
     def __init__(self, first: int, *, detached: bool = False) -> None:
@@ -57,10 +58,10 @@ class Heap:
         self._reading = 0
         self._gone: set[int] = set()
         self.changed_by_other = 0
-        """How often the other side changed a container that this side made."""
+        """How often the other side changed a container that this side created."""
 
     def tree_of(self, value: Any) -> Tree | None:
-        """The tree naming a container, which is new to the other side if it is new here; ``None`` for no container."""
+        """Return the tree that identifies a container, registering a new one; ``None`` for other values."""
         number = self._numbers.get(id(value))
         if number is None:
             if not is_container(value):
@@ -88,10 +89,10 @@ class Heap:
             raise Malformed("a container that nobody has")
         return entry.obj
 
-    # ---- writing ----------------------------------------------------------------------------------------------------
+    # Writing
 
     def write(self, codec: Codec) -> dict[str, Any]:
-        """What a message says of containers, to be called when its values are encoded and still held."""
+        """Return a message's container data. Call it when the values are encoded and still referenced."""
         self._copies.clear()
         news: list[Tree] = []
         changes: list[Tree] = []
@@ -105,7 +106,7 @@ class Heap:
             news.append([number, *_contents_to_tree(codec, entry.obj)])
         self._copies.clear()
         gone = []
-        # While a message is read, what it brought is not yet anywhere else.
+        # While a message is read, nothing else references its new containers yet.
         if not self._reading:
             gone = [number for number, entry in self._entries.items() if sys.getrefcount(entry.obj) == _ALONE]
         for number in gone:
@@ -116,10 +117,10 @@ class Heap:
                 message[key] = trees
         return message
 
-    # ---- reading ----------------------------------------------------------------------------------------------------
+    # Reading
 
     def read(self, codec: Codec, message: dict[str, Any]) -> None:
-        """Apply what a message says of containers, before its values are decoded."""
+        """Apply a message's container data, before its values are decoded."""
         self._reading += 1
         filling: list[tuple[_Entry, list[Any]]] = []
         for item in expect(message.get("new", []), list):
@@ -145,18 +146,19 @@ class Heap:
             filling.append((changed, rest))
         for entry, rest in filling:
             _fill(codec, entry.obj, rest)
-        # When all are filled: hashing an element of a set may ask the other side, which must not see half of it.
+        # Only after all are filled: hashing an element of a set may call the other side, which must not see incomplete
+        # data.
         for entry, _rest in filling:
             entry.snapshot = _snapshot(entry.obj)
 
     def read_gone(self, message: dict[str, Any]) -> None:
-        """Forget what the other side forgot, when the values are decoded."""
+        """Drop what the other side dropped, after the values are decoded."""
         self._reading -= 1
         for number in expect(message.get("gone", []), list):
             if expect(number, int) not in self._entries or number in self._gone:
                 raise Malformed("a container that nobody has is gone")
             self._gone.add(number)
-        # Within the reading of another message, which may name them still.
+        # Not while another message is being read, which may still refer to them.
         if not self._reading:
             for number in self._gone:
                 self._forget(number)
@@ -193,7 +195,7 @@ class Heap:
         return self._copy(item) if is_container(item) and id(item) not in self._numbers else item
 
 
-# ---- the kinds of containers -----------------------------------------------------------------------------------------
+# Kinds of containers
 
 _KINDS: dict[type, str] = {
     list: "list",
@@ -208,7 +210,7 @@ _KINDS: dict[type, str] = {
 
 
 def is_container(value: Any) -> bool:
-    """Whether a value is of exactly one of the mutable types that are carried."""
+    """Return whether a value is of exactly one of the supported mutable types."""
     return type(value) in _KINDS or _is_array(value)
 
 
@@ -221,7 +223,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _snapshot(obj: Any) -> Any:
-    """What tells later whether it changed: the very elements, not equal ones, since equality may be the program's."""
+    """Return the elements themselves, to detect changes by identity, since the program may define equality."""
     kind = type(obj)
     if kind is list or kind is deque or kind is set:
         return tuple(obj)

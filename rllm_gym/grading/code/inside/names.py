@@ -1,4 +1,4 @@
-"""Which names test code takes from the program it tests: those it uses and does not define."""
+"""Finds the names that test code takes from the tested program: those it uses and does not define."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ _SHORT = {"np": "numpy", "numpy": "numpy", "pytest": "pytest", "dt": "datetime"}
 
 
 class Used:
-    """Names of a test that are neither its own nor the language's.
+    """Names used in a test that are neither defined there nor builtins.
 
     Attributes:
-        bound: Names it defines at its top.
-        free: Those it uses.
-        modules: Those of them used as ``name.attribute`` alone that name a module of the standard library, or numpy.
+        bound: Names defined at the top level.
+        free: Names used.
+        modules: The free names used only as ``name.attribute`` that name a module of the standard library, or numpy.
     """
 
     def __init__(self, trees: list[ast.Module], entry: str) -> None:
@@ -92,7 +92,7 @@ class Used:
 
 
 def own_value(name: str, used: Used) -> tuple[bool, Any]:
-    """Whether a test that forgot an import means the real thing, whatever the program calls so; and the real thing."""
+    """Return whether the test means a standard object despite a missing import, and that object."""
     if name in used.modules:
         return True, _module(_SHORT.get(name, name))
     if name in _HOMES:
@@ -101,7 +101,7 @@ def own_value(name: str, used: Used) -> tuple[bool, Any]:
 
 
 def module_named(name: str) -> Any:
-    """A module that the program imported, where the test may have it too; ``None`` otherwise."""
+    """Return a module that the program imported if the test may use it too; ``None`` otherwise."""
     return _module(name) if name in _MODULES or name == "numpy" else None
 
 
@@ -111,7 +111,7 @@ def _module(name: str) -> Any:
 
 
 def _bound_by(node: ast.AST) -> set[str]:
-    """Names that a statement at the top of a module binds there."""
+    """Return the names that a top-level statement of a module binds."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
     if isinstance(node, ast.Import | ast.ImportFrom):

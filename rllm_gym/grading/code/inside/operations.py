@@ -1,4 +1,4 @@
-"""What one side may ask of an object of the other: attributes, calls, operators, iteration, awaiting."""
+"""Operations that one side may request on objects of the other: attributes, calls, operators, iteration, awaiting."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ BINARY: dict[str, Callable[..., Any]] = {
     **{f"i{name}": getattr(operator, f"__i{name}__", function) for name, function in _ARITHMETIC.items()},
     **{name: getattr(operator, name) for name in ORDER},
 }
-"""Operators of two operands, ``r`` before those with the operands in the other order."""
+"""Binary operators. The ``r`` prefix marks reversed operands."""
 
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     "call": lambda target, args, kwargs: target(*args, **kwargs),
@@ -100,7 +100,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 class Operations:
-    """Does what is asked. Owns the event loop on which what is awaited runs."""
+    """The executor of requested operations. Owns the event loop for awaited results."""
 
     def __init__(self) -> None:
         self._loop: Any = None
@@ -128,7 +128,7 @@ class Operations:
         return self.drive(outcome())
 
     def drive(self, coroutine: Any) -> Any:
-        """Run a coroutine to its end, on a loop of its own in a thread where this thread's loop is running already."""
+        """Run a coroutine to its end; in a thread with its own loop if this thread's loop is already running."""
         import asyncio
 
         try:

@@ -1,4 +1,4 @@
-"""What a test puts in the place of something in the standard library, it means for the program as well."""
+"""Applies a test's replacements of standard library objects to the program's side as well."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from .guard import GuardedPeer
 
 _ROUTED = frozenset({("sys", "stdout"), ("sys", "stderr")})
-"""Here already: what the program prints is written here."""
+"""Handled on this side: the program's output is written here."""
 
 
 class Patches:
-    """Makes known to the program's side what a test replaces by ``unittest.mock.patch`` or ``monkeypatch``."""
+    """Reports to the program's side what a test replaces with ``unittest.mock.patch`` or ``monkeypatch``."""
 
     def __init__(self, peer: GuardedPeer) -> None:
         self._peer = peer
@@ -22,7 +22,7 @@ class Patches:
         self._sent: dict[str, str | None] = {}
 
     def environment(self) -> dict[str, Any]:
-        """The variables that are not what they were, for a message, if that is new."""
+        """Return the changed environment variables for a message, if there are new changes."""
         now = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
         changed: dict[str, str | None] = {
             name: now.get(name) for name in now.keys() | self._start.keys() if now.get(name) != self._start.get(name)
@@ -83,7 +83,7 @@ class Patches:
 
 
 def _where(target: Any, name: str) -> tuple[str, list[str]] | None:
-    """The module and the way in it, for what both sides have."""
+    """Return the module and the path in it, for objects that both sides have."""
     if type(target) is types.ModuleType:
         module, path = target.__name__, []
     elif type(target) is type:

@@ -1,7 +1,7 @@
-"""One side of the conversation: asks the other side, and serves what it asks meanwhile.
+"""One side of the connection: sends requests to the other side, and serves its requests while waiting.
 
-At any time one side has the word. It asks, and until the answer comes it serves what the other asks of it: calls go
-both ways, within one another. What objects are exported, and under which number, is kept here.
+At any time one side is active. It sends a request, and serves the other side's requests until the answer arrives; calls
+nest in both directions. The table of exported objects and their numbers is kept here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ITERATING = frozenset({"next", "send", "throw", "await_anext", "await_asend"})
 
 
 class Transport(Protocol):
-    """Carries messages: ``True`` for a question, ``False`` for an answer."""
+    """Carries messages: ``True`` for a request, ``False`` for an answer."""
 
     def send(self, question: bool, message: bytes) -> None: ...
 
@@ -38,17 +38,17 @@ class Transport(Protocol):
 
 
 class Broken(BaseException):
-    """The other side sent what no honest side sends. No test code can catch it by ``except Exception``."""
+    """The other side violated the protocol. ``except Exception`` in test code does not catch it."""
 
 
 class Peer:
-    """A side.
+    """One side of the connection.
 
     Args:
-        transport: To the other side.
-        serve: Answers a question: the operation, then its operands.
-        first: 0 for the side of the tests, 1 for that of the program.
-        guarded: Whether the other side may try to deceive this one.
+        transport: The connection to the other side.
+        serve: Answers a request, given the operation and its operands.
+        first: 0 for the test side, 1 for the program side.
+        guarded: Whether the other side is untrusted.
         detached: See :class:`~heap.Heap`.
     """
 
@@ -75,18 +75,18 @@ class Peer:
         self._turn = threading.Lock()
         self._opening = 0
         self.broken = ""
-        """What the other side did that no honest side does. Nothing it says counts from then on."""
+        """The protocol violation of the other side. All its later messages are rejected."""
         self.released: list[tuple[int, int]] = []
         self.unsupported: list[str] = []
-        """What the test needs and this grader cannot do."""
+        """Features that the test needs and this grader does not support."""
         self.attach: Callable[[], dict[str, Any]] = dict
-        """What else goes with a message: printed text, warnings."""
+        """Provides additional content of a message: printed text, warnings."""
         self.attached: Callable[[dict[str, Any]], None] = lambda message: None
 
-    # ---- asking and serving -----------------------------------------------------------------------------------------
+    # Requests and answers
 
     def ask(self, operation: str, *operands: Any) -> Any:
-        """What the other side answers; raises what it raises."""
+        """Send a request and return the answer; raises the exception that the other side raises."""
         if self.broken:
             raise Broken(self.broken)
         with self._turn:
@@ -112,7 +112,7 @@ class Peer:
             self._send_answer(*outcome)
 
     def serve_for_ever(self) -> None:
-        """Answer questions until the channel closes."""
+        """Answer requests until the channel closes."""
         while True:
             with self._turn:
                 question, data = self._received()
@@ -131,7 +131,7 @@ class Peer:
         except Broken:
             raise
         except BaseException as error:
-            # Frames hold the arguments, and this side would seem to need them still.
+            # Frames reference the arguments, which would keep them alive on this side.
             error.__traceback__ = error.__traceback__ if self._guarded else self._noted(error)
             return "error", error
 
@@ -208,7 +208,7 @@ class Peer:
         if kind != "error" or not isinstance(value, BaseException):
             raise self._break("an error that is none")
         if isinstance(value, _ENDS_OF_ITERATION) and operation not in _ITERATING:
-            # Within map() or zip() it would end the iteration, and the rest of the cases would not be tested.
+            # Within map() or zip() the original exception would end the iteration, and skip the remaining cases.
             raise RuntimeError(f"{type(value).__name__} was raised by {operation}") from None
         raise value from value.__cause__
 
@@ -221,7 +221,7 @@ class Peer:
             del self._exports[number]
             self._export_numbers.pop(id(entry[0]), None)
 
-    # ---- rooms of the codec -----------------------------------------------------------------------------------------
+    # Interface of the codec
 
     def container_to_tree(self, value: Any) -> Tree | None:
         kind = type(value)
@@ -270,7 +270,7 @@ class Peer:
         return number
 
     def check_export(self, value: Any) -> None:
-        """Raise :class:`~codec.Uncodable` for what the other side must not hold."""
+        """Raise :class:`~codec.Uncodable` for objects that the other side must not reference."""
 
     def is_exported(self, value: Any) -> bool:
         return id(value) in self._export_numbers
@@ -438,7 +438,7 @@ class Peer:
         error._rllm_trace = expect(trace, str)[:2000]  # type: ignore[attr-defined]
         return error
 
-    # ---- what stand-ins ask -----------------------------------------------------------------------------------------
+    # Called by stand-ins
 
     def call(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self.ask("call", target, args, kwargs)
@@ -447,7 +447,7 @@ class Peer:
         return self.ask("call", cls, args, kwargs)
 
     def close(self, generator: Any) -> None:
-        """Close a generator over there, unless this is the collector's doing in the middle of a message."""
+        """Close a generator of the other side, unless the garbage collector runs this in the middle of a message."""
         if not self._turn.locked() and not self._opening:
             self.ask("close", generator)
 

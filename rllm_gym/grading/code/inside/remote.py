@@ -1,7 +1,8 @@
-"""Stand-ins for what stays on the other side: objects, classes, functions, generators, coroutines, exceptions.
+"""Stand-ins for objects of the other side: objects, classes, functions, generators, coroutines, exceptions.
 
-Stand-ins of classes are classes, and stand-ins of their objects are their instances, so that ``isinstance``, ``type``
-and ``except`` work on this side. What an object is asked is asked over there; what it is *compared with* is not.
+Stand-ins of classes are classes, and stand-ins of their objects are instances of these, so that ``isinstance``,
+``type`` and ``except`` work on this side. Operations on an object are forwarded to the other side; *comparisons* are
+not.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Made(NamedTuple):
-    """How this side made an object: the how manyth it made, and of what."""
+    """How this side created an object: its sequence number, class and arguments."""
 
     number: int
     cls: type
@@ -26,7 +27,7 @@ class Made(NamedTuple):
 
 
 class Link:
-    """What ties a stand-in to its object over there; when it goes, the other side may forget the object."""
+    """The link from a stand-in to its object on the other side, which may drop the object after the link is deleted."""
 
     __slots__ = ("contents", "made", "named", "number", "owned", "peer", "received")
 
@@ -35,14 +36,14 @@ class Link:
         self.number = number
         self.received = 0
         self.contents: tuple[Any] | None = None
-        """The plain value of an object whose class derives from a plain type, once it was asked for."""
+        """The plain value of an object whose class derives from a plain type, once requested."""
         self.owned = False
-        """Whether this side made the object, by calling a class, or by an operator from such objects, and never got
-        it as the answer to anything else: what a test gets is what it checks."""
+        """Whether this side created the object, by calling a class or by an operator on such objects, and never
+        received it as another result. Received objects are what a test checks."""
         self.named = False
-        """Whether its class is one by its name: another may stand in the place of a function."""
+        """Whether the class was accessed by its own name; the program may put a class in place of a function."""
         self.made: Made | None = None
-        """What it was made from, where this side called its class."""
+        """The arguments it was created from, if this side called its class."""
 
     def __del__(self) -> None:
         if self.received:
@@ -50,7 +51,7 @@ class Link:
 
 
 class Unsupported(TypeError):
-    """Something that works in one process, and that two cannot do. Told to whoever made the test."""
+    """An operation that works within one process but not across two. Reported to the author of the test."""
 
     def __init__(self, what: str, link: Link | None) -> None:
         super().__init__(f"cannot be graded: {what}")
@@ -59,7 +60,7 @@ class Unsupported(TypeError):
 
 
 def link_of(value: Any) -> Any:
-    """The link of a stand-in for an object or exception; ``None`` for anything else."""
+    """Return the link of a stand-in for an object or exception; ``None`` for anything else."""
     if isinstance(type(value), RemoteType):
         try:
             return object.__getattribute__(value, "_rllm_link")
@@ -69,7 +70,7 @@ def link_of(value: Any) -> Any:
 
 
 class RemoteType(type):
-    """The type of stand-ins for classes."""
+    """The metaclass of stand-ins for classes."""
 
     _rllm_class_link: Link | None
     _rllm_facts: dict[str, Any]
@@ -101,7 +102,8 @@ class RemoteType(type):
         if link is None:
             type.__delattr__(cls, name)
         elif name in cls._rllm_replaced:
-            # Patches look for what they replace in __dict__, do not find it, and undo themselves by deleting.
+            # Patches look up the replaced object in __dict__, do not find it, and therefore undo themselves by
+            # deleting.
             link.peer.ask("setattr", cls, name, cls._rllm_replaced.pop(name))
         else:
             link.peer.ask("delattr", cls, name)
@@ -143,12 +145,12 @@ _VISIBLE = frozenset({"__dict__", "__wrapped__", "__annotations__", "__name__", 
 
 
 def _is_private(name: str) -> bool:
-    """Whether the interpreter may look this up by itself: such names are answered here, not over there."""
+    """Return whether the interpreter may look this name up itself. Such names are answered on this side."""
     return name.startswith("__") and name.endswith("__") and name not in _VISIBLE
 
 
 class _Attributes:
-    """Attributes of a stand-in are those over there."""
+    """Forwards attribute access to the other side."""
 
     __slots__ = ()
 
@@ -177,7 +179,7 @@ def _link(value: Any) -> Link:
 
 
 class Remote(_Attributes, metaclass=RemoteType):
-    """An object over there."""
+    """A stand-in for an object of the other side."""
 
     __slots__ = ("__weakref__", "_rllm_link")
     _rllm_class_link = None
@@ -217,7 +219,7 @@ class Remote(_Attributes, metaclass=RemoteType):
 
 
 class RemoteError(_Attributes):
-    """Mixed into the stand-ins for exception classes."""
+    """The mixin of stand-ins for exception classes."""
 
     _rllm_facts: dict[str, Any] = {}  # noqa: RUF012 - never changed
 
@@ -230,7 +232,7 @@ class RemoteError(_Attributes):
         return f"{type(self).__name__}({', '.join(map(repr, self.args))})"
 
 
-# ---- methods the interpreter looks up on a type ----------------------------------------------------------------------
+# Methods that the interpreter looks up on a type
 
 UNARY = [
     "len",
@@ -281,7 +283,7 @@ _NAMES = frozenset(
 
 
 def methods_of(cls: type) -> list[str]:
-    """The special methods of a class that its stand-in has too."""
+    """Return the special methods of a class that its stand-in needs too."""
     found = set()
     for base in cls.__mro__:
         if base not in (object, BaseException, Exception):
@@ -301,7 +303,7 @@ def _with_arguments(operation: str) -> Callable[..., Any]:
         peer = _link(self).peer
         if operation == "call":
             return peer.call(self, args, kwargs)
-        # Of what ended a with block, the exception alone: its class is known from it, its traceback stays here.
+        # At the end of a with block only the exception is sent: it determines its class, and its traceback stays here.
         return peer.ask(operation, self, *(args[1:2] if operation == "exit" else args))
 
     return method
@@ -346,11 +348,12 @@ _METHODS: dict[str, Callable[..., Any]] = {
 
 
 def make_class(facts: dict[str, Any], bases: tuple[type, ...], link: Link) -> RemoteType:
-    """The stand-in for a class over there.
+    """Create the stand-in for a class of the other side.
 
     Args:
         facts: ``name``, ``module``, ``doc``, ``methods`` (special ones), ``fields`` of a named tuple.
-        bases: Stand-ins of its bases, and builtin exceptions among them.
+        bases: Stand-ins of its bases, including builtin exceptions.
+        link: The link to the class.
     """
     names: dict[str, Any] = {
         "__module__": facts["module"],
@@ -361,7 +364,7 @@ def make_class(facts: dict[str, Any], bases: tuple[type, ...], link: Link) -> Re
         "_rllm_replaced": {},
     }
     if facts["module"] == "builtins":
-        # Of a function, the text that says what it does, not what functions are.
+        # For a function: its own documentation, not that of the function type.
         names["__doc__"] = property(lambda self: _link(self).peer.ask("getattr", self, "__doc__"))
     if facts["fields"] is not None:
         bases = (_Attributes, namedtuple(facts["name"], facts["fields"]))

@@ -1,7 +1,7 @@
-"""Other values in place of those a test gives: would it notice?
+"""Replaces the values that a test uses, to check that the test notices.
 
-A test that computes what it expects from what the program may change, or that asks the program whether two of its
-objects are equal, can be passed by a program that knows nothing. Such a test also passes with other values.
+A program without a solution can pass a test that computes the expected value from data the program may change, or that
+asks the program whether two of its objects are equal. Such a test also passes with other values.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections import deque
 from typing import Any
 
 WAYS = ("other", "empty")
-"""Other values, as many; or nothing."""
+"""``"other"`` values of the same number, or ``"empty"``."""
 
 ALTERED = ("all", "first", "last", "all")
-"""Which values of an object are other ones, in turn: by accident it may be equal once."""
+"""Which values of an object to change, in order: a single change may leave it equal by accident."""
 
 _random = random.SystemRandom()
 
 
 def other(value: Any) -> Any:
-    """A value of the same type that is another."""
+    """Return a different value of the same type."""
     kind = type(value)
     if kind is bool:
         return not value
@@ -39,7 +39,7 @@ def other(value: Any) -> Any:
 
 
 def altered(which: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments of which some are others."""
+    """Return the arguments with some of them changed."""
     values = [*args, *kwargs.values()]
     for index in {"all": range(len(values)), "first": [0], "last": [len(values) - 1]}[which]:
         values[index] = other(values[index])
@@ -47,7 +47,7 @@ def altered(which: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[
 
 
 class Ruin:
-    """Changes what a test gives, in place.
+    """Changes a test's arguments in place.
 
     Args:
         way: One of :data:`WAYS`.

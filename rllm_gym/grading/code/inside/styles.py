@@ -1,4 +1,4 @@
-"""The ways test code is written, and how each is run: ``check``, ``assert``, ``unittest``, ``pytest``."""
+"""The styles of test code and their runners: ``check``, ``assert``, ``unittest``, ``pytest``."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ MAX_TEXT = 2000
 
 
 class Stop(BaseException):
-    """A test failed, and nobody asks for the rest."""
+    """A test failed and the remaining tests are not needed."""
 
 
 class Report:
-    """Tells the trainer which tests there are, and of each what came of it.
+    """A reporter of the number of tests and the outcome of each to the trainer.
 
     Args:
         tell: Sends a message.
         stop: Whether to stop at the first failure.
-        show: Whether messages may say what was expected.
+        show: Whether messages may contain expected results.
     """
 
     def __init__(self, tell: Callable[[dict[str, Any]], None], *, stop: bool, show: bool) -> None:
@@ -39,7 +39,7 @@ class Report:
         self._tell({"kind": "tests", "count": count})
 
     def outcome(self, name: str, error: BaseException | str | None, *, where: str = "") -> None:
-        """One test's: ``None`` if it passed."""
+        """Report one test; ``error`` is ``None`` if it passed."""
         message = error if isinstance(error, str) else "" if error is None else self._explained(error, where)
         passed = error is None
         self._tell({"kind": "outcome", "name": name[:200], "passed": passed, "message": message[:MAX_TEXT]})
@@ -64,7 +64,7 @@ def _short(text: str) -> str:
 
 
 class Runner:
-    """Runs test code of one style in a module that has the names of the program."""
+    """A runner of test code of one style, in a module that contains the names of the program."""
 
     def __init__(self, report: Report, module: types.ModuleType, tree: ast.Module, text: str) -> None:
         self._report = report
@@ -73,11 +73,11 @@ class Runner:
         self._text = text
 
     def run(self, candidate: Any, entry: Mapping[str, Any]) -> None:
-        """Run all tests and report on each.
+        """Run all tests and report each.
 
         Args:
-            candidate: What is tested.
-            entry: Names the test takes from the program.
+            candidate: The tested object.
+            entry: Names that the test takes from the program.
         """
         try:
             self._run(candidate, entry)
@@ -95,7 +95,7 @@ class Runner:
 
 
 class _Telling(ast.NodeTransformer):
-    """Makes ``assert a == b`` say what it got. Only for tests whose expectations may be shown."""
+    """Makes ``assert a == b`` report the actual value. Only for tests whose expected values may be shown."""
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         test = node.test
@@ -133,9 +133,9 @@ class CheckRunner(Runner):
 
 
 class AssertRunner(Runner):
-    """Assert statements at the top, as in MBPP: each is a test, as is each loop or block of them.
+    """Top-level assert statements, as in MBPP. Each is a test, as is each loop or block of them.
 
-    Where there are none, as where functions hold them all, the whole is one test.
+    If there are none, for example because functions contain them all, the whole code is one test.
     """
 
     def _run(self, candidate: Any, entry: Mapping[str, Any]) -> None:
@@ -170,7 +170,7 @@ class AssertRunner(Runner):
         return None
 
     def _error_of_functions(self, candidate: Any) -> BaseException | str | None:
-        """Call the test functions that the test itself did not."""
+        """Call the test functions that the test code itself did not call."""
         names = [node.name for node in self._tree.body if isinstance(node, ast.FunctionDef) and not self._asserted]
         try:
             for name in names:
@@ -196,7 +196,7 @@ def _is_assertion(node: ast.stmt) -> bool:
 
 
 class _Noting(ast.NodeTransformer):
-    """Makes known that an assertion was reached: a statement, a function so named, an expected exception."""
+    """Records that an assertion was reached: a statement, a function with such a name, or an expected exception."""
 
     def visit_Assert(self, node: ast.Assert) -> Any:
         return self._noted(node)
@@ -205,7 +205,7 @@ class _Noting(ast.NodeTransformer):
         return self._noted(node) if _called(node.value).startswith("assert") else node
 
     def visit_Try(self, node: ast.Try) -> Any:
-        # What is expected may be that its assertion is not reached.
+        # The test may expect that the assertion in it is not reached.
         holds = any(isinstance(each, ast.Assert) for each in ast.walk(node))
         self.generic_visit(node)
         return self._noted(node) if holds else node
@@ -221,7 +221,7 @@ class _Noting(ast.NodeTransformer):
 
 
 def _called(node: ast.expr) -> str:
-    """The last name of what an expression calls."""
+    """Return the last name of what an expression calls."""
     function = node.func if isinstance(node, ast.Call) else None
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
@@ -313,7 +313,7 @@ def _unittest_result(report: Report) -> Any:
 
 
 class PytestRunner(Runner):
-    """``test_`` functions and all else that pytest collects."""
+    """``test_`` functions and everything else that pytest collects."""
 
     def _run(self, candidate: Any, entry: Mapping[str, Any]) -> None:
         os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
@@ -336,7 +336,7 @@ class PytestRunner(Runner):
             raise plugin.raised
 
     def _with_imports(self, entry: Mapping[str, Any]) -> str:
-        """The test, with the names it takes from the program or its setup without saying so."""
+        """Return the test with explicit imports of the names it takes from the program or its setup."""
         own = [name for name in vars(self._module) if not (name.startswith("__") and name.endswith("__"))]
         names = sorted({*own, *entry})
         if not names:
@@ -362,7 +362,7 @@ def _pytest_plugin(report: Report) -> Any:
             self._called: set[str] = set()
 
         def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-            # "from solution import *" may bring functions of the program that look like tests.
+            # "from solution import *" may import functions of the program that look like tests.
             items[:] = [item for item in items if not _is_of_the_program(item.obj)]
 
         def pytest_collection_finish(self, session: Any) -> None:

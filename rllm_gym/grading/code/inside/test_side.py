@@ -1,7 +1,7 @@
-"""The side of the tests: runs the hidden test code, in which what the program defines is asked of the program's side.
+"""The test side: runs the hidden test code, and forwards its uses of the program's objects to the program side.
 
-No line of the program runs here. The verdict is what this side says in so many words, after all tests were run; that
-the process ends, and how, means nothing.
+No code of the program runs here. The verdict is what this side explicitly reports after all tests have run; whether and
+how the process ends is irrelevant.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .styles import RUNNERS, Report
 
 MODULE = "test_solution"
 _MAIN = "__main__"
-"""Name of a test of statements: some say ``if __name__ == "__main__"`` above them."""
+"""Module name of a test made of statements: some start with ``if __name__ == "__main__"``."""
 
 
 class RowError(Exception):
@@ -35,7 +35,7 @@ class RowError(Exception):
 
 
 class Wire:
-    """Messages to the relay, and with them those that are for the trainer."""
+    """Messages to the relay, including those for the trainer."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -52,7 +52,7 @@ class Wire:
 
 
 class Solution(types.ModuleType):
-    """What ``import solution`` gives a test."""
+    """The module that a test gets from ``import solution``."""
 
     _rllm_side: TestSide
     _rllm_replaced: dict[str, Any]
@@ -60,7 +60,7 @@ class Solution(types.ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if name == "__all__":
-            # Names by which pytest takes orders are not a program's to define, nor are those the test means its own.
+            # Hide names with which pytest is configured, and names that the test defines itself.
             hidden = self._rllm_hidden
             return [
                 each for each in self._rllm_side.names() if each not in hidden and not each.startswith(("_", "pytest"))
@@ -82,7 +82,7 @@ class Solution(types.ModuleType):
         self._rllm_side.peer.ask("set module", name, value)
 
     def __delattr__(self, name: str) -> None:
-        # Patches look for what they replace in __dict__, do not find it, and undo themselves by deleting.
+        # Patches look up the replaced object in __dict__, do not find it, and therefore undo themselves by deleting.
         if name in self._rllm_replaced:
             self._rllm_side.peer.ask("set module", name, self._rllm_replaced.pop(name))
         else:
@@ -93,7 +93,7 @@ class Solution(types.ModuleType):
 
 
 class TestSide:
-    """One test of one program."""
+    """One test run of one program."""
 
     __test__ = False
 
@@ -149,7 +149,7 @@ class TestSide:
         return trees[0], trees[1]
 
     def _run_tests(self, setup: ast.Module, test: ast.Module) -> bool:
-        """Run them; false where they could not be, and the trainer was told why."""
+        """Run the tests; return False if they could not be run, after reporting the reason to the trainer."""
         path = _path_of(self.config["entry"])
         first = path[0][0]
         solution = Solution("solution")
@@ -184,11 +184,11 @@ class TestSide:
         try:
             exec(compile(setup, "setup.py", "exec"), namespace)  # noqa: S102 - this is the sandbox
         except Exception as error:
-            # It may use what the program defines.
+            # The setup may use names that the program defines.
             text = f"the code that prepares the tests failed: {type(error).__name__}: {error}"
             self._tell({"kind": "error", "text": text})
             return False
-        # A setup may define a stub of what is tested, as the prompts of HumanEval do.
+        # A setup may define a stub of the tested function, as the prompts of HumanEval do.
         namespace |= entry
         runner.run(candidate, {name: namespace[name] for name in imported if name in namespace} | entry)
         return True
@@ -232,7 +232,7 @@ class TestSide:
             warnings.warn(str(text)[:1000], kind, stacklevel=2)
 
     def _adapt_library(self, text: str) -> None:
-        """Let library functions that tests call for their effect on the program reach it."""
+        """Redirect library functions that tests call for their effect on the program."""
         if Files.needed(text):
             self.peer.files = Files(guarded=True)
             self._takes_files = not Files.loads_code(text)
@@ -281,7 +281,7 @@ _WARNINGS = {
 
 
 def _path_of(entry: str) -> list[tuple[str, bool]]:
-    """``Solution().add`` as names to follow, each with whether it is called."""
+    """Return ``Solution().add`` as a path of names, each with whether it is called."""
     try:
         node: ast.AST = ast.parse(entry, mode="eval").body
     except SyntaxError as error:

@@ -1,1 +1,1 @@
-"""What runs behind the wall during grading: standard library and the runtime's pytest, sent in as source text."""
+"""Code that runs inside the sandbox during grading; uses the standard library and the runtime's pytest."""

@@ -1,4 +1,4 @@
-"""Values as digests that are the same for what Python calls equal. Sent in with the run, and used by its owner too."""
+"""Digests that are identical for values that Python considers equal; used inside the sandbox and in the trainer."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Opaque(Exception):
 
 
 def digest(value: Any) -> str:
-    """The same for equal plain values, different for others.
+    """Return a digest that is equal for equal plain values and different for others.
 
     Raises:
-        Opaque: It is no number, text or container of such.
+        Opaque: The value is not a number, text or container of these.
     """
     return hashlib.sha256(canonical(value).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def canonical(value: Any, depth: int = 0) -> str:
-    """A spelling of a plain value; subclasses of builtin types are spelled as what they hold."""
+    """Return a canonical spelling of a plain value; subclasses of builtin types are spelled like their content."""
     if depth > MAX_DEPTH:
         raise Opaque("deep")
     if value is None or value is Ellipsis:
@@ -68,7 +68,7 @@ def _number(value: Any) -> str:
 
 
 def compares_itself(value: Any, depth: int = 0) -> bool:
-    """Whether a class of its own decides what the value, or something in it, is equal to."""
+    """Return whether a custom class decides what the value, or something in it, is equal to."""
     if depth > MAX_DEPTH or type(value).__eq__ not in _BUILTIN_EQUALITIES:
         return value is not None
     if isinstance(value, dict):

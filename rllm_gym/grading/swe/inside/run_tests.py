@@ -1,16 +1,16 @@
-"""Lays an agent's changes and the hidden tests over the fresh base, then runs the tests and tells how each went.
+"""Applies an agent's changes and the hidden tests to the fresh base, runs the tests and reports each outcome.
 
-Sent in as source text, started as a script in the repository's root with the path of its order as argument; script and
-order are gone before any code of the repository runs. Standard library only, Python 3.8 and later: a task may bring an
-old one. Until the line "ready" nothing hostile has run. After it product code shares this process and can say anything
-in its name; what is believed is decided outside, by comparing with runs in which the same tests must fail.
+Sent in as source text, and started as a script in the repository's root with the path of its order as argument. Script
+and order are deleted before any code of the repository runs. Standard library only, Python 3.8 and later: a task may
+need an old one. Until the line "ready" nothing hostile has run. After it, product code shares this process and can
+forge any report. The owner decides what to trust, by comparison with runs in which the same tests must fail.
 """
 
 from __future__ import annotations
 
 import sys
 
-sys.path.pop(0)  # the repository's root: nothing of it is imported by this script
+sys.path.pop(0)  # the repository's root: this script imports nothing from it
 
 import ast
 import base64
@@ -21,7 +21,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # its text is sent in above this one's
+if TYPE_CHECKING:  # this module's text is prepended to the script when it is sent in
     from rllm_gym.grading.swe.inside.canonical import compares_itself, digest
 
 MESSAGE_CHARS = 400
@@ -31,7 +31,7 @@ MAX_ANSWERS = 100
 
 
 class Teller:
-    """Lines to the owner, each behind a word that nobody else knew when the run began."""
+    """Sends lines to the owner, each prefixed with a word that was secret when the run began."""
 
     def __init__(self, descriptor: int, word: str) -> None:
         self._descriptor = descriptor
@@ -47,14 +47,14 @@ class Teller:
 
 
 class Answers:
-    """What stands where test files had a blank for what was expected. Whether it is right is decided outside."""
+    """The values given for the blanks of test files. The owner decides whether they are right."""
 
     def __init__(self, choices: dict[str, list[str]]) -> None:
         self._choices = choices
         self._given: list[list[Any]] = []
 
     def ask(self, key: int, value: Any, *_: Any, **__: Any) -> bool:
-        """Note a value for a blank; the test goes on as if it were right."""
+        """Record a value for a blank; the test continues as if it were right."""
         if len(self._given) >= MAX_ANSWERS:
             return True
         choices = self._choices.get(str(key))
@@ -64,7 +64,7 @@ class Answers:
         try:
             near = repr(float(value)) if hasattr(value, "__float__") and not hasattr(value, "__len__") else None
             self._given.append([key, digest(value), near, compares_itself(value)])
-        except Exception:  # whatever a class of the repository raises: its values are asked in another way
+        except Exception:  # a class of the repository may raise anything: its values are requested in another way
             self._given.append([key, None, None, True])
         return True
 
@@ -90,7 +90,7 @@ def main() -> None:
         os.environ.pop(name, None)
     if order["command"] is not None:
         teller.tell("ready", shadowing=shadowing)
-        # Sentinels fail; where the repository's own options stop at the first failure the rest would not be run.
+        # Sentinels fail. If the repository's own options stop at the first failure, the rest would not run.
         os.environ["PYTEST_ADDOPTS"] = "--maxfail=0"
         os.execv("/bin/sh", ["sh", "-c", order["command"]])
     try:
@@ -109,7 +109,7 @@ def main() -> None:
 
 
 def find_shadowing(modules: list[tuple[str, str]]) -> list[list[str]]:
-    """New modules at the top of an import root that something installed goes by the name of already."""
+    """Return new modules at the top of an import root that would shadow something installed."""
     found = []
     for name, path in modules:
         if name in sys.builtin_module_names or importlib.util.find_spec(name) is not None:
@@ -118,7 +118,7 @@ def find_shadowing(modules: list[tuple[str, str]]) -> list[list[str]]:
 
 
 def lay_out(order: dict[str, Any], left_out: set[str]) -> None:
-    """Apply removals, then files. Paths were checked by the sender; links in the base are never written through."""
+    """Apply removals, then files. The sender has checked the paths; links in the base are never written through."""
     for path in order["removed"]:
         remove(path)
     for path, kind, executable, text in order["files"]:
@@ -146,7 +146,7 @@ def remove(path: str) -> None:
 
 
 def hides_the_library(folder: str) -> bool:
-    """Whether the repository itself has a module there that goes by the name of one of the standard library's."""
+    """Return whether the repository itself has a module in the folder with a name of the standard library."""
     names = set(getattr(sys, "stdlib_module_names", sys.builtin_module_names)) - {"test"}
     for name in os.listdir(folder):
         package = os.path.exists(os.path.join(folder, name, "__init__.py"))
@@ -164,20 +164,20 @@ def run_pytest(pytest: Any, teller: Teller, answers: Answers, arguments: list[st
     if calm_hypothesis:
         import hypothesis
 
-        # The shortest example is looked for in no run: in the ones where tests fail it would take minutes.
+        # Skip the search for the shortest example: in runs in which tests fail it would take minutes.
         phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
         hypothesis.settings.register_profile("grading", phases=phases, database=None, deadline=None)
         hypothesis.settings.load_profile("grading")
     reporter = make_reporter(pytest, teller, answers)
     code = int(pytest.main(arguments, plugins=[reporter]))
     teller.tell("end", code=code, tests=reporter.told)
-    # Threads and exit handlers of the repository are not waited for.
+    # Do not wait for threads and exit handlers of the repository.
     os._exit(code)
 
 
 def make_reporter(pytest: Any, teller: Teller, answers: Answers) -> Any:
     class Reporter:
-        """Tells of each test once, when all its phases are over."""
+        """Reports each test once, when all its phases are over."""
 
         def __init__(self) -> None:
             self.told = 0
@@ -219,7 +219,7 @@ def make_reporter(pytest: Any, teller: Teller, answers: Answers) -> Any:
 
 
 def lines_of(error: BaseException, path: str) -> list[int]:
-    """Lines of a file that an exception went through, with those it was made from and those it gathers."""
+    """Return the lines of a file that an exception passed through, including its causes and grouped exceptions."""
     lines: list[int] = []
     todo, seen = [error], 0
     while todo and seen < MAX_ERRORS:

@@ -1,4 +1,4 @@
-"""The calendar of an office."""
+"""Tasks with an office calendar."""
 
 from rllm_gym.envs.mcp.worlds.calendar.errands import TEMPLATES
 

@@ -1,4 +1,4 @@
-"""The shared calendar of an office: meetings with an organiser and those invited, and the tools on it."""
+"""The shared calendar of an office: meetings with an organizer and attendees, and its tools."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Meeting:
     start: str
     end: str
     organizer: str
-    attendees: list[str]  # the organiser is among them
+    attendees: list[str]  # includes the organizer
 
     @cached_property
     def starts(self) -> datetime:
@@ -54,7 +54,7 @@ class Diary:
     Args:
         owner: E-mail address of the person the model works for.
         people: Names by e-mail address.
-        meetings: As they are in the beginning.
+        meetings: The initial meetings.
     """
 
     def __init__(self, owner: str, people: Mapping[str, str], meetings: Iterable[Meeting]) -> None:
@@ -76,7 +76,7 @@ class Diary:
         )
 
     def facts(self) -> Any:
-        """All meetings, in order; what they are numbered does not count."""
+        """Return all meetings, in order; their ids are not compared."""
         told = [asdict(meeting) for meeting in self.meetings.values()]
         return sorted(([event[key] for key in event if key != "event_id"] for event in told), key=as_json)
 
@@ -84,7 +84,7 @@ class Diary:
         return any(address in m.attendees and m.starts < end and start < m.ends for m in self.meetings.values())
 
     def free_slots(self, addresses: Sequence[str], day: date, length: timedelta) -> Iterator[datetime]:
-        """Beginnings, on the full or half hour, of times in working hours that suit all, from a day on, without end."""
+        """Yield the times, on the full or half hour, at which all are free in working hours; endless from a day on."""
         while True:
             moment = datetime.combine(day, OPENS)
             while day.weekday() < 5 and moment + length <= datetime.combine(day, CLOSES):
@@ -93,7 +93,7 @@ class Diary:
                 moment += SLOT
             day += timedelta(days=1)
 
-    # The tools -------------------------------------------------------------------------------------------------------
+    # Tools
 
     def list_people(self) -> dict[str, str]:
         """The names of all people whose calendars you can see, by e-mail address."""
@@ -244,7 +244,7 @@ def _moment(text: str) -> datetime:
 
 
 class DiaryWorld(ToolWorld):
-    """An office with a calendar, and what day it is there."""
+    """An office with a calendar, and its current date."""
 
     def __init__(self, diary: Diary, today: date) -> None:
         self.diary = diary

@@ -1,4 +1,4 @@
-"""Secretarial work: meetings are arranged, moved, cancelled, and counted."""
+"""Task templates for the calendar: meetings are arranged, moved, cancelled, and counted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def a_title(rng: Random) -> str:
 
 
 def a_diary(rng: Random, today: date, difficulty: int) -> Diary:
-    """Some weeks of meetings from the Monday after ``today`` on; nobody is in two at a time."""
+    """Generate some weeks of meetings from the Monday after ``today`` on; nobody has two at the same time."""
     domain = rng.choice(DOMAINS)
     names = people(rng, _PEOPLE[difficulty])
     staff = {f"{name.split()[0][0]}{name.split()[1]}{rng.randint(10, 99)}@{domain}".lower(): name for name in names}
@@ -34,7 +34,7 @@ def a_diary(rng: Random, today: date, difficulty: int) -> Diary:
     for day in (
         monday + timedelta(days=7 * week + number) for week in range(_WEEKS[difficulty]) for number in range(5)
     ):
-        # The owner organizes one and takes part in another every day.
+        # Every day, the owner organizes one meeting and attends another.
         for organizer, guest in ((0, None), (rng.randint(1, len(addresses) - 1), 0), *[(None, None)] * len(addresses)):
             _arrange(rng, diary, addresses, day, organizer, guest)
     return diary
@@ -43,7 +43,7 @@ def a_diary(rng: Random, today: date, difficulty: int) -> Diary:
 def _arrange(
     rng: Random, diary: Diary, addresses: Sequence[str], day: date, organizer: int | None, guest: int | None
 ) -> None:
-    """One more meeting, at the first of some times drawn at which all can come."""
+    """Add one meeting, at the first of several drawn times at which all attendees are free."""
     leader = addresses[rng.randrange(1, len(addresses)) if organizer is None else organizer]
     invited = {leader, *rng.sample(addresses, rng.randint(1, min(3, len(addresses) - 1)))}
     if guest is None and leader != diary.owner:
@@ -107,7 +107,7 @@ def _named(world: DiaryWorld, addresses: Sequence[str]) -> str:
 
 
 def _carried_out(*calls: Call) -> Callable[[DiaryWorld, Path], None]:
-    """The outcome of calls that are right."""
+    """Return an outcome that executes the correct calls."""
 
     def outcome(world: DiaryWorld, workspace: Path) -> None:
         for call in calls:
@@ -253,7 +253,7 @@ def busy_time(world: DiaryWorld, rng: Random, difficulty: int) -> ToolErrand:
 
 
 def within(world: DiaryWorld, rng: Random, difficulty: int) -> ToolErrand:
-    """In half of these spans of time somebody is never free."""
+    """Create a task; in half of these time spans somebody is never free."""
     diary, length, title = world.diary, timedelta(minutes=30), a_title(rng)
     others = _others(world, rng, difficulty)
     everybody = [diary.owner, *others]

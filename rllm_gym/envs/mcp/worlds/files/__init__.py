@@ -1,4 +1,4 @@
-"""Work with text files in a folder."""
+"""Tasks with text files in a folder."""
 
 from rllm_gym.envs.mcp.worlds.files.errands import TEMPLATES
 

@@ -1,4 +1,4 @@
-"""What is to be done in the office's folder: renaming, merging, extracting, adding up, sorting, finding."""
+"""Task templates for the office folder: renaming, merging, extracting, adding up, sorting, finding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rllm_gym.envs.mcp.worlds.vocabulary import listed
 
 
 def _in(world: FilesWorld, folder: str) -> list[str]:
-    """The files at and below a folder."""
+    """Return the files in and below a folder."""
     return sorted(path for path in world.texts if path.startswith(f"{folder}/"))
 
 
@@ -109,7 +109,7 @@ def extract_lines(world: FilesWorld, rng: Random, difficulty: int) -> ToolErrand
         for line in world.texts[path].splitlines()
         if f" {level} " in line and f" {service}" in line
     ]
-    if not lines:  # a quiet week: then its usual lines are asked for
+    if not lines:  # no such lines in this week: its ordinary lines are used instead
         level, service = "INFO", ""
         lines = [line for path in files for line in world.texts[path].splitlines() if " INFO " in line]
     days = f"{Path(files[0]).stem} to {Path(files[-1]).stem}"
@@ -271,7 +271,7 @@ def change_setting(world: FilesWorld, rng: Random, difficulty: int) -> ToolErran
     )
 
     def block(path: str, number: int) -> tuple[str, str]:
-        """A piece of the file that is there once, before and after."""
+        """Return a part of the file that occurs once, before and after the change."""
         keys = world.details[path][section]
         before = f"[{section}]\n"
         for key, current in keys.items():
@@ -324,7 +324,7 @@ def split_table(world: FilesWorld, rng: Random, difficulty: int) -> ToolErrand:
 
 
 def one_file(world: FilesWorld, rng: Random, difficulty: int) -> ToolErrand:
-    """Half of these files are not there, though others are called almost the same."""
+    """Create a task; half of these files do not exist, though others have nearly the same name."""
     paths = _in(world, "notes")
     near, other = rng.sample(paths, 2)
     feasible = rng.random() < 0.5

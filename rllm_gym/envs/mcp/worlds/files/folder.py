@@ -1,4 +1,4 @@
-"""A folder that a model may read and change through tools, and nothing outside it."""
+"""A folder that a model can read and change through tools; nothing outside of it can be reached."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rllm_gym.envs.mcp.worlds.serving import Refusal, ToolMethod
 MAX_FILE_BYTES = 200_000
 MAX_TOTAL_BYTES = 4_000_000
 MAX_ENTRIES = 1_000
-"""Files and folders the workspace may hold."""
+"""Most files and folders in the workspace."""
 MAX_DEPTH = 8
 MAX_SHOWN_CHARS = 20_000
 MAX_LISTED = 200
@@ -25,7 +25,7 @@ Tool = TypeVar("Tool", bound=ToolMethod)
 
 
 def _in_words(tool: Tool) -> Tool:
-    """What the file system refuses is told by its reason, not by the place of the workspace on this machine."""
+    """Report errors of the file system by their reason, without the path of the workspace on this machine."""
 
     @wraps(tool)
     def told(*args: Any, **kwargs: Any) -> Any:
@@ -38,7 +38,7 @@ def _in_words(tool: Tool) -> Tool:
 
 
 class Folder:
-    """The tools of a file server over one folder. Paths are relative to it; ``/notes/a.txt`` is ``notes/a.txt``.
+    """The tools of a file server for one folder. Paths are relative to it; ``/notes/a.txt`` is ``notes/a.txt``.
 
     Args:
         root: The folder.
@@ -178,7 +178,7 @@ class Folder:
         folder.mkdir(parents=True, exist_ok=True)
         return f"{self._name(folder)} is there."
 
-    # Where a path leads ----------------------------------------------------------------------------------------------
+    # Path resolution
 
     def _inside(self, path: str) -> Path:
         if "\0" in path or len(path) > 500 or not _encodable(path):
@@ -202,7 +202,7 @@ class Folder:
         return place
 
     def _place(self, path: str) -> Path:
-        """Where a file is to be written."""
+        """Return the path at which a file may be written."""
         place = self._inside(path)
         if place == self._root or place.is_dir():
             raise Refusal(f"{path!r} is a directory; give the path of a file.")
@@ -242,7 +242,7 @@ def _encodable(text: str) -> bool:
 
 
 def _everything(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Every entry below a folder, links not followed."""
+    """Yield every entry below a folder, without following links."""
     for entry in os.scandir(folder):
         yield entry
         if entry.is_dir(follow_symlinks=False):
@@ -250,15 +250,15 @@ def _everything(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _entries(folder: Path) -> Iterator[tuple[Path, int]]:
-    """Every file below a folder with its size in bytes, links not followed."""
+    """Yield every file below a folder with its size in bytes, without following links."""
     for entry in _everything(folder):
         if entry.is_file(follow_symlinks=False):
             yield Path(entry.path), entry.stat(follow_symlinks=False).st_size
 
 
 def tree(root: Path) -> dict[str, str]:
-    """What is in a folder, by path: the digest of each file. Whether the last line ends with a line break does not
-    count, nor do directories without files; a link or a pipe counts as what it is, not as what it leads to."""
+    """Return the content of a folder by path: the digest of each file. Whether the last line ends with a line break is
+    ignored, and so are directories without files. A link or a pipe is recorded as such and not followed."""
     return dict(sorted((str(Path(entry.path).relative_to(root)), _digest(entry)) for entry in _leaves(root)))
 
 
@@ -270,5 +270,5 @@ def _digest(entry: os.DirEntry[str]) -> str:
     if not entry.is_file(follow_symlinks=False):
         return "not a file"
     if (size := entry.stat(follow_symlinks=False).st_size) > MAX_FILE_BYTES:
-        return f"{size} bytes"  # more than any errand asks for
+        return f"{size} bytes"  # larger than any task requires
     return hashlib.sha256(Path(entry.path).read_bytes().rstrip(b"\n")).hexdigest()

@@ -1,4 +1,4 @@
-"""The folder of an office: logs, notes, sales tables, settings, drafts, chapters, as many as an errand needs."""
+"""The folder of an office: logs, notes, sales tables, settings, drafts, chapters, as needed by a task."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class FilesWorld(ToolWorld):
     """A folder of texts in the workspace.
 
     Attributes:
-        texts: The files as they are in the beginning.
-        today: What day it is, where the errand depends on it.
-        details: What is known about the files beyond their texts, by their path.
+        texts: The initial files.
+        today: The current date in the task, if the task depends on it.
+        details: Facts about the files beyond their texts, by path.
     """
 
     def __init__(self, texts: Texts, today: date, details: dict[str, Any]) -> None:
@@ -62,7 +62,7 @@ Fill = Callable[[Random, int, date, Texts, dict[str, Any]], None]
 
 
 def office(*fills: Fill) -> Callable[[int, int], FilesWorld]:
-    """How to build an office with these files."""
+    """Return a function that builds an office with these files."""
     return partial(_build, fills)
 
 
@@ -77,7 +77,7 @@ def _build(fills: Sequence[Fill], seed: int, difficulty: int) -> FilesWorld:
 
 
 def notes(rng: Random, difficulty: int, today: date, texts: Texts, details: dict[str, Any]) -> None:
-    """``notes/2024-03-05 budget.txt``: a day and a topic in the name, projects and people in the text."""
+    """Add ``notes/2024-03-05 budget.txt``: a date and a topic in the name, projects and people in the text."""
     while sum(path.startswith("notes/") for path in texts) < 2 * _SIZE[difficulty]:
         day, topic = a_day(rng, today - timedelta(days=400), today), rng.choice(TOPICS)
         path = f"notes/{day} {topic}.txt"
@@ -91,7 +91,7 @@ def notes(rng: Random, difficulty: int, today: date, texts: Texts, details: dict
 
 
 def logs(rng: Random, difficulty: int, today: date, texts: Texts, details: dict[str, Any]) -> None:
-    """``logs/2024-03-05.log``: one a day, lines with a time, a level, a service and a message."""
+    """Add ``logs/2024-03-05.log``: one per day, lines with a time, a level, a service and a message."""
     for back in range(_SIZE[difficulty], 0, -1):
         day = today - timedelta(days=back)
         minutes = sorted(rng.sample(range(24 * 60), 6 + 4 * difficulty))
@@ -104,7 +104,7 @@ def logs(rng: Random, difficulty: int, today: date, texts: Texts, details: dict[
 
 
 def sales(rng: Random, difficulty: int, today: date, texts: Texts, details: dict[str, Any]) -> None:
-    """``sales/Porto.csv``: one a city, rows with a day, an article, pieces and an amount."""
+    """Add ``sales/Porto.csv``: one per city, rows with a date, an article, a quantity and an amount."""
     for city in rng.sample(CITIES, 1 + difficulty):
         rows = [
             [str(a_day(rng, today - timedelta(days=90), today)), rng.choice(GOODS), str(rng.randint(1, 40))]
@@ -117,7 +117,7 @@ def sales(rng: Random, difficulty: int, today: date, texts: Texts, details: dict
 
 
 def settings(rng: Random, difficulty: int, today: date, texts: Texts, details: dict[str, Any]) -> None:
-    """``config/cache.ini``: one a service, with sections of keys and values."""
+    """Add ``config/cache.ini``: one per service, with sections of keys and values."""
     for service in rng.sample(SERVICES, 2 * difficulty):
         values: dict[str, dict[str, Any]] = {
             "server": {"port": rng.randint(2000, 9000), "timeout": rng.randint(2, 60), "workers": rng.randint(1, 16)},
@@ -132,7 +132,7 @@ def settings(rng: Random, difficulty: int, today: date, texts: Texts, details: d
 
 
 def drafts(rng: Random, difficulty: int, today: date, texts: Texts, details: dict[str, Any]) -> None:
-    """``drafts/draft_offer_Kim_2.txt``: kinds of letters to clients, in versions; some are finished already."""
+    """Add ``drafts/draft_offer_Kim_2.txt``: kinds of letters to clients, in versions; some are already final."""
     paths: dict[str, None] = {}
     while len(paths) < 2 * _SIZE[difficulty]:
         folder = rng.choice(("drafts", "drafts/old", "drafts/2nd round")[:difficulty])
@@ -143,7 +143,7 @@ def drafts(rng: Random, difficulty: int, today: date, texts: Texts, details: dic
 
 
 def copies(rng: Random, difficulty: int, today: date, texts: Texts, details: dict[str, Any]) -> None:
-    """``inbox/…txt``: letters, some of which came in twice under other names, or almost."""
+    """Add ``inbox/…txt``: letters, some of which are duplicates or near-duplicates under other names."""
     letters = [
         f"From: {rng.choice(LAST_NAMES)}\n{rng.randint(2, 90)} {rng.choice(GOODS)} to {rng.choice(CITIES)}, please.\n"
         for _ in range(_SIZE[difficulty])
@@ -156,7 +156,7 @@ def copies(rng: Random, difficulty: int, today: date, texts: Texts, details: dic
 
 
 def chapters(rng: Random, difficulty: int, today: date, texts: Texts, details: dict[str, Any]) -> None:
-    """``book/chapter-2.txt``: numbered without zeros, so that 10 stands before 2 in a listing."""
+    """Add ``book/chapter-2.txt``: numbered without zeros, so that 10 comes before 2 in a listing."""
     for number in range(1, {1: 5, 2: 11, 3: 16}[difficulty] + rng.randint(0, 2)):
         person, city = rng.choice(LAST_NAMES), rng.choice(CITIES)
         texts[f"book/chapter-{number}.txt"] = (

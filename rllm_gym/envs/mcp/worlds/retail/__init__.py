@@ -1,4 +1,4 @@
-"""Customer service by a written policy."""
+"""Customer service tasks with a written policy."""
 
 from rllm_gym.envs.mcp.worlds.retail.errands import TEMPLATES
 

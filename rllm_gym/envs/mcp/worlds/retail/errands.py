@@ -1,4 +1,4 @@
-"""Requests to customer service: some to be carried out, some that the policy forbids."""
+"""Task templates for customer service: some requests have to be carried out, others are forbidden by the policy."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def _look(store: Store, order: Order) -> tuple[Call, ...]:
 
 
 def _named(store: Store, order: Order, difficulty: int) -> str:
-    """What the customer calls the order: by its number, or by what nobody but the order itself tells."""
+    """Return how the customer identifies the order: by its number, or by properties found only in the order itself."""
     theirs = [other for other in store.orders.values() if other.customer_id == order.customer_id]
     if difficulty > 1 and sum(other.placed_on == order.placed_on for other in theirs) == 1:
         return f"my order of {order.placed_on}"
     return f"my order {order.order_id}"
 
 
-# What is refused is asked for in the words of what is not: a request alone never tells.
+# Forbidden requests are worded as allowed ones are, so that the wording alone reveals nothing.
 
 
 def _wish_to_return(store: Store, order: Order, items: list[Variant], difficulty: int) -> str:
@@ -165,7 +165,7 @@ def return_items(store: Store, rng: Random, difficulty: int) -> ToolErrand:
 
 
 def refund_told(store: Store, rng: Random, difficulty: int) -> ToolErrand:
-    """Nothing is to be done yet: the customer asks what they would get."""
+    """Create a task in which nothing is changed: the customer asks for the amount of a refund."""
     order = store.case("returnable")
     items = _chosen(store, order, rng, difficulty)
     wish = (
@@ -236,7 +236,7 @@ def identity_differs(store: Store, rng: Random, difficulty: int) -> ToolErrand:
 
 
 def several_wishes(store: Store, rng: Random, difficulty: int) -> ToolErrand:
-    """Separate requests in one message, some allowed: do those and say which were not."""
+    """Create a task with separate requests in one message, some of them allowed: do those and name the others."""
     allowed = rng.sample(("pending", "returnable"), 1 if difficulty == 1 else 2)
     forbidden = rng.sample(("processing", "late", "final sale"), 1 if difficulty < 3 else 2)
     wishes: list[str] = []

@@ -1,4 +1,4 @@
-"""How a shop comes about: its products and customers, and among its orders one for each case of the policy."""
+"""Generation of a shop: products, customers, and orders that include one for each case of the policy."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def build(seed: int, difficulty: int) -> Store:
         _order(rng, rng.choice(customers), rng.sample(items, rng.randint(1, 3)), today, rng.choice(STATUSES))
         for _ in range(order_count)
     ]
-    # One customer has an order of each kind, at places that tell nothing.
+    # One customer has an order of each kind, at positions that reveal nothing.
     hero = rng.choice(customers)
     in_time, too_late = rng.randint(1, policy.return_days), policy.exchange_days + rng.randint(1, 40)
     cases = {
@@ -65,7 +65,8 @@ def _variants(rng: Random, product: str, difficulty: int) -> list[Variant]:
     made: list[Variant] = []
     for colour in rng.sample(COLOURS, 2 + difficulty):
         for size in SIZES[: min(1 + difficulty, 3)]:
-            # Whole units: percentages of them are whole cents. Two at least are there, to exchange one for the other.
+            # Whole units, so that percentages are whole cents. At least two are in stock, so that an exchange is
+            # possible.
             price, there = basic + 100 * rng.randint(0, 20), len(made) < 2 or rng.random() < 0.7
             options = {"colour": colour, "size": size}
             made.append(Variant(f"{product[:3].upper()}-{colour}-{size[0]}", product, options, price, there))
@@ -77,7 +78,7 @@ def _payment_methods(rng: Random) -> list[str]:
 
 
 def _mixed(rng: Random, items: Sequence[Variant], difficulty: int) -> list[Variant]:
-    """Items of different products."""
+    """Return items of different products."""
     products = rng.sample(sorted({item.product for item in items}), min(1 + difficulty, 3))
     return [rng.choice([item for item in items if item.product == product]) for product in products]
 

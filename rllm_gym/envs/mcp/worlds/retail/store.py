@@ -27,7 +27,7 @@ class Customer:
 
 @dataclass
 class Variant:
-    """One thing that can be ordered: a product in one of its variants."""
+    """An item that can be ordered: one variant of a product."""
 
     item_id: str
     product: str
@@ -58,7 +58,7 @@ class Order:
 class Policy:
     return_days: int
     fee_percent: int
-    final_sale: str  # a product that never comes back
+    final_sale: str  # a product that cannot be returned
     exchange_days: int
 
     def text(self) -> str:
@@ -85,7 +85,7 @@ class Policy:
 
 
 class Store(ToolWorld):
-    """The state of the shop, and the tools on it. The tools refuse what makes no sense; the policy is for the model."""
+    """The state of the shop, and its tools. The tools reject impossible actions; the model must follow the policy."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Store(ToolWorld):
         self._cases = cases
 
     def case(self, name: str) -> Order:
-        """The order that stands for a case of the policy, for who makes up errands."""
+        """Return the order for a case of the policy; used by the task templates."""
         return self.orders[self._cases[name]]
 
     def servers(self, workspace: Path) -> Sequence[InProcessServer]:
@@ -127,11 +127,11 @@ class Store(ToolWorld):
     def facts(self, workspace: Path) -> Any:
         return {
             "orders": {number: asdict(order) for number, order in self.orders.items()},
-            # Payments of different orders have no order among them.
+            # The order of payments for different orders is irrelevant.
             "payments": sorted(self.payments, key=as_json),
         }
 
-    # Looking ---------------------------------------------------------------------------------------------------------
+    # Tools that read
 
     def get_policy(self) -> str:
         """The written policy that every action has to follow, and today's date."""
@@ -187,7 +187,7 @@ class Store(ToolWorld):
             raise Refusal(f"There is no product {product[:MAX_CHARS]!r}. The products are: {', '.join(names)}.")
         return as_json(found)
 
-    # Acting ----------------------------------------------------------------------------------------------------------
+    # Tools that act
 
     def cancel_order(self, order_id: str, reason: str) -> str:
         """Cancel a whole order that has not been shipped. What was paid goes back to where it came from.

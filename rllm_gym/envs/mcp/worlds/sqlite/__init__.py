@@ -1,4 +1,4 @@
-"""Questions to a database, and edits of it."""
+"""Tasks with an SQLite database: questions and edits."""
 
 from rllm_gym.envs.mcp.worlds.sqlite import clinic, library, shop
 

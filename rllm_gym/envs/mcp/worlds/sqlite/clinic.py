@@ -121,13 +121,13 @@ def average_minutes(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolE
         "SELECT AVG(v.minutes) FROM visits v JOIN patients p ON p.id = v.patient_id "
         f"JOIN doctors d ON d.id = v.doctor_id WHERE {where}"
     )
-    # Rounding half up and half to even are both right, and so is the unrounded mean.
+    # Rounding half up, rounding half to even, and the unrounded mean are all accepted.
     answer = {"type": "number", "value": round(value, 3), "tolerance": 0.0511}
     return ToolErrand(goal, asked(query, f"{value:.1f}"), asked(query, f"{value + 0.3:.1f}"), answer=answer)
 
 
 def look_up(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
-    """Half of what is asked for is not recorded at all."""
+    """Create a task; half of the requested data are not in the database."""
     patient, doctor = rng.choice(world.rows["patients"]), rng.choice(world.rows["doctors"])
     about_doctor = rng.random() < 0.5
     person, table = (doctor, "doctors") if about_doctor else (patient, "patients")

@@ -1,4 +1,4 @@
-"""An SQLite database in memory that a model may query and edit: bounded in steps and size, closed to all the rest."""
+"""An in-memory SQLite database that a model can query and edit, with limits on steps, size and functions."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rllm_gym.envs.mcp.worlds.vocabulary import as_json, words
 MAX_SQL_CHARS = 10_000
 MAX_VALUE_BYTES = 10_000
 MAX_STEPS = 2_000_000
-"""Instructions of SQLite's virtual machine a statement may take: some tenths of a second, and the same everywhere."""
+"""Instructions of SQLite's virtual machine per statement: some tenths of a second, deterministic on every machine."""
 _STEPS_A_CHECK = 10_000
 MAX_PAGES = 1_000
-"""Pages of 4 KiB the database may grow to."""
+"""Most pages of 4 KiB in the database."""
 MAX_ROWS = 50
 MAX_CELL_CHARS = 300
 
 _READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 _WRITING = {*_READING, sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE}
-# What has neither chance nor a clock in it, and is done soon.
+# Functions without randomness or a clock whose running time is short.
 _FUNCTIONS = {
     *words(
         "abs avg ceil ceiling changes char coalesce concat concat_ws count cume_dist dense_rank exp first_value floor"
@@ -39,13 +39,13 @@ _ALSO_READABLE = {"sqlite_master", "sqlite_schema", "json_each", "json_tree"}
 _OF_THE_CLOCK = words("date time datetime julianday unixepoch strftime")
 _FORMATTING = words("printf format")
 _WIDE = re.compile(r"%[^a-zA-Z%]*(?:[*]|[0-9]{4})")
-"""A field of a width that is no help to anybody, and takes SQLite minutes to fill."""
+"""A format field with a very large width, which SQLite needs minutes to fill."""
 
 Table = Sequence[Mapping[str, Any]]
 
 
 class Database:
-    """Tables made from a schema and rows, with the tools of an SQLite server.
+    """Tables created from a schema and rows, with the tools of an SQLite server.
 
     Args:
         schema: ``CREATE TABLE`` statements.
@@ -55,7 +55,7 @@ class Database:
     def __init__(self, schema: str, tables: Mapping[str, Table]) -> None:
         self._names = list(tables)
         self._connection = connection = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
-        # Text that a statement forges out of bytes may be no UTF-8.
+        # Text that a statement creates from bytes may be invalid UTF-8.
         connection.text_factory = lambda data: data.decode("utf-8", "replace")
         connection.executescript(f"PRAGMA foreign_keys = ON; PRAGMA max_page_count = {MAX_PAGES}; {schema}")
         connection.execute("BEGIN")
@@ -80,18 +80,18 @@ class Database:
         self._steps, self._writes = 0, False
         connection.set_progress_handler(self._count, _STEPS_A_CHECK)
 
-    # What the world does itself --------------------------------------------------------------------------------------
+    # Internal access
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> None:
-        """Carry out a statement of ours, as the outcome of an errand is brought about."""
+        """Execute a trusted statement; used by the outcome of a task."""
         self._connection.set_authorizer(None)
         self._steps = 0
         self._connection.execute(statement, values)
 
     def facts(self) -> dict[str, list[list[Any]]]:
-        """All rows of all tables, in an order that depends on nothing but them."""
+        """Return all rows of all tables, in an order that depends only on their content."""
         self._connection.set_authorizer(None)
-        self._steps = -(10**9)  # whatever statements could write, this can read
+        self._steps = -(10**9)  # all data that statements within the limits can write must be readable here
         return {name: self._all_rows(name) for name in self._names}
 
     def _all_rows(self, name: str) -> list[list[Any]]:
@@ -100,7 +100,7 @@ class Database:
         rows = self._connection.execute(f"SELECT * FROM {name} ORDER BY {order}")
         return [[_plain(value) for value in row] for row in rows]
 
-    # The tools -------------------------------------------------------------------------------------------------------
+    # Tools
 
     def list_tables(self) -> str:
         """List all tables of the database, one name a line."""
@@ -152,7 +152,7 @@ class Database:
         before = self._connection.total_changes
         cursor = self._run(query, _WRITING)
         try:
-            for _ in cursor:  # what a RETURNING clause gives
+            for _ in cursor:  # rows of a RETURNING clause
                 pass
             if not self._writes:
                 raise Refusal("That statement changes nothing; write_query takes INSERT, UPDATE or DELETE.")
@@ -162,7 +162,7 @@ class Database:
         finally:
             cursor.close()
 
-    # How a statement is held in --------------------------------------------------------------------------------------
+    # Limits of a statement
 
     def _run(self, query: str, allowed: set[int]) -> sqlite3.Cursor:
         def authorize(action: int, first: str | None, second: str | None, *where: str | None) -> int:
@@ -178,7 +178,7 @@ class Database:
                     fine = action in allowed
             return sqlite3.SQLITE_OK if fine else sqlite3.SQLITE_DENY
 
-        # A new authorizer makes SQLite compile anew what it has compiled under another.
+        # A new authorizer makes SQLite recompile statements that it compiled under another one.
         self._connection.set_authorizer(authorize)
         self._steps, self._writes = 0, False
         try:
@@ -207,7 +207,7 @@ class Database:
         return Refusal(f"SQL error: {message[:500]}")
 
     def _guarded(self, name: str) -> Any:
-        """SQLite's own function, less what it reads from the clock and what takes it too long."""
+        """Return SQLite's own function without its access to the clock and without arguments that take too long."""
 
         def calculate(*values: Any) -> Any:
             if name in _FORMATTING:
@@ -224,7 +224,7 @@ class Database:
 
 
 def _plain(value: Any) -> Any:
-    """A stored value as JSON; whole numbers are whole however they were calculated."""
+    """Convert a stored value to JSON; whole numbers become integers however they were computed."""
     if isinstance(value, float):
         nearest = round(value, 6)
         return int(nearest) if nearest.is_integer() else nearest

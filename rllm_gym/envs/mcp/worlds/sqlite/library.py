@@ -1,4 +1,4 @@
-"""A lending library's database: members, books, and what is on loan."""
+"""A lending library's database: members, books, and loans."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def build(seed: int, difficulty: int) -> DatabaseWorld:
         for number, title in enumerate(titles, start=1)
     ]
     loans = []
-    out: set[tuple[int, int]] = set()  # nobody has the same book out twice
+    out: set[tuple[int, int]] = set()  # a member never has the same book out twice
     days = sorted(a_day(rng, today - timedelta(days=200), today) for _ in range(loan_count))
     for number, day in enumerate(days, start=1):
         member, book = rng.randint(201, 200 + member_count), rng.randint(1, book_count)
         due = day + timedelta(days=_LOAN_DAYS)
         returned: date | None = a_day(rng, day, min(today, due + timedelta(days=10)))
-        # The oldest loan is always still out: somebody is late in every library.
+        # The oldest loan is never returned, so that every library has an overdue loan.
         if (number == 1 or rng.random() < 0.35) and (member, book) not in out:
             out.add((member, book))
             returned = None
@@ -143,7 +143,7 @@ def return_books(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErra
             f"WHERE l.member_id = {member['id']} AND l.returned_on IS NULL"
         },
     )
-    # Also what had been returned long ago.
+    # Also changes loans that were returned long ago.
     careless = f"UPDATE loans SET returned_on = '{today}' WHERE book_id = {brought[0]['book_id']}"
     return ToolErrand(goal, (look, *edited(*statements)), (look, *edited(*statements[:-1], careless)), outcome)
 

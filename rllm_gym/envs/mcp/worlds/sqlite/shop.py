@@ -1,4 +1,4 @@
-"""A web shop's database: customers, products, orders and what was in them."""
+"""A web shop's database: customers, products, orders and their items."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def build(seed: int, difficulty: int) -> DatabaseWorld:
             "id": number,
             "name": name,
             "category": category,
-            "price_cents": 100 * rng.randint(3, 90),  # whole units: percentages of them are whole cents
+            "price_cents": 100 * rng.randint(3, 90),  # whole units, so that percentages are whole cents
             "stock": rng.randint(0, 60),
         }
         for number, (name, category) in enumerate(rng.sample(everything, product_count), start=101)
     ]
-    buyers = rng.sample(customers, customer_count * 9 // 10)  # the others never ordered
+    buyers = rng.sample(customers, customer_count * 9 // 10)  # the others have never ordered
     days = sorted(a_day(rng, start, today - timedelta(days=1)) for _ in range(order_count))
     orders = []
     items = []
@@ -86,7 +86,7 @@ def _by_id(rows: Any) -> dict[int, Any]:
 
 
 def _total_of(world: DatabaseWorld) -> dict[int, int]:
-    """What each order cost, in cents."""
+    """Return the total of each order, in cents."""
     products = _by_id(world.rows["products"])
     totals: dict[int, int] = defaultdict(int)
     for item in world.rows["order_items"]:
@@ -94,7 +94,7 @@ def _total_of(world: DatabaseWorld) -> dict[int, int]:
     return totals
 
 
-# Questions -----------------------------------------------------------------------------------------------------------
+# Questions
 
 
 def count_orders(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
@@ -171,7 +171,7 @@ def revenue(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
 def best_customer(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
     totals, customers = _total_of(world), _by_id(world.rows["customers"])
     length = {1: 400, 2: 240, 3: 120}[difficulty]
-    while True:  # until one alone is first
+    while True:  # until the maximum is unique
         first = (world.today - timedelta(days=rng.randint(length * 2 // 3, 400))).isoformat()
         last = (date.fromisoformat(first) + timedelta(days=length)).isoformat()
         left_out = rng.choice(STATUSES)
@@ -226,7 +226,7 @@ def never_ordered(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErr
     )
 
 
-# Edits ---------------------------------------------------------------------------------------------------------------
+# Edits
 
 
 def change_prices(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
@@ -265,7 +265,7 @@ def change_prices(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErr
 
 def delete_cancelled(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
     orders = world.rows["orders"]
-    # A small shop may have none that are cancelled.
+    # A small shop may have no cancelled orders.
     status = "cancelled" if any(o["status"] == "cancelled" for o in orders) else orders[0]["status"]
     some = [o for o in orders if o["status"] == status]
     example = rng.choice(some)
@@ -322,7 +322,7 @@ def add_order(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
 
 
 def mark_delivered(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolErrand:
-    """Half of these orders are not there, or are somebody else's."""
+    """Create a task; half of these orders do not exist or belong to another customer."""
     orders, customers = world.rows["orders"], _by_id(world.rows["customers"])
     order, other = rng.sample([order for order in orders if order["status"] != "delivered"], 2)
     feasible, by_owner = rng.random() < 0.5, rng.random() < 0.5
@@ -336,7 +336,7 @@ def mark_delivered(world: DatabaseWorld, rng: Random, difficulty: int) -> ToolEr
             f"{customers[owner]['name']}. If it is somebody else's, this cannot be done."
         )
     else:
-        if not feasible:  # within the range of numbers where there is a gap, else beyond it
+        if not feasible:  # a gap within the range of numbers if there is one, else beyond it
             taken = {other["id"] for other in orders}
             number = rng.choice([n for n in range(orders[0]["id"], orders[-1]["id"] + 40) if n not in taken])
         goal = rng.choice(

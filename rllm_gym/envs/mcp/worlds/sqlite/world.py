@@ -1,4 +1,4 @@
-"""A world that is one SQLite database: the server, the facts, and the rows as they were, for who asks and who knows."""
+"""A backend that is one SQLite database: its server, its facts, and its initial rows for writing tasks."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class DatabaseWorld(ToolWorld):
     """One database.
 
     Attributes:
-        rows: The tables as they are in the beginning. Calls of the model change the database, never these.
-        today: What day it is, where the errand depends on it.
+        rows: The initial tables. Calls of the model change the database, never these rows.
+        today: The current date in the task, if the task depends on it.
     """
 
     def __init__(self, schema: str, rows: Mapping[str, Rows], today: date) -> None:
@@ -44,7 +44,7 @@ def database_server(database: Database) -> InProcessServer:
 
 
 def asked(query: str, answer: str) -> tuple[Move, ...]:
-    """Look at the tables, ask, answer."""
+    """Return the moves that look at the tables, run a query, and answer."""
     return Call("list_tables"), Call("read_query", {"query": query}), Answer(answer)
 
 
