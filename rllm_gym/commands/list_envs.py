@@ -56,7 +56,7 @@ def _print_table(entries: list[Manual]) -> None:
     console = Console()
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 1, 0))
     table.add_column("id", no_wrap=True, style="cyan")
-    table.add_column("what it asks, and its arguments")
+    table.add_column("task and arguments")
     for entry in entries:
         arguments = " ".join(f"{argument.name}={argument.default}" for argument in entry.arguments)
         table.add_row(
@@ -95,9 +95,9 @@ def _as_markdown(entries: list[Manual]) -> str:
     lines = [
         "# Environments",
         "",
-        "This page is made from the class docstrings by `make docs`; edit those.",
+        "This page is generated from the class docstrings by `make docs`; edit those.",
         "",
-        "| id | what it asks |",
+        "| id | task |",
         "|---|---|",
         *[f"| [`{entry.env_id}`](#{_anchor(entry.env_id)}) | {entry.summary} |" for entry in entries],
         "",

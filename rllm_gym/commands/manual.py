@@ -16,7 +16,6 @@ from rllm_gym.envs import TABLE
 
 _REFERENCE = re.compile(r":(?:class|meth|func|attr|mod):`~?([^`]+)`")
 _LIST_ENTRY = re.compile(r"    (\S[^:]*): ?(.*)")
-_BOLD_HEADING = re.compile(r"\*\*([A-Z][\w ]+)\*\*: ?(.*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +74,9 @@ def manual(env_id: str) -> Manual:
 
 
 def as_markdown(text: str, arguments: Iterable[Argument] = ()) -> str:
-    """Convert a docstring to Markdown: headings, argument lists with defaults, fenced examples, references as names.
+    """Convert a docstring to Markdown: argument lists with defaults, fenced examples, references as names.
 
-    >>> text = "One.\\n\\n**Rewards**: ``goal``.\\n\\nArgs:\\n    size: Side,\\n        2 to 10."
+    >>> text = "One.\\n\\n## Rewards\\n``goal``.\\n\\nArgs:\\n    size: Side,\\n        2 to 10."
     >>> print(as_markdown(text, [Argument("size", "4")]))
     One.
     <BLANKLINE>
@@ -109,8 +108,7 @@ def as_markdown(text: str, arguments: Iterable[Argument] = ()) -> str:
                 lines[-1] += f" {stripped}"
         else:
             listing = listing and not stripped
-            heading = _BOLD_HEADING.match(line)
-            lines += [f"## {heading[1]}", heading[2]] if heading else [line]
+            lines.append(line)
     return "\n".join(lines + ["```"] * example)
 
 

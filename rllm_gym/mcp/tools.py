@@ -42,7 +42,7 @@ def tools_json(tools: Iterable[Tool]) -> str:
 
     >>> tools_json([Tool("add", "Add two numbers.", {"type": "object"}, "sums", "add")])
     '[{"type": "function", "function": {"name": "add", "description": "Add two numbers.", "parameters": \
-    {"type": "object"}}}]'
+{"type": "object"}}}]'
     """
     return json.dumps(
         [

@@ -56,18 +56,27 @@ class TextGame(AECEnv):  # type: ignore[misc]
 
     Subclasses implement :meth:`_begin`, :meth:`_act`, :meth:`_forfeit` and :meth:`_picture`.
 
-    **Observation**: ``{"text": str}``, all that is new for this agent since it last acted: text of the environment, and
-    the other agents' messages, each line of which begins with ``"> "``, as no line of the environment does. The first
-    one alone suffices to act. Observing twice returns the same. **Action**: the model's raw reply, any Unicode string;
-    the game parses it. A reply that cannot be parsed is an ordinary turn of the game: an error message to that agent
-    alone, ``invalid_action`` in its info, no change of state. The agent may retry ``max_invalid`` times in a row; after
-    that it forfeits, and each game defines what that means. **End**: a game that has been decided *terminates*, for all
-    agents at once; reaching the limit of turns is *truncation*. **Info**, for each agent: ``task_id: str``, ``turn:
-    int`` (turns of all agents so far), ``active: bool`` (it is this agent's turn), ``invalid_action: bool`` (its own
-    last action could not be parsed), ``success: bool``, ``stop_reason: str`` (``""`` while the game goes on),
-    ``reward_components: dict[str, float]`` (they sum to the reward since its last turn, which is what ``last()``
-    returns), ``tools: str`` (a JSON list of tool schemas). **Faults**: a failure of the environment raises
-    :class:`~rllm_gym.core.EnvironmentFault` and never affects a reward.
+    ## Observation space
+    ``{"text": str}``: everything that is new for this agent since it last acted, that is, text of the environment and
+    messages of other agents. Each line of a message begins with ``"> "``, as no line of the environment does. The first
+    observation suffices to act. Observing twice returns the same text.
+
+    ## Action space
+    The model's raw reply, any Unicode string; the game parses it. A reply that cannot be parsed is an ordinary turn of
+    the game: an error message to that agent only, ``invalid_action`` in its info, no change of state. The agent may
+    retry ``max_invalid`` times in a row; after that it forfeits, and each game defines what that means.
+
+    ## Episode end
+    A game that has been decided *terminates*, for all agents at once; reaching the limit of turns is *truncation*.
+
+    ## Information
+    For each agent: ``task_id: str``, ``turn: int`` (turns of all agents so far), ``active: bool`` (it is this agent's
+    turn), ``invalid_action: bool`` (its own last action could not be parsed), ``success: bool``, ``stop_reason: str``
+    (``""`` while the game goes on), ``reward_components: dict[str, float]`` (they sum to the reward since its last
+    turn, which is what ``last()`` returns), ``tools: str`` (a JSON list of tool schemas).
+
+    ## Error handling
+    A failure of the environment raises :class:`~rllm_gym.core.EnvironmentFault` and never affects a reward.
 
     Args:
         agents: Their names, such as ``"player_0"``.
